@@ -1,0 +1,74 @@
+"""The exception tree of DietCode.
+
+    DietCodeError                 anything this package reports; ``exit_status`` 1
+    ├── RequestError              the request was wrong; ``exit_status`` 2
+    │   ├── SpecError             a field of a workload spec
+    │   ├── ShapeError            a call's shapes, or shape variables out of range
+    │   └── TensorError           a call's tensor: dtype, layout, device
+    ├── TargetError               a target that cannot be built for or run on here
+    ├── LibraryError              a library folder that cannot be loaded or verified
+    ├── RecordsError              a records file that cannot be used
+    ├── CandidateError            one micro-kernel is wrong; the only one that search swallows
+    └── TuningError               tuning as a whole cannot go on
+
+Every message is one line: what was given, what is allowed, what to do.
+"""
+
+from __future__ import annotations
+
+
+class DietCodeError(Exception):
+    """Base class; ``str(error)`` is one line fit for a terminal."""
+
+    exit_status = 1
+
+
+class RequestError(DietCodeError):
+    """The request itself was wrong: nothing was started, nothing was lost."""
+
+    exit_status = 2
+
+
+class SpecError(RequestError):
+    """A workload spec was refused.
+
+    Parameters
+    ----------
+    field : str
+        Dotted path of the field, as in ``shape_vars.T.min``.
+    problem : str
+        What was given and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}" if field else problem)
+
+
+class ShapeError(RequestError, ValueError):
+    """Shapes of a call that do not fit together, or lie outside the declared range."""
+
+
+class TensorError(RequestError, TypeError):
+    """A tensor of a call with the wrong dtype, layout or device."""
+
+
+class TargetError(DietCodeError):
+    """A target that is unknown, or lacks what a library needs."""
+
+
+class LibraryError(DietCodeError):
+    """A library folder that is incomplete, altered or not loadable."""
+
+
+class RecordsError(DietCodeError):
+    """A records file that cannot be read, or does not belong to this workload and device."""
+
+
+class CandidateError(DietCodeError):
+    """One micro-kernel candidate cannot be lowered, built, run, or gives wrong numbers."""
+
+
+class TuningError(DietCodeError):
+    """Tuning cannot go on, for instance because no candidate worked."""
