@@ -1,0 +1,1 @@
+"""The half of a library that a deployed program needs: verify, load, pack, call. No compiler."""

@@ -1,0 +1,154 @@
+"""The host side of a module: entry points, dispatch rule and workspace, as TIR beside the kernels.
+
+A module exports three packed functions:
+
+- ``run(inputs…, output, shape variables…)``: dispatches and computes; constant operands come packed;
+- ``select(shape variables…) -> int``: the category alone;
+- ``pack(operand, packed)``: packs the column operand, where it is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Union
+
+from tvm import IRModule, ir, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.lowering import DTYPE, lower
+from dietcode.search_space.packing import lower_packing, packed_shape
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.tir import call, i64
+
+# A category, or (variable, threshold, tree where variable ≤ threshold, tree elsewhere).
+DispatchTree = Union[int, tuple[str, int, "DispatchTree", "DispatchTree"]]
+
+RUN, SELECT, PACK = "run", "select", "pack"
+
+
+def build_module(
+    problem: Problem,
+    micro_kernels: Sequence[MicroKernel],
+    tree: DispatchTree,
+    variables: Sequence[str],
+    limits: Limits,
+) -> IRModule:
+    """All functions of a library.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is computed.
+    micro_kernels : sequence of MicroKernel
+        One for each category, in the order that the tree's leaves number them.
+    tree : DispatchTree
+        Which category serves which values of the shape variables.
+    variables : sequence of str
+        Shape variables, in the order of the trailing arguments of ``run`` and ``select``.
+    limits : Limits
+        Of the target.
+    """
+    functions: dict[Any, Any] = {}
+    kernels: list[Any] = []
+    for category, micro_kernel in enumerate(micro_kernels):
+        name = f"micro_kernel_{category}_{micro_kernel.name}"
+        kernels.append(ir.GlobalVar(name))
+        functions[kernels[-1]] = lower(problem, micro_kernel, limits, name)
+    packing = ir.GlobalVar("pack_panels")
+    functions[packing] = lower_packing(problem, limits.lanes, "pack_panels")
+    functions[RUN] = _run_function(problem, kernels, packing, tree, variables, limits)
+    functions[SELECT] = _select_function(tree, variables)
+    if problem.column_operand_constant:
+        functions[PACK] = _pack_function(problem, packing, limits)
+    return IRModule(functions)
+
+
+def _emit_tree(tree: DispatchTree, values: dict[str, Any], leaf: Callable[[int], None]) -> None:
+    if isinstance(tree, int):
+        leaf(tree)
+        return
+    variable, threshold, below, above = tree
+    with T.If(values[variable] <= i64(threshold)):
+        with T.Then():
+            _emit_tree(below, values, leaf)
+        with T.Else():
+            _emit_tree(above, values, leaf)
+
+
+def _variables(names: Sequence[str]) -> dict[str, Any]:
+    return {name: T.arg(f"var_{name}", T.int64()) for name in names}
+
+
+def _match(handles: dict[str, Any], shapes: dict[str, Sequence[Any]]) -> dict[str, Any]:
+    return {
+        name: T.match_buffer(handle, tuple(shapes[name]), DTYPE, align=4) for name, handle in handles.items()
+    }
+
+
+def _symbolic_extents(problem: Problem) -> dict[str, Any]:
+    return {
+        letter: i64(extent) if extent is not None else T.int64() for letter, extent in problem.extents.items()
+    }
+
+
+def _run_function(
+    problem: Problem,
+    kernels: list[Any],
+    packing: Any,
+    tree: DispatchTree,
+    variables: Sequence[str],
+    limits: Limits,
+) -> Any:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(RUN)
+        T.func_attr({"global_symbol": RUN})
+        names = (*problem.inputs, problem.output)
+        handles = {name: T.arg(name, T.handle()) for name in names}
+        values = _variables(variables)
+        extents = _symbolic_extents(problem)
+        shapes = {name: [extents[k] for k in problem.subscripts[name]] for name in names}
+        if problem.column_operand_constant:
+            # Its symbolic extents are known from the other tensors; the panels' shape follows from them.
+            shapes[problem.column_operand] = packed_shape(problem, extents, limits.lanes)
+        order = sorted(names, key=lambda name: name == problem.column_operand)
+        buffers = _match({name: handles[name] for name in order}, shapes)
+        sizes = [extents[letter] for letter in problem.dynamic]
+        pointers = [buffers[name].data for name in names]
+        if not problem.column_operand_constant:
+            packed = T.alloc_buffer(packed_shape(problem, extents, limits.lanes), DTYPE)
+            call(packing, [buffers[problem.column_operand].data, packed.data, *sizes])
+            pointers[names.index(problem.column_operand)] = packed.data
+        _emit_tree(tree, values, lambda category: call(kernels[category], [*pointers, *sizes]))
+    return builder.get()
+
+
+def _select_function(tree: DispatchTree, variables: Sequence[str]) -> Any:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(SELECT)
+        T.func_attr({"global_symbol": SELECT})
+        values = _variables(variables)
+        T.func_ret(ir.PrimType("int64"))
+        _emit_tree(tree, values, lambda category: T.Return(i64(category)))
+    return builder.get()
+
+
+def _pack_function(problem: Problem, packing: Any, limits: Limits) -> Any:
+    operand = problem.column_operand
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(PACK)
+        T.func_attr({"global_symbol": PACK})
+        handles = {name: T.arg(name, T.handle()) for name in (operand, "packed")}
+        extents = _symbolic_extents(problem)
+        shapes: dict[str, Sequence[Any]] = {
+            operand: [extents[k] for k in problem.subscripts[operand]],
+            "packed": packed_shape(problem, extents, limits.lanes),
+        }
+        buffers = _match(handles, shapes)
+        sizes = [
+            extents[k] if k in problem.subscripts[operand] else tirx.IntImm("int64", 1)
+            for k in problem.dynamic
+        ]
+        call(packing, [buffers[operand].data, buffers["packed"].data, *sizes])
+    return builder.get()

@@ -1,0 +1,82 @@
+"""What one core holds: the bounds of the search space, all derived from the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietcode.target.cpu import CpuTarget
+
+# A core with two load ports and two FMA ports is not held up by loads below one load an FMA; two thirds
+# leaves room for the loads of the packed operand that miss L1.
+_MAX_LOADS_PER_FMA = 2 / 3
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """A tile of the output that one core accumulates in registers over the whole reduction.
+
+    Its two extents are the paper's inner tile T0 (section 4.3): the level that is mutated in
+    [T0/2, 2·T0], the level that padding rounds up to, and the tile that is counted in f_spatial.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Extents in elements; `columns` is a multiple of the vector lanes.
+    """
+
+    rows: int
+    columns: int
+
+    @property
+    def name(self) -> str:
+        """As in ``12x32``."""
+        return f"{self.rows}x{self.columns}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hardware limits of one core.
+
+    Attributes
+    ----------
+    lanes : int
+        Elements of a vector register.
+    num_registers : int
+        Vector registers.
+    l2_bytes : int
+        Private cache that a block of the row operand should fit.
+    num_cores : int
+        Execution slots P.
+    """
+
+    lanes: int
+    num_registers: int
+    l2_bytes: int
+    num_cores: int
+
+    @classmethod
+    def of(cls, target: CpuTarget) -> Limits:
+        """Limits of a resolved CPU target, for float32."""
+        return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores)
+
+    def holds(self, micro_kernel: MicroKernel) -> bool:
+        """Whether accumulators, one row of column vectors and one broadcast fit the register file."""
+        vectors, rest = divmod(micro_kernel.columns, self.lanes)
+        if rest or vectors < 1 or micro_kernel.rows < 1:
+            return False
+        return micro_kernel.rows * vectors + vectors + 1 <= self.num_registers
+
+    def aligned_tile(self) -> MicroKernel:
+        """The tile that fills the register file with the fewest column vectors at ≤ 2/3 load an FMA.
+
+        14×32 for AVX-512, 6×16 for AVX2.
+        """
+        best = MicroKernel(1, self.lanes)
+        for vectors in range(1, self.num_registers):
+            rows = (self.num_registers - 1 - vectors) // vectors
+            if rows < 1:
+                break
+            best = MicroKernel(rows, vectors * self.lanes)
+            if (rows + vectors) / (rows * vectors) <= _MAX_LOADS_PER_FMA and rows >= vectors > 1:
+                break
+        return best

@@ -1,0 +1,79 @@
+"""The space of micro-kernels: every viable tile in [T0/2, 2·T0] around each seed (paper, section 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietcode.search_space.limits import Limits, MicroKernel
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A tile T0 that the space grows around.
+
+    Attributes
+    ----------
+    rows, columns : int
+        T0 in elements, as the source gave it (not yet viable on the machine).
+    source : str
+        ``metaschedule`` or ``hardware``.
+    """
+
+    rows: int
+    columns: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A micro-kernel and the seed that brought it into the space."""
+
+    micro_kernel: MicroKernel
+    provenance: str
+
+
+def hardware_seed(limits: Limits) -> Seed:
+    """The seed derived from the register file alone."""
+    tile = limits.aligned_tile()
+    return Seed(tile.rows, tile.columns, "hardware")
+
+
+def tile_range(extent: int) -> range:
+    """Every integer in [extent/2, 2·extent]."""
+    return range(max(1, -(-extent // 2)), 2 * extent + 1)
+
+
+def build_space(
+    seeds: list[Seed], limits: Limits, max_rows: int | None = None, max_columns: int | None = None
+) -> list[Candidate]:
+    """Viable tiles around all seeds, each once, credited to the first seed that reaches it.
+
+    Parameters
+    ----------
+    max_rows, max_columns : int, optional
+        Largest extents of the workload: a tile with more than twice as many rows, or more vectors than
+        the columns fill, only pads.
+
+    Returns
+    -------
+    list of Candidate
+        Seeds first, then larger register tiles before smaller ones.
+    """
+    found: dict[MicroKernel, str] = {}
+    for seed in seeds:
+        for tile in _tiles_around(seed, limits):
+            too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows)
+            too_wide = max_columns is not None and tile.columns >= max_columns + limits.lanes
+            if not too_tall and not too_wide:
+                found.setdefault(tile, seed.source)
+    at_seed = {(seed.rows, seed.columns) for seed in seeds}
+    order = sorted(
+        found, key=lambda t: ((t.rows, t.columns) not in at_seed, -t.rows * t.columns, -t.rows)
+    )
+    return [Candidate(tile, found[tile]) for tile in order]
+
+
+def _tiles_around(seed: Seed, limits: Limits) -> list[MicroKernel]:
+    columns = [c for c in tile_range(seed.columns) if c % limits.lanes == 0] or [limits.lanes]
+    tiles = [MicroKernel(r, c) for r in tile_range(seed.rows) for c in columns]
+    return [tile for tile in tiles if limits.holds(tile)]

@@ -1,0 +1,90 @@
+"""Small helpers over TVM's IR builder: int64 everywhere, vector loads and stores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as T
+
+VOID = ir.PrimType("void")
+INT32 = ir.PrimType("int32")
+
+warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
+
+
+def i64(value: int) -> Any:
+    """An int64 constant; int32 mixed with a symbolic int64 extent fails at build time."""
+    return tirx.IntImm("int64", int(value))
+
+
+class TirOps:
+    """`dietcode.search_space.partition.Ops` over TIR expressions."""
+
+    def floordiv(self, a: Any, b: Any) -> Any:
+        """Division of non-negative integers; truncation spares the compiler proving the sign."""
+        return tirx.truncdiv(_expr(a), _expr(b))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """A select without branches."""
+        return tirx.Select(condition, _expr(a), _expr(b))
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        """The larger of the two."""
+        return tirx.max(_expr(a), _expr(b))
+
+    def bind(self, value: Any) -> Any:
+        """A named value that the simplifier cannot see through.
+
+        Let-bound variables are substituted back by several passes, and nested selects then grow without
+        bound: one kernel took minutes in ``LowerIntrin``. A one-element buffer stops that, and LLVM turns
+        it back into a register.
+        """
+        slot = T.alloc_buffer((i64(1),), "int64", scope="local")
+        T.buffer_store(slot, _expr(value), [i64(0)])
+        return slot[i64(0)]
+
+
+def _expr(value: Any) -> Any:
+    return i64(value) if isinstance(value, int) else value
+
+
+def ramp(base: Any, lanes: int) -> Any:
+    """``base + 0…lanes-1`` as a vector index."""
+    return tirx.Ramp(_expr(base), i64(1), lanes)
+
+
+def splat(value: Any, lanes: int) -> Any:
+    """A scalar in every lane; the scalar itself for one lane."""
+    return tirx.Broadcast(value, lanes) if lanes > 1 else value
+
+
+def load(buffer: Any, index: Sequence[Any], lanes: int) -> Any:
+    """`lanes` consecutive elements along the last axis of `buffer`."""
+    if lanes == 1:
+        return buffer[tuple(_expr(i) for i in index)]
+    return buffer.vload([_expr(i) for i in index], f"{buffer.dtype}x{lanes}")
+
+
+def store(buffer: Any, value: Any, index: Sequence[Any], lanes: int) -> None:
+    """Write `lanes` consecutive elements along the last axis of `buffer`."""
+    *outer, last = [_expr(i) for i in index]
+    T.buffer_store(buffer, value, [*outer, ramp(last, lanes) if lanes > 1 else last])
+
+
+def call(function: ir.GlobalVar, arguments: Sequence[Any]) -> None:
+    """Call a private function of the same module that returns an int32 status."""
+    T.evaluate(ir.Call(function, list(arguments), ret_ty=INT32))
+
+
+def unflatten(index: Any, letters: Sequence[str], extents: dict[str, Any]) -> dict[str, Any]:
+    """Index of each letter from the flattened `index`; the last letter varies fastest."""
+    result: dict[str, Any] = {}
+    for letter in reversed(letters[1:]):
+        result[letter] = tirx.truncmod(index, extents[letter])
+        index = tirx.truncdiv(index, extents[letter])
+    if letters:
+        result[letters[0]] = index
+    return result

@@ -1,0 +1,1 @@
+"""Targets: what a spec asks for, resolved to a concrete machine and its limits."""

@@ -1,0 +1,147 @@
+"""CPU targets: ``{kind: llvm}`` resolved to a processor, its features and its limits."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tvm
+
+from dietcode.errors import TargetError
+from dietcode.runtime.cpu import available_cores, cache_bytes, cpu_model, missing_features
+from dietcode.workload.identity import canonical_bytes
+from dietcode.workload.spec import TargetSpec
+
+# Features that change which instructions LLVM may emit; a library lists those it was built with.
+_CODE_FEATURES = frozenset(
+    "sse3 ssse3 sse4.1 sse4.2 popcnt movbe lzcnt bmi bmi2 f16c fma avx avx2 avxvnni adx gfni vaes "
+    "vpclmulqdq avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni "
+    "avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 neon sve sve2 fullfp16 dotprod".split()
+)
+# (feature, bytes of a vector register, number of vector registers), widest first.
+_VECTOR_UNITS = (("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("neon", 16, 32), ("", 16, 16))
+_DEFAULT_L1_BYTES, _DEFAULT_L2_BYTES = 32 << 10, 512 << 10
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """A resolved CPU target.
+
+    Attributes
+    ----------
+    mcpu : str
+        LLVM's name of the processor.
+    mattr : tuple of str
+        Features switched on or off beside it, as ``+name`` or ``-name``.
+    features : tuple of str
+        Instruction-set features a machine must have to run the code.
+    num_cores : int
+        P, the execution slots of the cost model.
+    vector_bytes, num_vector_registers : int
+        The vector unit.
+    l1_bytes, l2_bytes : int
+        Data caches of one core, in bytes.
+    """
+
+    mcpu: str
+    mattr: tuple[str, ...]
+    features: tuple[str, ...]
+    num_cores: int
+    vector_bytes: int
+    num_vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    kind: str = "llvm"
+
+    def tvm_target(self) -> tvm.target.Target:
+        """The same target as TVM takes it."""
+        config: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "num-cores": self.num_cores}
+        if self.mattr:
+            config["mattr"] = list(self.mattr)
+        return tvm.target.Target(config)
+
+    def lanes(self, dtype_bytes: int = 4) -> int:
+        """Elements of `dtype_bytes` in one vector register."""
+        return self.vector_bytes // dtype_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: identity of the target and the limits that the search saw."""
+        data = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CpuTarget:
+        """The inverse of `to_json`."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine can execute the code."""
+        return not missing_features(self.features)
+
+
+def resolve_target(spec: TargetSpec | str) -> CpuTarget:
+    """Resolve ``target`` of a spec against this machine.
+
+    Without ``mcpu`` the host's processor is taken (LLVM's default is plain SSE), and features that the
+    host's virtual machine hides are switched off.
+
+    Raises
+    ------
+    TargetError
+        The kind, processor or tag is unknown, or no code can be generated for it yet.
+    """
+    if isinstance(spec, str):
+        spec = _from_tag(spec)
+    if spec.kind != "llvm":
+        raise TargetError(f"target.kind: {spec.kind!r} cannot be built by this version; allowed: llvm")
+    host = tvm.get_global_func("target.llvm_get_system_cpu")()
+    mcpu = spec.mcpu or str(host)
+    if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, tvm.target.Target({"kind": "llvm"})):
+        raise TargetError(f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take this machine's {host!r}")
+    mattr = list(spec.mattr or ())
+    features = _features(mcpu, mattr)
+    if not spec.mcpu:
+        hidden = missing_features(features)
+        mattr += [f"-{name}" for name in hidden]
+        features = [name for name in features if name not in set(hidden)]
+    vector_bytes, num_registers = next((b, n) for f, b, n in _VECTOR_UNITS if not f or f in features)
+    is_host = mcpu == host
+    return CpuTarget(
+        mcpu=mcpu,
+        mattr=tuple(mattr),
+        features=tuple(features),
+        num_cores=spec.num_cores or available_cores(),
+        vector_bytes=vector_bytes,
+        num_vector_registers=num_registers,
+        l1_bytes=cache_bytes(1, _DEFAULT_L1_BYTES) if is_host else _DEFAULT_L1_BYTES,
+        l2_bytes=cache_bytes(2, _DEFAULT_L2_BYTES) if is_host else _DEFAULT_L2_BYTES,
+    )
+
+
+def _from_tag(tag: str) -> TargetSpec:
+    try:
+        target = tvm.target.Target(tag)
+    except Exception as error:
+        raise TargetError(f"target: {tag!r} is no TVM target tag; allowed: a tag, or {{kind: llvm}}") from error
+    attrs = dict(target.attrs)
+    cores = attrs.get("num-cores")
+    return TargetSpec(
+        kind=str(target.kind.name),
+        mcpu=str(attrs["mcpu"]) if "mcpu" in attrs else None,
+        num_cores=int(cores) if cores is not None else None,
+    )
+
+
+def _features(mcpu: str, mattr: list[str]) -> list[str]:
+    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "mattr": mattr} if mattr else {"kind": "llvm", "mcpu": mcpu})
+    names = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
+    return sorted(names & _CODE_FEATURES)
+
+
+def device_record(target: CpuTarget) -> dict[str, Any]:
+    """Who measured: the CPU of this machine as `target` uses it, with a stable ``id``."""
+    data: dict[str, Any] = {"name": cpu_model(), "target": target.to_json()}
+    data["id"] = hashlib.sha256(canonical_bytes(data)).hexdigest()[:16]
+    return data
