@@ -66,17 +66,22 @@ class Limits:
             return False
         return micro_kernel.rows * vectors + vectors + 1 <= self.num_registers
 
-    def aligned_tile(self) -> MicroKernel:
+    def narrow_tile(self) -> MicroKernel:
         """The tile that fills the register file with the fewest column vectors at ≤ 2/3 load an FMA.
 
         14×32 for AVX-512, 6×16 for AVX2.
         """
-        best = MicroKernel(1, self.lanes)
-        for vectors in range(1, self.num_registers):
-            rows = (self.num_registers - 1 - vectors) // vectors
-            if rows < 1:
+        for vectors in range(2, self.num_registers):
+            rows = self._tallest(vectors)
+            if rows < 1 or (rows + vectors) / (rows * vectors) <= _MAX_LOADS_PER_FMA:
                 break
-            best = MicroKernel(rows, vectors * self.lanes)
-            if (rows + vectors) / (rows * vectors) <= _MAX_LOADS_PER_FMA and rows >= vectors > 1:
-                break
-        return best
+        return MicroKernel(max(1, rows), vectors * self.lanes)
+
+    def square_tile(self) -> MicroKernel:
+        """The tile with the fewest loads for each FMA: 5×80 for AVX-512, 3×24 for AVX2."""
+        tiles = [(self._tallest(v), v) for v in range(1, self.num_registers) if self._tallest(v) >= 1]
+        rows, vectors = min(tiles, key=lambda t: ((t[0] + t[1]) / (t[0] * t[1]), t[1]))
+        return MicroKernel(rows, vectors * self.lanes)
+
+    def _tallest(self, vectors: int) -> int:
+        return (self.num_registers - 1 - vectors) // vectors

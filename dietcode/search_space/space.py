@@ -32,10 +32,11 @@ class Candidate:
     provenance: str
 
 
-def hardware_seed(limits: Limits) -> Seed:
-    """The seed derived from the register file alone."""
-    tile = limits.aligned_tile()
-    return Seed(tile.rows, tile.columns, "hardware")
+def hardware_seeds(limits: Limits) -> list[Seed]:
+    """Seeds derived from the register file alone: the narrow tile and the one with the fewest loads."""
+    return [
+        Seed(tile.rows, tile.columns, "hardware") for tile in (limits.narrow_tile(), limits.square_tile())
+    ]
 
 
 def tile_range(extent: int) -> range:

@@ -1,0 +1,80 @@
+"""How one micro-kernel covers many instances: tiles, padding and imbalance, all counted, none measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
+from dietcode.search_space.problem import IntArray, Problem
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts for each instance; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : FLOPs of the instance, 2·batch·rows·columns·reduction.
+    padded_flops : FLOPs that are computed, rows and columns rounded up to tiles.
+    imbalance : x of f_spatial: the most loaded core's tiles over the mean, pad(n, P)/n for equal tiles.
+    tiles : tiles of all cores over P.
+    visits : column tiles that a core streams from memory (once for each block of rows), mean of the cores.
+    padded_tiles : tiles that reach past an edge, over P.
+    reduction : extent of the flattened reduction.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+    tiles: FloatArray
+    visits: FloatArray
+    padded_tiles: FloatArray
+    reduction: FloatArray
+
+    @property
+    def f_pad(self) -> FloatArray:
+        """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
+        return self.flops / self.padded_flops
+
+
+def count(
+    problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, IntArray]
+) -> Counts:
+    """Count for all instances at once.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extent of every letter.
+    """
+    ops = NumpyOps()
+    shape = next(iter(extents.values())).shape
+    batch, rows, columns, reduction = (
+        np.broadcast_to(np.asarray(size, dtype=np.int64), shape) for size in problem.sizes(extents)
+    )
+    row_tiles = ceildiv(rows, micro_kernel.rows, ops)
+    column_tiles = ceildiv(columns, micro_kernel.columns, ops)
+    grid = choose_partition(batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops)
+    tiles = batch * row_tiles * column_tiles
+    height = row_tiles / grid.row_parts
+    in_l2 = row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops)
+    blocks = np.ceil(np.maximum(height, 1.0) / in_l2)
+    visits = batch / grid.batch_parts * blocks * column_tiles / grid.column_parts
+    full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
+    flops = 2.0 * batch * rows * columns * reduction
+    padded = 2.0 * tiles * micro_kernel.rows * micro_kernel.columns * reduction
+    return Counts(
+        flops=flops,
+        padded_flops=padded,
+        imbalance=grid.largest_load * limits.num_cores / tiles,
+        tiles=tiles / limits.num_cores,
+        visits=visits,
+        padded_tiles=(tiles - full) / limits.num_cores,
+        reduction=reduction.astype(np.float64),
+    )

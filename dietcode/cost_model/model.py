@@ -1,0 +1,130 @@
+"""f_local fitted from measured waves, and the product of the three factors.
+
+The paper's f_local is one number, the throughput of a full wave. On a CPU a wave's throughput depends on how
+often a panel of the packed operand is reused after it was streamed in, so f_local is a function of the
+shape, fitted for each micro-kernel on its own measured waves (non-negative least squares on relative
+errors):
+
+    t_work = c₁·visits·K + c₂·tiles·K + c₃·tiles + c₄·padded_tiles·K          seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)                                       seconds of a call
+
+c₁ is the time to stream a panel beyond what computing hides (the place of bytes / bandwidth), c₂ the
+steady rate, c₃ the prologue and write-back of a tile, c₄ what local padding adds, c₀ the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dietcode.cost_model.counts import Counts, FloatArray, count
+from dietcode.errors import CandidateError
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import IntArray, Problem
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Predictions for every instance under one micro-kernel; arrays are float64 [num_instances].
+
+    Attributes
+    ----------
+    f_local : FLOP/s of the padded work on P balanced cores, launch left out.
+    f_spatial, f_pad : ratios, at most 1 (f_spatial is above 1 only if κ was fitted below 0).
+    throughput : predicted FLOP/s of a call, launch included.
+    imbalance : x of f_spatial.
+    """
+
+    f_local: FloatArray
+    f_spatial: FloatArray
+    f_pad: FloatArray
+    throughput: FloatArray
+    imbalance: FloatArray
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """The fitted f_local of one micro-kernel.
+
+    Attributes
+    ----------
+    coefficients : float64 array [5]
+        c₀…c₄.
+    fit_error : float
+        Median relative error on the measured waves.
+    """
+
+    micro_kernel: MicroKernel
+    coefficients: FloatArray
+    fit_error: float
+
+    def predict(self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]) -> Factors:
+        """The three factors and their product for every instance."""
+        counts = count(problem, self.micro_kernel, limits, extents)
+        work = _work(counts) @ self.coefficients[1:]
+        f_local = counts.padded_flops / np.maximum(work, 1e-12)
+        f_spatial = 1.0 / _stretch(counts, kappa)
+        cost = f_local * f_spatial * counts.f_pad
+        secs = self.coefficients[0] + counts.flops / cost
+        return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the report."""
+        names = ("launch_secs", "secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
+        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
+            "median_fit_error": self.fit_error
+        }
+
+
+def _work(counts: Counts) -> FloatArray:
+    """Regressors c₁…c₄ [num_instances, 4]."""
+    return np.stack(
+        [
+            counts.visits * counts.reduction,
+            counts.tiles * counts.reduction,
+            counts.tiles,
+            counts.padded_tiles * counts.reduction,
+        ],
+        axis=1,
+    )
+
+
+def _stretch(counts: Counts, kappa: float) -> FloatArray:
+    """κ·x + 1 − κ, the time of a partly filled wave over that of a full one."""
+    return kappa * counts.imbalance + 1.0 - kappa
+
+
+def fit_local(
+    problem: Problem,
+    micro_kernel: MicroKernel,
+    limits: Limits,
+    kappa: float,
+    points: tuple[dict[str, int], ...],
+    secs: tuple[float, ...],
+) -> LocalModel:
+    """Fit c₀…c₄ on the measured waves of one micro-kernel.
+
+    Raises
+    ------
+    CandidateError
+        There is no usable measurement.
+    """
+    times = np.asarray(secs, dtype=np.float64)
+    if not len(times) or not np.all(np.isfinite(times)) or np.any(times <= 0):
+        raise CandidateError(f"{micro_kernel.name}: no usable measurement")
+    extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
+    counts = count(problem, micro_kernel, limits, extents)
+    regressors = np.column_stack([np.ones_like(times), _work(counts) * _stretch(counts, kappa)[:, None]])
+    scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
+    solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
+    coefficients = solution / scale
+    error = float(np.median(np.abs(regressors @ coefficients / times - 1.0)))
+    return LocalModel(micro_kernel, coefficients, error)
+
+
+def cost_array(factors: list[Factors]) -> FloatArray:
+    """Predicted FLOP/s, [num_instances, num_micro_kernels]."""
+    return np.stack([f.throughput for f in factors], axis=1)

@@ -1,0 +1,216 @@
+"""Sets of micro-kernels, cut down: backward paths, and a local search around a set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import reduce
+from itertools import chain, combinations, cycle, islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dietcode.dispatcher.problem import LOSS_EPS, Candidate, FloatArray, IntArray, Problem
+
+MAX_TRIALS = 400
+_TRIAL_CELLS = 1_000_000  # bounds (trials x instances) of one local search
+_GONE = -1.0  # the ratio of a dropped micro-kernel: below every need
+
+Allowed = Callable[["Trim"], NDArray[np.bool_]]
+"""Which members a step may drop; bool [num_members]."""
+
+
+class Trim:
+    """A set of micro-kernels from which some are dropped, one after another.
+
+    Keeps for every instance its best and second-best member, so that what each drop would cost is known in
+    ``O(num_instances)``.
+
+    Parameters
+    ----------
+    kernels : tuple of int
+        Positions in the problem's order; every instance's best ratio must reach `need`.
+    need : float64 [num_instances]
+        No drop takes an instance below this ratio.
+    """
+
+    def __init__(self, problem: Problem, kernels: tuple[int, ...], need: FloatArray) -> None:
+        self.problem, self.need = problem, need
+        self.rows: IntArray = np.array(sorted(kernels), dtype=np.int64)
+        self.sizes = problem.size_bytes[self.rows]
+        self.alive = np.ones(len(self.rows), dtype=bool)
+        self.keep = np.zeros(len(self.rows), dtype=bool)
+        self._ratio = problem.ratio[self.rows]
+        self._columns = np.arange(self._ratio.shape[1])
+        self._first, self._second = _top_two(self._ratio)
+        self._measure()
+
+    def plus(self, kernel: int) -> Trim:
+        """Return this set and one more member, the last, that is never dropped; this one stays as it is."""
+        more = copy(self)
+        more.rows, more.sizes = (
+            np.append(self.rows, kernel),
+            np.append(self.sizes, self.problem.size_bytes[kernel]),
+        )
+        more.alive, more.keep = np.append(self.alive, True), np.append(self.keep, True)
+        new, count = self.problem.ratio[kernel], len(self.rows)
+        first = self._ratio[self._first, self._columns]
+        second = self._ratio[self._second, self._columns] if count > 1 else np.full(new.shape, _GONE)
+        more._ratio = np.concatenate([self._ratio, new[None]])
+        more._first = np.where(new > first, count, self._first)
+        more._second = np.where(new > first, self._first, np.where(new > second, count, self._second))
+        more._measure()
+        return more
+
+    def _measure(self) -> None:
+        """Refresh what each drop would cost: `cost` in mean utility and `blocked`, both [num_members]."""
+        count, columns, weight = len(self.rows), self._columns, self.problem.mean_weight
+        first = self.problem.utility[self.rows[self._first], columns]
+        second = self.problem.utility[self.rows[self._second], columns]
+        fails = self._ratio[self._second, columns] < self.need
+        self.mean_utility = float(weight @ first)
+        price = np.bincount(self._first, weight * (first - second), minlength=count)
+        self.cost: FloatArray = price.astype(np.float64)
+        self.blocked = np.bincount(self._first, fails, minlength=count) > 0
+        self.blocked |= ~self.alive | self.keep | (self.alive.sum() == 1)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the library as it stands."""
+        return self.problem.fixed_bytes + int(self.sizes[self.alive].sum())
+
+    def cheapest(self, mean_bound: float, allowed: Allowed | None = None) -> int | None:
+        """Return the allowed member whose drop costs least for each byte and keeps the mean loss, or None."""
+        losses = self.problem.losses(self.mean_utility - self.cost)
+        droppable = ~self.blocked & (losses <= mean_bound + LOSS_EPS)
+        if allowed is not None:
+            droppable &= allowed(self)
+        members = np.flatnonzero(droppable)
+        if not members.size:
+            return None
+        per = np.ones(members.size) if self.too_many else np.maximum(self.sizes[members], 1)
+        return int(members[np.lexsort((-members, self.cost[members] / per))[0]])
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more members than ``max_kernels``."""
+        return not self.problem.caps_hold(int(self.alive.sum()), 0)
+
+    def drop(self, member: int) -> None:
+        """Drop one member, by its position in `rows`."""
+        self.alive[member] = False
+        self._ratio[member] = _GONE
+        hit = np.flatnonzero((self._first == member) | (self._second == member))
+        self._first[hit], self._second[hit] = _top_two(self._ratio[:, hit])
+        self._measure()
+
+    def candidate(self) -> Candidate:
+        """Return the set as it stands."""
+        ratio = self._ratio[self._first, self._columns]
+        return Candidate(
+            tuple(sorted(int(row) for row in self.rows[self.alive])),
+            self.problem.loss(self.mean_utility),
+            1.0 - float(ratio[self.problem.weights > 0].min()),
+            self.num_bytes,
+        )
+
+
+def _top_two(ratio: FloatArray) -> tuple[IntArray, IntArray]:
+    """Best and second-best row of each column; a single row is its own second."""
+    first = ratio.argmax(axis=0)
+    rest = ratio.copy()
+    rest[first, np.arange(ratio.shape[1])] = _GONE
+    if len(ratio) == 1:
+        return first, first.copy()
+    second = rest.argmax(axis=0)
+    return first, np.where(second == first, (first + 1) % len(ratio), second)
+
+
+def lossless(problem: Problem, kernels: tuple[int, ...]) -> Candidate:
+    """Drop every member that no instance of positive weight prefers and that none needs."""
+    trim = Trim(problem, kernels, problem.serve_ratio)
+    while True:
+        free = np.flatnonzero(~trim.blocked & (trim.cost <= 0))
+        if not free.size:
+            return trim.candidate()
+        trim.drop(int(free[-1]))  # the largest
+
+
+def backward_path(problem: Problem, kernels: tuple[int, ...], need: FloatArray) -> Iterator[Candidate]:
+    """Yield shrinking sets: each step drops the member whose loss is least for the bytes it frees."""
+    trim = Trim(problem, kernels, need)
+    while (member := trim.cheapest(mean_bound=1.0)) is not None:
+        trim.drop(member)
+        yield trim.candidate()
+
+
+def fewer_bytes(problem: Problem, start: Candidate, mean_bound: float) -> Candidate:
+    """Search around `start` for fewer bytes under the bounds and the caps (Equation 2's G).
+
+    Each trial adds one micro-kernel and drops others while the bounds hold: exchanges, two for one and more.
+    """
+
+    def trial(trim: Trim) -> Candidate:
+        while (member := trim.cheapest(mean_bound, _worth_dropping)) is not None:
+            trim.drop(member)
+        return trim.candidate()
+
+    def better(new: Candidate, old: Candidate) -> bool:
+        return problem.within_bounds(new, mean_bound) and g_key(new) < g_key(old)
+
+    return _search(Trim(problem, start.kernels, problem.accept_ratio), trial, better)
+
+
+def less_loss(problem: Problem, start: Candidate) -> Candidate:
+    """Search around `start` for a smaller mean loss under the caps alone."""
+
+    def over_caps(trim: Trim) -> NDArray[np.bool_]:
+        over = not problem.caps_hold(int(trim.alive.sum()), trim.num_bytes)
+        return np.full(trim.alive.shape, over)
+
+    def trial(trim: Trim) -> Candidate:
+        while (member := trim.cheapest(1.0, over_caps)) is not None:
+            trim.drop(member)
+        return trim.candidate()
+
+    def better(new: Candidate, old: Candidate) -> bool:
+        return loss_key(new) < loss_key(old)
+
+    return _search(Trim(problem, start.kernels, problem.serve_ratio), trial, better)
+
+
+def g_key(point: Candidate) -> tuple[int, float, int, tuple[int, ...]]:
+    """Sort key of G: fewest bytes, then smallest loss, then fewest kernels."""
+    return point.num_bytes, round(point.loss_mean, 12), len(point.kernels), point.kernels
+
+
+def loss_key(point: Candidate) -> tuple[float, int, int, tuple[int, ...]]:
+    """Sort key where only the caps can be met: smallest loss first."""
+    return round(point.loss_mean, 12), point.num_bytes, len(point.kernels), point.kernels
+
+
+def _worth_dropping(trim: Trim) -> NDArray[np.bool_]:
+    """Members whose drop frees something or costs nothing."""
+    return (trim.sizes > 0) | (trim.cost <= 0) | trim.too_many
+
+
+def _search(
+    base: Trim, trial: Callable[[Trim], Candidate], better: Callable[[Candidate, Candidate], bool]
+) -> Candidate:
+    """Add nothing, each micro-kernel, each pair, in turn; take improvements, stop after a round without."""
+    problem, best = base.problem, base.candidate()
+    num_kernels, num_instances = problem.ratio.shape
+    trials = max(num_kernels + 1, min(MAX_TRIALS, _TRIAL_CELLS // num_instances))
+    sets = (combinations(range(num_kernels), count) for count in range(3))
+    additions = list(islice(chain.from_iterable(sets), trials))
+    idle = 0
+    for added in islice(cycle(additions), trials):
+        idle += 1
+        if not set(added) & set(best.kernels):
+            new = trial(reduce(Trim.plus, added, base))
+            if problem.within_caps(new) and better(new, best):
+                best, idle = new, 0
+                base = Trim(problem, best.kernels, base.need)
+        if idle >= len(additions):
+            break
+    return best

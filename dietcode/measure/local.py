@@ -1,0 +1,75 @@
+"""Child processes on this machine, by TVM's process pool: one for measuring, one a core for building."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tvm.support.popen_pool import PopenPoolExecutor, PopenWorker
+
+from dietcode.measure import worker
+
+_MEMORY_BYTES = 16 << 30
+
+
+class LocalChildren:
+    """`dietcode.measure.measurer.Children` on this machine.
+
+    Parameters
+    ----------
+    num_builders : int
+        Processes that build side by side.
+    num_threads : int
+        P: cores that a measured kernel uses. TVM's own default is half of the visible ones.
+    """
+
+    def __init__(self, num_builders: int, num_threads: int, build_timeout_secs: float = 60.0) -> None:
+        os.environ["TVM_NUM_THREADS"] = str(num_threads)
+        self._pool = PopenPoolExecutor(
+            max_workers=num_builders,
+            timeout=build_timeout_secs,
+            initializer=worker.limit_memory,
+            initargs=(_MEMORY_BYTES,),
+            stderr=subprocess.DEVNULL,
+        )
+        self._runner = PopenWorker(initializer=worker.limit_memory, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL)
+
+    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
+        """Results in the order of `requests`."""
+        futures = [self._pool.submit(worker.build, request) for request in requests]
+        for future in futures:
+            yield _outcome(future)
+
+    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
+        """Call `worker.<function>` in the measuring process; it is replaced after a crash or a hang."""
+        try:
+            self._runner.send(getattr(worker, function), (request,), timeout=timeout_secs)
+            result: dict[str, Any] = self._runner.recv()
+            return result
+        except TimeoutError:
+            return f"no answer within {timeout_secs:.0f} s; the process was ended"
+        except Exception as error:
+            return describe(error)
+
+    def close(self) -> None:
+        """End all children."""
+        self._runner.kill()
+        self._pool.shutdown(wait=False)
+
+
+def _outcome(future: concurrent.futures.Future[dict[str, Any]]) -> dict[str, Any] | str:
+    try:
+        return future.result()
+    except TimeoutError:
+        return "the build did not finish in time; its process was ended"
+    except Exception as error:
+        return describe(error)
+
+
+def describe(error: BaseException) -> str:
+    """The last meaningful line of an error, clipped."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__)[:300]

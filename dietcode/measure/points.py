@@ -1,0 +1,52 @@
+"""Which waves a micro-kernel is timed on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.problem import IntArray, Problem
+
+NUM_ANCHORS = 5
+
+
+def choose_anchors(
+    problem: Problem, extents: dict[str, IntArray], num_anchors: int = NUM_ANCHORS
+) -> list[dict[str, int]]:
+    """Instances spread evenly over the logarithm of the work, smallest and largest included.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extents of every instance.
+    """
+    flops = np.ones(len(next(iter(extents.values()))))
+    for values in extents.values():
+        flops = flops * values
+    order = np.argsort(flops, kind="stable")
+    logs = np.log(flops[order])
+    wanted = np.linspace(logs[0], logs[-1], num_anchors)
+    picked = dict.fromkeys(int(order[int(np.abs(logs - value).argmin())]) for value in wanted)
+    return [{letter: int(values[i]) for letter, values in extents.items()} for i in picked]
+
+
+def wave_points(
+    problem: Problem, micro_kernel: MicroKernel, anchors: list[dict[str, int]]
+) -> list[dict[str, int]]:
+    """Extents to time one micro-kernel on.
+
+    Each anchor twice: once with a dynamic row extent rounded up to full tiles (a full wave of the
+    micro-kernel, nothing padded), and once as it is, where that differs.
+    """
+    points: list[dict[str, int]] = []
+    for anchor in anchors:
+        full = dict(anchor)
+        letter = problem.rows[-1] if problem.rows else None
+        if letter is not None and problem.extents[letter] is None:
+            others = problem.product(problem.rows[:-1], anchor)
+            if others == 1:
+                full[letter] = -(-anchor[letter] // micro_kernel.rows) * micro_kernel.rows
+        for point in (full, anchor):
+            if point not in points:
+                points.append(point)
+    return points

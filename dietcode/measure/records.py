@@ -1,0 +1,231 @@
+"""Tuning records: what was measured, as versioned JSON Lines, named by workload and device.
+
+The first line is a header; each later line is one fact. Lines are appended as soon as they are known, so a
+killed run keeps everything it measured, and a torn last line is dropped on reading.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import RecordsError
+from dietcode.search_space.limits import MicroKernel
+
+FORMAT = "dietcode-records/1"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One micro-kernel, measured or failed.
+
+    Attributes
+    ----------
+    points : tuple of dict
+        Extents of every letter at each timed wave.
+    secs : tuple of float
+        Seconds of one call at each point.
+    object_bytes : int
+        Size of the object file that holds this micro-kernel alone with its host code.
+    """
+
+    micro_kernel: MicroKernel
+    provenance: str
+    points: tuple[dict[str, int], ...] = ()
+    secs: tuple[float, ...] = ()
+    object_bytes: int = 0
+    build_secs: float = 0.0
+    reference_ratio: float = 1.0
+    attempts: int = 1
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of a records file."""
+        return {
+            "kind": "micro_kernel",
+            "rows": self.micro_kernel.rows,
+            "columns": self.micro_kernel.columns,
+            "provenance": self.provenance,
+            "points": list(self.points),
+            "secs": list(self.secs),
+            "object_bytes": self.object_bytes,
+            "build_secs": self.build_secs,
+            "reference_ratio": self.reference_ratio,
+            "attempts": self.attempts,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Measurement:
+        """The inverse of `to_json`."""
+        return cls(
+            micro_kernel=MicroKernel(int(data["rows"]), int(data["columns"])),
+            provenance=str(data["provenance"]),
+            points=tuple({str(k): int(v) for k, v in p.items()} for p in data["points"]),
+            secs=tuple(float(s) for s in data["secs"]),
+            object_bytes=int(data["object_bytes"]),
+            build_secs=float(data["build_secs"]),
+            reference_ratio=float(data["reference_ratio"]),
+            attempts=int(data["attempts"]),
+            error=data["error"],
+        )
+
+
+@dataclass
+class Records:
+    """All that is known of one workload on one device."""
+
+    workload: str
+    device: dict[str, Any]
+    measurements: dict[MicroKernel, Measurement] = field(default_factory=dict)
+    calibration: dict[str, Any] | None = None
+    seed: dict[str, Any] | None = None
+    fixed_bytes: int | None = None
+
+    def header(self) -> dict[str, Any]:
+        """First line of the file."""
+        return {"format": FORMAT, "workload": self.workload, "device": self.device}
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Every line of the file, header first."""
+        yield self.header()
+        if self.calibration is not None:
+            yield {"kind": "calibration", **self.calibration}
+        if self.seed is not None:
+            yield {"kind": "seed", **self.seed}
+        if self.fixed_bytes is not None:
+            yield {"kind": "fixed_bytes", "bytes": self.fixed_bytes}
+        for measurement in self.measurements.values():
+            yield measurement.to_json()
+
+    def apply(self, line: dict[str, Any]) -> None:
+        """Take in one line after the header; a later line about the same thing replaces the earlier."""
+        kind = line.get("kind")
+        body = {key: value for key, value in line.items() if key != "kind"}
+        if kind == "calibration":
+            self.calibration = body
+        elif kind == "seed":
+            self.seed = body
+        elif kind == "fixed_bytes":
+            self.fixed_bytes = int(body["bytes"])
+        elif kind == "micro_kernel":
+            measurement = Measurement.from_json(body)
+            self.measurements[measurement.micro_kernel] = measurement
+
+
+class RecordsFile:
+    """A records file that grows by a line at a time."""
+
+    def __init__(self, path: Path, records: Records) -> None:
+        self.path = path
+        self.records = records
+        if path.exists() and path.stat().st_size:
+            known = read_records(path)
+            check_belongs(known, records.workload, str(records.device["id"]), path)
+            self.records = known
+            write_records(path, known)  # drops a torn last line
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_records(path, records)
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Write one line and take it in."""
+        self.records.apply(line)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line, sort_keys=True) + "\n")
+            stream.flush()
+
+
+def check_belongs(records: Records, workload: str, device_id: str | None, path: Path) -> None:
+    """Refuse records of another workload, or of another device.
+
+    Raises
+    ------
+    RecordsError
+        They do not belong.
+    """
+    if records.workload != workload:
+        raise RecordsError(f"{path}: records of another workload ({records.workload}); this one is {workload}")
+    if device_id is not None and records.device.get("id") != device_id:
+        raise RecordsError(
+            f"{path}: measured on {records.device.get('name')!r} ({records.device.get('id')}), not on this "
+            f"device ({device_id}); pass them with --records to build from them"
+        )
+
+
+def read_records(path: Path) -> Records:
+    """Read a ``.jsonl`` or ``.jsonl.zst`` file.
+
+    Raises
+    ------
+    RecordsError
+        It is no records file, or is damaged before its last line.
+    """
+    try:
+        text = _read_text(path)
+    except OSError as error:
+        raise RecordsError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RecordsError(f"{path}: not a records file: {error}") from error
+    lines = text.split("\n")
+    if lines and lines[-1]:
+        lines.pop()  # torn while it was written
+    records: Records | None = None
+    for number, raw in enumerate(line for line in lines if line.strip()):
+        try:
+            line = json.loads(raw)
+            if records is None:
+                if line["format"] != FORMAT:
+                    raise RecordsError(f"{path}: format {line['format']!r}; this version reads {FORMAT}")
+                records = Records(str(line["workload"]), dict(line["device"]))
+            else:
+                records.apply(line)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordsError(f"{path}: line {number + 1} is no tuning record: {error}") from error
+    if records is None:
+        raise RecordsError(f"{path}: empty; a records file begins with a header line")
+    return records
+
+
+def write_records(path: Path, records: Records) -> None:
+    """Write all records at once; the file is complete or not there.
+
+    Raises
+    ------
+    RecordsError
+        It cannot be written.
+    """
+    text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in records.lines())
+    data = text.encode()
+    try:
+        if path.suffix == ".zst":
+            import zstandard
+
+            data = zstandard.ZstdCompressor(level=10).compress(data)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        raise RecordsError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+_MAX_TEXT_BYTES = 1 << 30
+
+
+def _read_text(path: Path) -> str:
+    if path.suffix != ".zst":
+        return path.read_text(encoding="utf-8")
+    import zstandard
+
+    try:
+        with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+            data = io.BufferedReader(stream).read(_MAX_TEXT_BYTES + 1)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    if len(data) > _MAX_TEXT_BYTES:
+        raise ValueError(f"it unpacks to more than {_MAX_TEXT_BYTES >> 20} MiB")
+    return data.decode("utf-8")

@@ -1,0 +1,163 @@
+"""What runs in the child processes: building one candidate, timing one library.
+
+Every function here takes and returns plain data, because it crosses a process boundary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_SAFE_ERROR = 1e-5
+_POISON = np.float32("nan")
+_RESOURCES: dict[str, Any] = {}
+
+
+def limit_memory(max_bytes: int) -> None:
+    """Cap the address space of this process, so that a runaway candidate fails alone."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+
+
+def build(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile one micro-kernel to a shared library.
+
+    Returns ``{"path", "object_bytes", "secs"}``.
+    """
+    import tvm
+
+    from dietcode.search_space.host import build_module
+
+    started = time.perf_counter()
+    module = build_module(
+        request["problem"], request["micro_kernels"], request["tree"], request["variables"], request["limits"]
+    )
+    executable = tvm.compile(module, target=request["target"].tvm_target())
+    path = Path(request["path"])
+    object_path = path.with_suffix(".o")
+    executable.mod.write_to_file(str(object_path), "o")
+    object_bytes = object_path.stat().st_size
+    object_path.unlink()
+    executable.export_library(str(path))
+    return {"path": str(path), "object_bytes": object_bytes, "secs": time.perf_counter() - started}
+
+
+def _functions(path: str) -> Any:
+    if path not in _RESOURCES:
+        import tvm
+
+        _RESOURCES[path] = tvm.runtime.load_module(path)
+    return _RESOURCES[path]
+
+
+def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
+    """Fresh random inputs in the order of ``run``, the column operand packed where it is constant."""
+    import tvm
+
+    key = (str(problem), tuple(sorted(extents.items())), lanes)
+    if _RESOURCES.get("tensors_key") != key:
+        rng = np.random.default_rng(0)
+        arrays = []
+        for name in (*problem.inputs, problem.output):
+            shape = [extents[k] for k in problem.subscripts[name]]
+            if name == problem.column_operand and problem.column_operand_constant:
+                batch, _, columns, reduction = problem.sizes(extents)
+                shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
+            arrays.append(tvm.runtime.tensor(rng.standard_normal(shape, dtype=np.float32)))
+        _RESOURCES["tensors"], _RESOURCES["tensors_key"] = arrays, key
+    return list(_RESOURCES["tensors"])
+
+
+def _time(call: Any, min_secs: float, repeats: int) -> float:
+    """Median seconds of one call; every repeat lasts at least `min_secs`."""
+    call()
+    started = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - started, 1e-7)
+    number = max(1, int(np.ceil(min_secs / once)))
+    readings = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for _ in range(number):
+            call()
+        readings.append((time.perf_counter() - started) / number)
+    return float(np.median(readings))
+
+
+def time_library(request: dict[str, Any]) -> dict[str, Any]:
+    """Time ``run`` of one library at several extents.
+
+    Returns ``{"secs": [float for each point]}``.
+    """
+    problem, lanes = request["problem"], request["limits"].lanes
+    run = _functions(request["path"])["run"]
+    zeros = [0] * len(request["variables"])
+    secs = []
+    for extents in request["points"]:
+        arguments = [*_tensors(problem, extents, lanes), *zeros]
+        secs.append(_time(lambda a=arguments: run(*a), request["min_secs"], request["repeats"]))
+    if not request.get("keep"):
+        _RESOURCES.pop(request["path"], None)
+    return {"secs": secs}
+
+
+def check_library(request: dict[str, Any]) -> dict[str, Any]:
+    """Compare ``run`` with float64 NumPy at one instance, output poisoned beforehand.
+
+    Returns ``{"max_error"}``, relative to the output's scale.
+
+    Raises
+    ------
+    ValueError
+        The error is above 1e-5.
+    """
+    problem, extents = request["problem"], request["extents"]
+    module = _functions(request["path"])
+    rng = np.random.default_rng(request.get("seed", 0))
+    inputs = {
+        name: rng.standard_normal([extents[k] for k in problem.subscripts[name]], dtype=np.float32)
+        for name in problem.inputs
+    }
+    output = np.full([extents[k] for k in problem.subscripts[problem.output]], _POISON)
+    expected = reference(problem, inputs)
+    arguments = dict(inputs)
+    if problem.column_operand_constant:
+        lanes = request["limits"].lanes
+        batch, _, columns, reduction = (int(size) for size in problem.sizes(extents))
+        packed = np.full((batch, -(-columns // lanes), reduction, lanes), _POISON)
+        module["pack"](inputs[problem.column_operand], packed)
+        arguments[problem.column_operand] = packed
+    module["run"](*(arguments[n] for n in problem.inputs), output, *request["values"])
+    scale = float(np.abs(expected).max()) or 1.0
+    error = float(np.abs(output - expected).max()) / scale
+    if not error <= _SAFE_ERROR:
+        raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
+    return {"max_error": error}
+
+
+def reference(problem: Any, inputs: dict[str, Any]) -> Any:
+    """The same computation in float64."""
+    subscripts = problem.subscripts
+    equation = (
+        f"{subscripts[problem.row_operand]},{subscripts[problem.column_operand]}"
+        f"->{subscripts[problem.output]}"
+    )
+    value = np.einsum(
+        equation,
+        inputs[problem.row_operand].astype(np.float64),
+        inputs[problem.column_operand].astype(np.float64),
+        optimize=True,
+    )
+    for stage in problem.stages:
+        if stage.kind in {"bias", "residual"}:
+            value = value + inputs[str(stage.tensor)]
+        elif stage.kind == "scale":
+            value = value * float(np.float32(stage.value))
+        else:
+            value = np.maximum(value, 0)
+    return value

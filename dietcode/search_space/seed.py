@@ -1,0 +1,164 @@
+"""The seed: an Ansor-style run of MetaSchedule on the largest instance (paper, section 4.3).
+
+The run happens in a process of its own (``python -m dietcode.search_space.metaschedule``), so that it can be
+stopped at any moment; its database is on disk and a later run goes on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import TuningError
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.space import Seed
+from dietcode.target.cpu import CpuTarget
+
+_POLL_SECS = 0.5
+
+
+def run_seed(
+    problem: Problem,
+    extents: dict[str, int],
+    target: CpuTarget,
+    work_dir: Path,
+    num_trials: int,
+    max_secs: float,
+    progress: Callable[[int, float | None], None] = lambda done, gflops: None,
+) -> tuple[Seed, dict[str, Any]]:
+    """Tune the largest instance and take T0 from the best schedule.
+
+    T0 is the innermost spatial tile (S3 of the "SSRSRS" nest, inside the last reduction loop): the tile
+    that is accumulated in registers, which is what `MicroKernel` stands for.
+
+    Parameters
+    ----------
+    extents : dict of str to int
+        Extents of the largest instance.
+    work_dir : Path
+        Where MetaSchedule keeps its database; trials already in it are not repeated.
+    num_trials, max_secs
+        Bounds on the run; it is stopped where the first one is met.
+    progress : callable
+        Called with the number of finished trials and the best GFLOP/s so far.
+
+    Returns
+    -------
+    Seed, dict
+        T0, and what a report says of it: trials, seconds, best GFLOP/s, decisions.
+
+    Raises
+    ------
+    TuningError
+        No trial gave a schedule.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    request = {
+        "subscripts": [
+            problem.subscripts[n] for n in (problem.row_operand, problem.column_operand, problem.output)
+        ],
+        "constant": problem.column_operand_constant,
+        "extents": extents,
+        "target": target.to_json(),
+        "work_dir": str(work_dir),
+        "num_trials": num_trials,
+    }
+    flops = 2 * float(problem.product(tuple(extents), {k: float(v) for k, v in extents.items()}))
+    started = time.monotonic()
+    _run_worker(request, work_dir, started + max_secs, lambda: progress(*_state(work_dir, flops)))
+    best = _best_record(work_dir)
+    if best is None:
+        raise TuningError(
+            f"MetaSchedule finished no trial in {max_secs:.0f} s; raise budget.seconds, "
+            f"or read {work_dir / 'metaschedule.log'}"
+        )
+    secs, decisions = best
+    rows, columns = _inner_tiles(problem, decisions)
+    facts = {
+        "trials": _state(work_dir, flops)[0],
+        "secs": round(time.monotonic() - started, 2),
+        "best_gflops": round(flops / secs / 1e9, 1),
+        "decisions": decisions,
+        "tile": [rows, columns],
+    }
+    return Seed(rows, columns, "metaschedule"), facts
+
+
+def _run_worker(
+    request: dict[str, Any], work_dir: Path, deadline: float, on_poll: Callable[[], None]
+) -> None:
+    environment = dict(os.environ, TVM_NUM_THREADS=str(request["target"]["num_cores"]))
+    with (work_dir / "metaschedule.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dietcode.search_space.metaschedule"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(request).encode())
+            process.stdin.close()
+            while process.poll() is None and time.monotonic() < deadline:
+                on_poll()
+                time.sleep(_POLL_SECS)
+        finally:
+            _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the worker with its builders and runners."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _records(work_dir: Path) -> list[tuple[float, list[Any]]]:
+    """``(seconds, sampled decisions)`` of the finished trials in MetaSchedule's JSON database."""
+    path = work_dir / "database_tuning_record.json"
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            _, (trace, run_secs, *_rest) = json.loads(line)
+            instructions, decisions = trace
+            times = [float(s) for s in run_secs or []]
+        except (ValueError, TypeError):
+            continue  # the last line of a run that was stopped while writing
+        if times and min(times) < 1e9:
+            chosen = [[instructions[index][0], value] for index, value in decisions]
+            found.append((min(times), chosen))
+    return found
+
+
+def _state(work_dir: Path, flops: float) -> tuple[int, float | None]:
+    records = _records(work_dir)
+    best = min((secs for secs, _ in records), default=None)
+    return len(records), None if best is None else flops / best / 1e9
+
+
+def _best_record(work_dir: Path) -> tuple[float, list[Any]] | None:
+    return min(_records(work_dir), key=lambda record: record[0], default=None)
+
+
+def _inner_tiles(problem: Problem, decisions: list[Any]) -> tuple[int, int]:
+    """Innermost tile of the rows and of the columns, flattened over their letters."""
+    tiles = [value for kind, value in decisions if kind == "SamplePerfectTile"]
+    order = [*problem.subscripts[problem.output], *problem.reduction]
+    inner = {letter: int(tile[-1]) for letter, tile in zip(order, tiles, strict=False)}
+    rows = columns = 1
+    for letter in problem.rows:
+        rows *= inner.get(letter, 1)
+    for letter in problem.columns:
+        columns *= inner.get(letter, 1)
+    return rows, columns

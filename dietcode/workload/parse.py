@@ -1,0 +1,161 @@
+"""From text or plain data to a valid `Spec`, or one `SpecError` that names the field."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dietcode.errors import SpecError
+from dietcode.workload import loader
+from dietcode.workload.spec import (
+    Budget,
+    EinsumOp,
+    Objective,
+    OutputSpec,
+    RangeVariable,
+    Spec,
+    TensorSpec,
+    ValuesVariable,
+)
+from dietcode.workload.text import clip, field_path, one_line, suggest
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "op": EinsumOp,
+    "output": OutputSpec,
+    "budget": Budget,
+    "objective": Objective,
+}
+_VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}
+
+# What is allowed, by the type of pydantic's error; {…} are entries of its context.
+_ALLOWED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "model_type": "a mapping",
+    "string_type": "text; quote what YAML reads as a number or a boolean",
+    "too_long": "at most {max_length} entries",
+    "too_short": "at least {min_length} entries",
+    "tuple_type": "a list",
+    "union_tag_not_found": "a mapping with min and max, or with values",
+}
+
+
+def load_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read a workload spec from a YAML or JSON file.
+
+    Parameters
+    ----------
+    path : str or path
+        A file of at most 1 MiB.
+
+    Raises
+    ------
+    RequestError
+        The file is missing or cannot be read.
+    SpecError
+        Its content is refused; names the field, what was given and what is allowed.
+    """
+    return parse_spec(loader.read_bytes(path), source=os.fspath(path))
+
+
+def parse_spec(text: str | bytes, source: str = "<spec>") -> Spec:
+    """Parse a workload spec in YAML or JSON.
+
+    Parameters
+    ----------
+    text : str or bytes
+        At most 1 MiB of UTF-8.
+    source : str
+        Named by errors that belong to no field.
+
+    Raises
+    ------
+    SpecError
+        Names the field, what was given and what is allowed, in one line.
+    """
+    return spec_from_data(loader.parse_data(text, source))
+
+
+def spec_from_data(data: object) -> Spec:
+    """Make a spec of plain data, as from JSON.
+
+    Raises
+    ------
+    SpecError
+        As for `parse_spec`.
+    """
+    if not isinstance(data, dict):
+        raise SpecError("", f"given {clip(data)}; allowed: a mapping of fields")
+    loader.check_plain(data)
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as error:
+        raise _first_error(error) from None
+
+
+def _first_error(error: ValidationError) -> SpecError:
+    """Report an unknown field before anything else: a misspelt one is missing, too."""
+    details: list[Any] = list(error.errors(include_url=False, include_context=True))
+    detail = next((entry for entry in details if entry["type"] == "extra_forbidden"), details[0])
+    path = field_path(_user_path(detail["loc"]))
+    return SpecError(path, _problem(detail))
+
+
+def _user_path(loc: Sequence[int | str]) -> list[int | str]:
+    """Drop from pydantic's location what the user did not write."""
+    parts = list(loc)
+    if len(parts) > 2 and (parts[0] == "shape_vars" or (parts[0] == "instances" and parts[2] == "bindings")):
+        del parts[2]
+    if parts[:1] == ["dims"]:
+        del parts[2:]
+    return [part for part in parts if part != "[key]"]
+
+
+def _problem(detail: Any) -> str:
+    kind, loc = str(detail["type"]), detail["loc"]
+    context = {name: _limit(value) for name, value in detail.get("ctx", {}).items()}
+    if kind == "extra_forbidden":
+        allowed = _fields_at(loc[:-1])
+        return f"unknown field; allowed: {', '.join(allowed)}{suggest(loc[-1], allowed)}"
+    if kind == "missing":
+        return f"missing; required: {', '.join(_fields_at(loc[:-1], required=True))}"
+    if kind == "value_error":
+        return one_line(str(detail["ctx"]["error"]), 300)
+    if loc and loc[-1] == "[key]":
+        return f"given the key {clip(detail['input'])}; allowed: a name; quote what YAML reads as a number"
+    allowed_text = _ALLOWED.get(kind, "").format(**context) or one_line(str(detail["msg"]))
+    return f"given {clip(detail['input'])}; allowed: {allowed_text}"
+
+
+def _limit(value: object) -> object:
+    return "2**31" if value == 2**31 else value
+
+
+def _fields_at(parent: Sequence[int | str], required: bool = False) -> list[str]:
+    """Names of the fields allowed, or required, at a location of pydantic's."""
+    model: type[BaseModel] | None = None
+    if not parent:
+        model = Spec
+    elif parent[0] == "tensors":
+        model = TensorSpec
+    elif parent[0] == "shape_vars":
+        model = _VARIABLES.get(str(parent[-1]))
+    else:
+        model = _SECTIONS.get(str(parent[0]))
+    if model is None:
+        return []
+    fields = [name for name, field in model.model_fields.items() if field.is_required() or not required]
+    return sorted(fields, key="weights".__eq__)  # inherited, so pydantic lists it first
