@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
+from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.spec import Spec
 
 IntArray = npt.NDArray[np.int64]
@@ -94,7 +95,7 @@ def problem_from_spec(spec: Spec) -> Problem:
     """
     contraction = Contraction.from_spec(spec)
     dims = spec.dims_parsed
-    output_letters = _output_letters(spec)
+    output_letters = spec.op.output_subscripts
     trailing = tuple(output_letters[len(output_letters) - len(contraction.columns) :])
     if trailing != contraction.columns:
         raise SpecError("op.einsum", "the column operand's indices must be the last ones of the output")
@@ -123,21 +124,15 @@ def problem_from_spec(spec: Spec) -> Problem:
     )
 
 
-def _output_letters(spec: Spec) -> str:
-    return spec.op.einsum.replace(" ", "").split("->")[1]
-
-
-def _stage(item: object, index: int) -> Stage:
-    field = f"op.epilogue[{index}]"
-    if item == "bias":
-        return Stage("bias", tensor="bias")
-    if item == "relu":
-        return Stage("relu")
-    if isinstance(item, dict) and "residual" in item:
-        return Stage("residual", tensor=str(item["residual"]))
-    if isinstance(item, dict) and "scale" in item:
-        return Stage("scale", value=float(item["scale"]))
-    raise SpecError(field, f"{item!r} cannot be fused by this version; allowed: bias, relu, residual, scale")
+def _stage(step: EpilogueStep, index: int) -> Stage:
+    if step.kind in {"bias", "relu", "residual"}:
+        return Stage(step.kind, tensor=step.tensor)
+    if step.kind == "scale":
+        return Stage("scale", value=float(step.value or 0.0))
+    raise SpecError(
+        f"op.epilogue[{index}]",
+        f"{step.kind} cannot be fused by this version; allowed: bias, relu, residual, scale",
+    )
 
 
 def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntArray]:

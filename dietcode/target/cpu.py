@@ -81,7 +81,7 @@ class CpuTarget:
         return not missing_features(self.features)
 
 
-def resolve_target(spec: TargetSpec | str) -> CpuTarget:
+def resolve_target(spec: TargetSpec) -> CpuTarget:
     """Resolve ``target`` of a spec against this machine.
 
     Without ``mcpu`` the host's processor is taken (LLVM's default is plain SSE), and features that the
@@ -92,13 +92,14 @@ def resolve_target(spec: TargetSpec | str) -> CpuTarget:
     TargetError
         The kind, processor or tag is unknown, or no code can be generated for it yet.
     """
-    if isinstance(spec, str):
-        spec = _from_tag(spec)
+    if spec.tag is not None:
+        spec = _from_tag(spec.tag)
     if spec.kind != "llvm":
         raise TargetError(f"target.kind: {spec.kind!r} cannot be built by this version; allowed: llvm")
     host = tvm.get_global_func("target.llvm_get_system_cpu")()
     mcpu = spec.mcpu or str(host)
-    if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, tvm.target.Target({"kind": "llvm"})):
+    triple = str(tvm.get_global_func("target.llvm_get_system_triple")())
+    if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
         raise TargetError(f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take this machine's {host!r}")
     mattr = list(spec.mattr or ())
     features = _features(mcpu, mattr)
