@@ -1,0 +1,1 @@
+"""Building a library folder: host dispatch, kernels and packing, with digests and a manifest."""

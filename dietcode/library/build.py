@@ -1,0 +1,216 @@
+"""From chosen micro-kernels and a dispatch rule to the files of a library."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from dietcode._version import __version__
+from dietcode.dispatcher.rule import Branch, Leaf, Rule
+from dietcode.errors import TuningError
+from dietcode.runtime.cache import cache_dir
+from dietcode.runtime.manifest import (
+    BLOBS,
+    CODE,
+    DISPATCH,
+    FORMAT,
+    MANIFEST,
+    REPORT,
+    blob_name,
+    file_facts,
+    pretty_json,
+)
+from dietcode.search_space.host import DispatchTree, build_module
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
+from dietcode.workload.binding import plan_bindings
+from dietcode.workload.identity import job_digest, workload_digest
+from dietcode.workload.instances import largest_instance
+from dietcode.workload.spec import Spec
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a library is made of.
+
+    Attributes
+    ----------
+    micro_kernels : tuple of MicroKernel
+        One for each category.
+    rule : Rule
+        Total over the declared ranges.
+    table, report : dict
+        What a person reads.
+    """
+
+    spec: Spec
+    target: CpuTarget
+    problem: Problem
+    micro_kernels: tuple[MicroKernel, ...]
+    rule: Rule
+    table: dict[str, Any]
+    report: dict[str, Any]
+
+
+def dispatch_tree(node: Leaf | Branch) -> DispatchTree:
+    """A rule as the code generator takes it."""
+    if isinstance(node, Leaf):
+        return node.category
+    return (node.variable, node.threshold, dispatch_tree(node.below), dispatch_tree(node.above))
+
+
+def compile_code(parts: Parts) -> bytes:
+    """Host dispatch and kernels as one shared library.
+
+    Raises
+    ------
+    TuningError
+        There is no C compiler to link with.
+    """
+    module = build_module(
+        parts.problem,
+        parts.micro_kernels,
+        dispatch_tree(parts.rule.root),
+        parts.spec.variables,
+        Limits.of(parts.target),
+    )
+    with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
+        path = Path(folder) / CODE
+        try:
+            tvm.compile(module, target=parts.target.tvm_target()).export_library(str(path))
+        except (RuntimeError, OSError, FileNotFoundError) as error:
+            last = str(error).strip().splitlines()[-1][:200]
+            raise TuningError(f"the library could not be linked; is a C compiler (cc) installed? {last}") from error
+        return path.read_bytes()
+
+
+def library_files(parts: Parts) -> dict[str, bytes]:
+    """All files of the folder by relative path; the same parts give the same bytes."""
+    runtime = _runtime_bytes()
+    files = {
+        CODE: compile_code(parts),
+        DISPATCH: pretty_json(_dispatch(parts)),
+        REPORT: pretty_json(parts.report),
+    }
+    manifest = _manifest(parts, files, runtime)
+    blob = f"{BLOBS}/{blob_name(manifest['runtime']['sha256'])}"
+    return {**files, MANIFEST: pretty_json(manifest), blob: runtime}
+
+
+def _runtime_bytes() -> bytes:
+    path = Path(tvm.__file__).parent / "lib" / "libtvm_runtime.so"
+    if not path.is_file():
+        raise TuningError(f"{path}: the TVM runtime is missing; reinstall apache-tvm")
+    return path.read_bytes()
+
+
+def cache_runtime(folder: Path) -> None:
+    """Keep the TVM runtime in the cache too, for libraries that arrive without it."""
+    for blob in (folder / BLOBS).iterdir():
+        kept = cache_dir() / BLOBS / blob.name
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            partial = kept.with_name(kept.name + ".partial")
+            partial.write_bytes(blob.read_bytes())
+            partial.replace(kept)
+
+
+def _dispatch(parts: Parts) -> dict[str, Any]:
+    return {
+        "categories": [
+            {"category": index, "micro_kernel": kernel.name, "rows": kernel.rows, "columns": kernel.columns}
+            for index, kernel in enumerate(parts.micro_kernels)
+        ],
+        "rule": parts.rule.to_json(),
+        "table": parts.table,
+    }
+
+
+def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[str, Any]:
+    spec, target, problem = parts.spec, parts.target, parts.problem
+    binding = plan_bindings(
+        {name: problem.subscripts[name] for name in problem.inputs}, spec.dims_parsed, spec.variables
+    )
+    inputs = {name: {"dims": problem.subscripts[name], "dtype": "float32"} for name in problem.inputs}
+    return {
+        "format": FORMAT,
+        "name": spec.name,
+        "workload": spec.to_json(),
+        "workload_digest": workload_digest(spec),
+        "job_digest": job_digest(spec, target.to_json()),
+        "target": target.to_json(),
+        "requires": {
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "cpu_features": list(target.features),
+        },
+        "versions": {
+            "dietcode": __version__,
+            "tvm": str(tvm.__version__),
+            "tvm_ffi": str(tvm_ffi.__version__),
+        },
+        "num_threads": target.num_cores,
+        "argument_order": list(problem.inputs),
+        "inputs": inputs,
+        "output": {"name": problem.output, "dims": problem.subscripts[problem.output], "dtype": "float32"},
+        "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
+        "variables": {name: _variable(spec, name) for name in spec.variables},
+        "binding": binding.to_json(),
+        "packed": _packed(problem, target),
+        "workspace_bytes": _workspace_bytes(spec, problem, target),
+        "runtime": file_facts(runtime),
+        "files": {name: file_facts(data) for name, data in files.items()},
+        "signature": None,
+    }
+
+
+def _variable(spec: Spec, name: str) -> dict[str, Any]:
+    variable = spec.shape_vars[name]
+    values = getattr(variable, "values", None)
+    return {
+        "min": int(variable.min),
+        "max": int(variable.max),
+        "values": None if values is None else [int(v) for v in values],
+    }
+
+
+def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
+    if not problem.column_operand_constant:
+        return {}
+    lanes = target.lanes()
+    columns, reduction = "".join(problem.columns), "".join(problem.reduction)
+    batch = "".join(problem.batch)
+    source = problem.subscripts[problem.column_operand]
+    panels = f"{batch + ', ' if batch else ''}{columns}/{lanes}, {reduction}, {columns}%{lanes}"
+    return {
+        problem.column_operand: {
+            "layout": f"{source} -> [{panels}]",
+            "batch": list(problem.batch),
+            "columns": list(problem.columns),
+            "reduction": list(problem.reduction),
+            "lanes": lanes,
+            "alignment_bytes": 64,
+        }
+    }
+
+
+def _workspace_bytes(spec: Spec, problem: Problem, target: CpuTarget) -> int:
+    """Bytes that a call allocates at the largest instance: the packed copy of a varying column operand."""
+    if problem.column_operand_constant:
+        return 0
+    binding = largest_instance(spec)
+    extents = {letter: int(dim.evaluate(binding)) for letter, dim in spec.dims_parsed.items()}
+    batch, _, columns, reduction = problem.sizes(extents)
+    lanes = target.lanes()
+    return int(batch * -(-columns // lanes) * reduction * lanes * _FLOAT_BYTES)
+

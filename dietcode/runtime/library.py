@@ -1,0 +1,297 @@
+"""A tuned library, loaded: ``lib.pack``, ``lib(...)``, ``lib.select``."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime import pool
+from dietcode.runtime.cpu import available_cores, missing_features
+from dietcode.runtime.manifest import CODE, DISPATCH, REPORT, read_json, read_manifest
+from dietcode.runtime.native import load_code, load_runtime
+from dietcode.runtime.tensors import Packed, accept, aligned_empty
+from dietcode.workload.binding import BindingPlan
+from dietcode.workload.expr import DimExpr
+
+_MAX_CACHED_SHAPES = 4096
+
+
+def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> Library:
+    """Load a library folder.
+
+    Parameters
+    ----------
+    folder : path
+        What ``dietcode tune -o`` wrote.
+    num_threads : int, optional
+        Threads of the pool; by default the cores the library was tuned for, or those there are if fewer.
+
+    Raises
+    ------
+    LibraryError
+        The folder is incomplete or altered, or its code cannot be loaded.
+    TargetError
+        This CPU lacks an instruction set that the code uses.
+    """
+    place = Path(folder)
+    manifest = read_manifest(place)
+    _check_machine(place, manifest)
+    threads = num_threads if num_threads is not None else min(int(manifest["num_threads"]), available_cores())
+    if threads < 1:
+        raise LibraryError(f"num_threads: given {threads}; allowed: 1 or more")
+    pool.set_num_threads(threads)
+    load_runtime(place, manifest["runtime"])
+    return Library(place, manifest, load_code(place / CODE))
+
+
+def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:
+    requires = manifest["requires"]
+    if platform.machine() != requires["machine"] or platform.system() != requires["system"]:
+        raise TargetError(
+            f"{folder}: built for {requires['system']} on {requires['machine']}; "
+            f"this is {platform.system()} on {platform.machine()}"
+        )
+    missing = missing_features(requires["cpu_features"])
+    if missing:
+        raise TargetError(
+            f"{folder}: needs a CPU with {', '.join(missing)}, which this one lacks; "
+            "tune with target: {kind: llvm} on a machine like this one"
+        )
+
+
+class Library:
+    """One tuned operator for a range of shapes.
+
+    Calls are thread-safe and share one pool. Tensors are never copied; any alignment is accepted.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._run, self._select = module["run"], module["select"]
+        self._pack = module["pack"] if manifest["packed"] else None
+        self._inputs: dict[str, dict[str, Any]] = manifest["inputs"]
+        self._order: list[str] = manifest["argument_order"]
+        self._output: dict[str, Any] = manifest["output"]
+        self._output_name: str = manifest["output"]["name"]
+        self._packed: dict[str, dict[str, Any]] = manifest["packed"]
+        self._variables: dict[str, dict[str, Any]] = manifest["variables"]
+        self._plan = BindingPlan.from_json(manifest["binding"])
+        self._allowed = frozenset({*self._order, *self._plan.keywords, "out"})
+        self._dims = {k: DimExpr.parse(v, f"dims.{k}") for k, v in manifest["dims"].items()}
+        self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())
+        return f"<dietcode.Library {self.manifest['name']}: {ranges}>"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Everything ``dietcode inspect`` shows."""
+        return read_json(self.folder / REPORT)
+
+    @property
+    def dispatch(self) -> dict[str, Any]:
+        """The dispatch table, readable."""
+        return read_json(self.folder / DISPATCH)
+
+    def pack(self, **constants: Any) -> Packed:
+        """Pack one constant tensor into the library's layout; do it once, ahead of time.
+
+        Raises
+        ------
+        TensorError
+            It is no constant of this library, or has the wrong dtype or layout.
+        ShapeError
+            Its shape does not fit.
+        """
+        allowed = ", ".join(self._packed) or "none: this library has no constant tensors"
+        if len(constants) != 1 or next(iter(constants)) not in self._packed:
+            raise TensorError(f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {allowed}")
+        ((name, value),) = constants.items()
+        tensor, shape = accept(name, value, self._inputs[name]["dtype"])
+        letters, facts = self._inputs[name]["dims"], self._packed[name]
+        if len(shape) != len(letters):
+            raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(letters)} dimensions ({letters})")
+        self._check_fixed(name, letters, shape)
+        extents = dict(zip(letters, shape, strict=True))
+        data = aligned_empty(_packed_shape(facts, extents))
+        assert self._pack is not None
+        pool.call(self._pack, (tensor, data))
+        return Packed(name, shape, facts["layout"], data)
+
+    def select(self, **variables: int) -> int:
+        """The category that serves these values of the shape variables, without running.
+
+        Raises
+        ------
+        ShapeError
+            A variable is missing, unknown, or outside its range.
+        """
+        unknown = set(variables) - set(self._variables)
+        missing = set(self._variables) - set(variables)
+        if unknown or missing:
+            raise ShapeError(f"select: given {sorted(variables)}; allowed: {list(self._variables)}")
+        values = {name: _as_int(name, value) for name, value in variables.items()}
+        self._check_ranges(values)
+        return int(self._select(*(values[name] for name in self._variables)))
+
+    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+        """Compute the operator.
+
+        Parameters
+        ----------
+        out : tensor, optional
+            Where the result goes; a new NumPy array otherwise (a torch tensor where an input is one).
+        **arguments
+            Every tensor by name, constants as `pack` returned them, and the shape variables that no tensor's
+            shape determines.
+
+        Raises
+        ------
+        TensorError
+            A tensor is missing, unknown, or of the wrong dtype, device or layout.
+        ShapeError
+            Shapes do not fit together, or a shape variable is outside its range.
+        """
+        if not self._allowed.issuperset(arguments):
+            unknown = sorted(set(arguments) - self._allowed)
+            raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
+        tensors: list[Any] = []
+        shapes: list[tuple[int, ...]] = []
+        for name in self._order:
+            value = arguments.get(name)
+            if name in self._packed:
+                tensor, shape = self._constant(name, value)
+            elif value is None:
+                raise TensorError(f"{name}: missing; pass it by keyword")
+            else:
+                tensor, shape = accept(name, value, self._inputs[name]["dtype"])
+            tensors.append(tensor)
+            shapes.append(shape)
+        keywords = tuple(arguments.get(name) for name in self._plan.keywords)
+        key = (*shapes, keywords)
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._resolve(shapes, keywords)
+            self._shapes[key] = known
+            if len(self._shapes) > _MAX_CACHED_SHAPES:
+                self._shapes.popitem(last=False)
+        values, output_shape = known
+        result = self._new_output(output_shape, arguments) if out is None else out
+        destination = result if out is None else self._check_out(out, output_shape, tensors)
+        pool.call(self._run, (*tensors, destination, *values))
+        return result
+
+    def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
+        if not isinstance(value, Packed):
+            given = "missing" if value is None else type(value).__name__
+            raise TensorError(f"{name}: {given}; pass what lib.pack({name}=…) returned")
+        facts = self._packed[name]
+        if value.name != name or value.layout != facts["layout"]:
+            raise TensorError(f"{name}: packed as {value.name}, {value.layout}; allowed: {facts['layout']}")
+        return value.data, value.shape
+
+    def _new_output(self, shape: tuple[int, ...], arguments: Mapping[str, Any]) -> Any:
+        for value in arguments.values():
+            if type(value).__module__.partition(".")[0] == "torch":
+                return value.new_empty(shape)
+        return np.empty(shape, dtype=np.float32)
+
+    def _check_out(self, out: Any, shape: tuple[int, ...], tensors: list[Any]) -> Any:
+        if isinstance(out, np.ndarray) and not out.flags.writeable:
+            raise TensorError("out: read-only; pass a writable array")
+        destination, given = accept("out", out, self._output["dtype"])
+        if given != shape:
+            raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
+        if isinstance(out, np.ndarray) and any(
+            isinstance(t, np.ndarray) and np.may_share_memory(t, out) for t in tensors
+        ):
+            raise TensorError("out: overlaps an input; pass memory of its own")
+        return destination
+
+    def _resolve(
+        self, shapes: list[tuple[int, ...]], keywords: tuple[Any, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape variables from the shapes; every dimension is then checked against its expression."""
+        by_name = dict(zip(self._order, shapes, strict=True))
+        for name, shape in by_name.items():
+            letters = self._inputs[name]["dims"]
+            if len(shape) != len(letters):
+                raise ShapeError(
+                    f"{name}: shape {list(shape)}; allowed: {len(letters)} dimensions, "
+                    f"[{', '.join(str(self._dims[k]) for k in letters)}]"
+                )
+            self._check_fixed(name, letters, shape)
+        values: dict[str, int] = {}
+        for name, value in zip(self._plan.keywords, keywords, strict=True):
+            if value is None:
+                raise ShapeError(f"{name}: missing; no tensor's shape tells it, pass {name}=…")
+            values[name] = _as_int(name, value)
+        for step in self._plan.steps:
+            extent = by_name[step.tensor][step.axis]
+            solved = DimExpr.parse(step.dim_text, "dims").solve(step.variable, extent, values)
+            if solved is None:
+                raise ShapeError(
+                    f"{step.tensor}: extent {extent} of axis {step.axis} is not {step.dim_text} "
+                    f"for any {step.variable}"
+                )
+            values[step.variable] = solved
+        self._check_ranges(values)
+        for name, shape in by_name.items():
+            for axis, letter in enumerate(self._inputs[name]["dims"]):
+                expected = int(self._dims[letter].evaluate(values))
+                if shape[axis] != expected:
+                    text = ", ".join(f"{n}={v}" for n, v in values.items())
+                    raise ShapeError(
+                        f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[letter]} "
+                        f"= {expected} for {text}"
+                    )
+        output_shape = tuple(int(self._dims[k].evaluate(values)) for k in self._output["dims"])
+        return tuple(values[name] for name in self._variables), output_shape
+
+    def _check_fixed(self, name: str, letters: str, shape: tuple[int, ...]) -> None:
+        for axis, letter in enumerate(letters):
+            dim = self._dims[letter]
+            if dim.is_constant and shape[axis] != dim.constant_value():
+                raise ShapeError(
+                    f"{name}: extent {shape[axis]} of axis {axis}; allowed: {dim.constant_value()}"
+                )
+
+    def _check_ranges(self, values: Mapping[str, int]) -> None:
+        for name, facts in self._variables.items():
+            value = values[name]
+            if not facts["min"] <= value <= facts["max"]:
+                raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+            if facts.get("values") is not None and value not in facts["values"]:
+                raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+
+
+def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple[int, int, int, int]:
+    """``(batch, panels, reduction, lanes)`` of a packed tensor."""
+    sizes = [1, 1, 1]
+    for position, role in enumerate(("batch", "columns", "reduction")):
+        for letter in facts[role]:
+            sizes[position] *= extents[letter]
+    return sizes[0], -(-sizes[1] // facts["lanes"]), sizes[2], facts["lanes"]
+
+
+def _as_int(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ShapeError(f"{name}: {value!r}; allowed: an integer")
+    return int(value)
+
+
+def _range_text(facts: Mapping[str, Any]) -> str:
+    values = facts.get("values")
+    if values is not None:
+        shown = ", ".join(str(v) for v in values[:8])
+        return f"one of {shown}{', …' if len(values) > 8 else ''}"
+    return f"{facts['min']}…{facts['max']}"

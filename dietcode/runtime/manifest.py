@@ -1,0 +1,176 @@
+"""The files of a library folder: read, checked by digest, written at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import LibraryError
+
+FORMAT = "dietcode-library/1"
+MANIFEST, DISPATCH, CODE, REPORT = "manifest.json", "dispatch.json", "library.so", "report.json"
+FILES = (DISPATCH, CODE, REPORT)
+BLOBS = "blobs"
+_MAX_MANIFEST_BYTES = 8 << 20
+
+
+def sha256_file(path: Path) -> str:
+    """``sha256:<hex>`` of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        for chunk in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def blob_name(digest: str) -> str:
+    """File name of a blob.
+
+    Raises
+    ------
+    LibraryError
+        `digest` is not ``sha256:`` and 64 hex digits.
+    """
+    algorithm, _, value = digest.partition(":")
+    if algorithm != "sha256" or len(value) != 64 or set(value) - set("0123456789abcdef"):
+        raise LibraryError(f"{digest[:80]!r} is no digest; allowed: sha256:<64 hex digits>")
+    return f"sha256-{value}"
+
+
+def pretty_json(data: object) -> bytes:
+    """Readable, with a fixed order of keys, so that the same content gives the same bytes."""
+    return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises
+    ------
+    LibraryError
+        It is missing, too large, or not a JSON object.
+    """
+    try:
+        if path.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise LibraryError(f"{path}: larger than {_MAX_MANIFEST_BYTES >> 20} MiB")
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise LibraryError(f"{path}: {error.strerror or error}; is this a library folder?") from error
+    except (ValueError, RecursionError) as error:
+        raise LibraryError(f"{path}: not JSON: {str(error)[:120]}") from error
+    if not isinstance(data, dict):
+        raise LibraryError(f"{path}: not a JSON object")
+    return data
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read and verify a library's manifest: its format, and size and digest of every file.
+
+    Raises
+    ------
+    LibraryError
+        A file is missing, altered or of another format.
+    """
+    if not folder.is_dir():
+        raise LibraryError(f"{folder}: no such folder; give the folder that `dietcode tune -o` wrote")
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {FORMAT}")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or set(files) != set(FILES):
+        raise LibraryError(f"{folder}: the manifest must list {', '.join(FILES)}")
+    for name, facts in files.items():
+        verify_file(folder / name, facts)
+    return manifest
+
+
+def verify_file(path: Path, facts: Mapping[str, Any]) -> None:
+    """Check one file against ``{"bytes", "sha256"}``.
+
+    Raises
+    ------
+    LibraryError
+        It is missing or altered.
+    """
+    try:
+        size = path.stat().st_size
+        digest = sha256_file(path)
+    except OSError as error:
+        raise LibraryError(f"{path}: {error.strerror or error}; the library is incomplete") from error
+    if size != facts.get("bytes") or digest != facts.get("sha256"):
+        raise LibraryError(f"{path}: {size} bytes, {digest}: not what the manifest lists; it was altered")
+
+
+def file_facts(data: bytes) -> dict[str, Any]:
+    """``{"bytes", "sha256"}`` of some content."""
+    return {"bytes": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a whole folder, or nothing: built beside its place, then moved there.
+
+    An older library in the same place is replaced; any other non-empty folder is left alone.
+
+    Parameters
+    ----------
+    files : mapping of str to bytes
+        Content by relative path.
+
+    Raises
+    ------
+    LibraryError
+        The place cannot be written, or holds something else.
+    """
+    check_writable(folder)
+    staged: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        for name, data in files.items():
+            path = staged / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+        staged.chmod(0o755)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+            folder.replace(old)
+            staged.replace(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            staged.replace(folder)
+    except OSError as error:
+        raise LibraryError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if staged is not None and staged.exists():
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse early a place that `write_folder` would refuse after the work is done.
+
+    Raises
+    ------
+    LibraryError
+        The place is a file, a folder of something else, or not writable.
+    """
+    if folder.is_file() or folder.is_symlink():
+        raise LibraryError(f"{folder}: is a file; give a folder to write the library to")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise LibraryError(f"{folder}: holds files that are no library; give an empty or new folder")
+    parent = folder.parent
+    try:
+        while not parent.exists():
+            parent = parent.parent
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise LibraryError(f"{folder}: cannot be written: {error.strerror or error}") from error

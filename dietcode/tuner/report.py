@@ -1,0 +1,133 @@
+"""``report.json``: everything ``dietcode inspect`` shows, predictions made before anything is benchmarked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietcode.dispatcher.rule import Rule
+from dietcode.dispatcher.select import Selection
+from dietcode.measure.records import Records
+from dietcode.search_space.problem import IntArray
+from dietcode.target.cpu import CpuTarget
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import Instances
+from dietcode.workload.spec import Spec
+
+if TYPE_CHECKING:
+    from dietcode.tuner.assembly import Fitted
+
+_MAX_INSTANCE_ROWS = 4096
+
+
+def build_report(
+    spec: Spec,
+    target: CpuTarget,
+    records: Records,
+    instances: Instances,
+    fitted: Fitted,
+    selection: Selection,
+    rule: Rule,
+    assignment: IntArray,
+    rule_losses: tuple[float, float],
+) -> dict[str, Any]:
+    """Plain data; holds no clock reading, so that the same records give the same bytes."""
+    best = fitted.throughput.max(axis=1)
+    chosen = fitted.throughput[:, list(selection.chosen)]
+    reached = chosen[np.arange(len(assignment)), assignment]
+    failed = [m for m in records.measurements.values() if m.error is not None]
+    return {
+        "format": "dietcode-report/1",
+        "name": spec.name,
+        "workload_digest": workload_digest(spec),
+        "device": records.device,
+        "target": target.to_json(),
+        "calibration": records.calibration,
+        "seed": records.seed,
+        "space": {
+            "measured": len(records.measurements) - len(failed),
+            "failed": [{"micro_kernel": m.micro_kernel.name, "error": m.error} for m in failed],
+        },
+        "selection": {
+            "num_votes": selection.num_votes,
+            "micro_kernels": [fitted.models[i].micro_kernel.name for i in selection.chosen],
+            "loss_mean": float(selection.loss_mean),
+            "loss_worst": float(selection.loss_worst),
+            "kernel_bytes": int(sum(int(fitted.sizes[i]) for i in selection.chosen)),
+            "num_free_choice": len(np.unique(fitted.throughput.argmax(axis=1))),
+            "objective_met": selection.objective_met,
+            "reason": selection.reason,
+            "curve": [point.to_json() for point in selection.curve],
+        },
+        "rule": {
+            "num_leaves": rule.num_leaves,
+            "depth": rule.depth,
+            "loss_mean": float(rule_losses[0]),
+            "loss_worst": float(rule_losses[1]),
+        },
+        "micro_kernels": _micro_kernels(records, fitted, selection, assignment),
+        "num_instances": len(assignment),
+        "instances_are_exhaustive": instances.exhaustive,
+        "instances": [
+            _instance(row, instances, fitted, selection, assignment, reached, best)
+            for row in range(min(len(assignment), _MAX_INSTANCE_ROWS))
+        ],
+    }
+
+
+def _micro_kernels(
+    records: Records, fitted: Fitted, selection: Selection, assignment: IntArray
+) -> list[dict[str, Any]]:
+    category = {index: position for position, index in enumerate(selection.chosen)}
+    preferred = np.bincount(fitted.throughput.argmax(axis=1), minlength=len(fitted.models))
+    served = np.bincount(assignment, minlength=len(selection.chosen))
+    rows = []
+    for index, model in enumerate(fitted.models):
+        measurement = records.measurements[model.micro_kernel]
+        rows.append(
+            {
+                "micro_kernel": model.micro_kernel.name,
+                "rows": model.micro_kernel.rows,
+                "columns": model.micro_kernel.columns,
+                "provenance": measurement.provenance,
+                "bytes": int(fitted.sizes[index]),
+                "category": category.get(index),
+                "instances_preferring": int(preferred[index]),
+                "instances_served": int(served[category[index]]) if index in category else 0,
+                "f_local": model.to_json() | {"measured_points": len(measurement.points)},
+                "points": list(measurement.points),
+                "secs": list(measurement.secs),
+                "reference_ratio": measurement.reference_ratio,
+            }
+        )
+    return rows
+
+
+def _instance(
+    row: int,
+    instances: Instances,
+    fitted: Fitted,
+    selection: Selection,
+    assignment: IntArray,
+    reached: Any,
+    best: Any,
+) -> dict[str, Any]:
+    category = int(assignment[row])
+    factors = fitted.factors[selection.chosen[category]]
+    binding = instances.bindings[row]
+    return {
+        "shape_vars": {name: int(v) for name, v in zip(instances.variables, binding, strict=True)},
+        "weight": float(instances.weights[row]),
+        "category": category,
+        "micro_kernel": fitted.models[selection.chosen[category]].micro_kernel.name,
+        "flops": float(fitted.flops[row]),
+        "f_local": float(factors.f_local[row]),
+        "f_local_is": "predicted from measured waves",
+        "f_spatial": float(factors.f_spatial[row]),
+        "f_pad": float(factors.f_pad[row]),
+        "padding_ratio": float(1.0 / factors.f_pad[row]),
+        "imbalance": float(factors.imbalance[row]),
+        "predicted_gflops": float(reached[row] / 1e9),
+        "predicted_loss": float(1.0 - reached[row] / best[row]),
+    }

@@ -1,0 +1,249 @@
+"""``dietcode tune`` without its terminal: the whole pipeline in this process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from dietcode.errors import RecordsError, TuningError
+from dietcode.library.build import Parts, cache_runtime, library_files
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.measurer import Children, Measurer
+from dietcode.measure.records import Records, RecordsFile, check_belongs, read_records
+from dietcode.runtime.cache import cache_dir
+from dietcode.runtime.manifest import CODE, check_writable, write_folder
+from dietcode.search_space.limits import Limits
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.target.cpu import CpuTarget, device_record, resolve_target
+from dietcode.tuner.assembly import assemble
+from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.exploration import Exploration, records_path
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import Instances, make_instances
+from dietcode.workload.spec import Spec
+
+_NUM_VERIFIED = 8
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What was made.
+
+    Attributes
+    ----------
+    folder : Path
+        The library.
+    report : dict
+        Its report.
+    secs : float
+        Wall time of this run.
+    measured : int
+        Micro-kernels measured by this run; the rest came from the records.
+    """
+
+    folder: Path
+    report: dict[str, Any]
+    secs: float
+    measured: int
+
+
+def tune(
+    spec: Spec,
+    folder: Path,
+    *,
+    records: Path | None = None,
+    force: bool = False,
+    listener: Listener = silent,
+    children: Children | None = None,
+) -> TuneResult:
+    """Tune a workload for its whole range and write a library.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the library goes; an older library there is replaced.
+    records : Path, optional
+        Build from these measurements alone: nothing is measured and no device is needed.
+    force : bool
+        Forget what was measured before.
+    children : Children, optional
+        Builder and runner; local child processes by default.
+
+    Raises
+    ------
+    SpecError, TargetError, RecordsError, LibraryError, TuningError
+        See `dietcode.errors`; the folder is untouched then.
+    """
+    started = time.monotonic()
+    problem = problem_from_spec(spec)
+    instances = make_instances(spec)
+    check_writable(folder)
+    if records is not None:
+        known = read_records(records)
+        check_belongs(known, workload_digest(spec), None, records)
+        target = _target_of(known, spec, records)
+        measured = 0
+    else:
+        target = resolve_target(spec.target)
+        known, measured = _explore(spec, problem, target, instances, started, force, listener, children)
+    listener(Event("select", "fitting the cost model and choosing categories"))
+    parts = assemble(spec, problem, target, instances, known)
+    listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+    listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+    files = library_files(parts)
+    _verify(parts, files[CODE], instances, listener, children)
+    write_folder(folder, files)
+    cache_runtime(folder)
+    listener(Event("build", f"{folder}: {len(files[CODE])} bytes of code", 1, 1))
+    return TuneResult(folder, parts.report, time.monotonic() - started, measured)
+
+
+def _target_of(records: Records, spec: Spec, path: Path) -> CpuTarget:
+    try:
+        target = CpuTarget.from_json(records.device["target"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordsError(f"{path}: its header names no target") from error
+    asked = spec.target
+    if asked.mcpu is not None and asked.mcpu != target.mcpu:
+        raise RecordsError(f"{path}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
+    if asked.num_cores is not None and asked.num_cores != target.num_cores:
+        raise RecordsError(f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}")
+    return target
+
+
+def _explore(
+    spec: Spec,
+    problem: Problem,
+    target: CpuTarget,
+    instances: Instances,
+    started: float,
+    force: bool,
+    listener: Listener,
+    children: Children | None,
+) -> tuple[Records, int]:
+    """Measure what is missing, alone on this device."""
+    if not target.runs_here:
+        raise TuningError(
+            f"{target.mcpu} code does not run on this CPU, so nothing can be measured for it here; "
+            "measure on such a machine and build with --records"
+        )
+    device, workload = device_record(target), workload_digest(spec)
+    path = records_path(cache_dir(), workload, str(device["id"]))
+    work_dir = path.with_suffix(".metaschedule")
+    with _measuring_slot(listener):
+        if force:
+            path.unlink(missing_ok=True)
+            for old in work_dir.glob("*.json"):
+                old.unlink()
+        file = RecordsFile(path, Records(workload, device))
+        before = len(file.records.measurements)
+        own = children or LocalChildren(target.num_cores, target.num_cores)
+        with Measurer(own, problem, spec.variables, target) as measurer:
+            Exploration(
+                spec,
+                problem,
+                target,
+                instances,
+                file,
+                measurer,
+                work_dir,
+                started + spec.budget.seconds,
+                listener,
+            ).run()
+            _measure_fixed_bytes(file, measurer)
+        return file.records, len(file.records.measurements) - before
+
+
+def _measure_fixed_bytes(file: RecordsFile, measurer: Measurer) -> None:
+    """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
+    if file.records.fixed_bytes is not None:
+        return
+    working = [m for m in file.records.measurements.values() if m.error is None][:2]
+    fixed = 0
+    if len(working) == 2:
+        kernels = [m.micro_kernel for m in working]
+        request = measurer.build_request(kernels, "pair") | {"tree": ("", 0, 0, 1)}
+        if measurer.variables:
+            request["tree"] = (measurer.variables[0], 0, 0, 1)
+        (pair,) = measurer.build([request])
+        if pair.error is None:
+            fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
+    file.append({"kind": "fixed_bytes", "bytes": fixed})
+
+
+class _measuring_slot:  # noqa: N801 - reads as a statement
+    """One tuning run measures on this machine at a time."""
+
+    def __init__(self, listener: Listener) -> None:
+        place = cache_dir() / "locks"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TuningError(f"{place}: cannot be written: {error.strerror}; set DIETCODE_CACHE") from error
+        self._lock = FileLock(place / "measure.lock")
+        self._listener = listener
+
+    def __enter__(self) -> None:
+        try:
+            self._lock.acquire(timeout=0.1)
+        except Timeout:
+            self._listener(Event("calibrate", "another tuning run is measuring on this machine; waiting"))
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _verify(
+    parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children | None
+) -> None:
+    """Run the finished library on sampled instances against float64, in a child process.
+
+    Raises
+    ------
+    TuningError
+        It gives a wrong result; nothing is written then.
+    """
+    if not parts.target.runs_here:
+        listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
+        return
+    columns = instances.columns()
+    picked = np.unique(np.linspace(0, len(instances) - 1, _NUM_VERIFIED).astype(int))
+    extents = instance_extents(parts.spec, columns)
+    own = children or LocalChildren(1, parts.target.num_cores)
+    try:
+        with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
+            path = Path(temporary) / CODE
+            path.write_bytes(code)
+            for row in picked:
+                binding = {name: int(values[row]) for name, values in columns.items()}
+                request = {
+                    "problem": parts.problem,
+                    "limits": Limits.of(parts.target),
+                    "path": str(path),
+                    "extents": {letter: int(values[row]) for letter, values in extents.items()},
+                    "values": [binding[name] for name in parts.spec.variables],
+                    "seed": int(row),
+                }
+                outcome = own.run("check_library", request, 60.0)
+                if isinstance(outcome, str):
+                    raise TuningError(f"the finished library fails at {binding}: {outcome}")
+    finally:
+        if children is None:
+            own.close()
+    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
+
+
+def _selection_line(parts: Parts) -> str:
+    facts = parts.report["selection"]
+    return (
+        f"{len(parts.micro_kernels)} micro-kernels for {parts.report['num_instances']} instances, "
+        f"predicted loss {facts['loss_mean']:.1%} mean, {facts['loss_worst']:.1%} worst "
+        f"({facts['num_free_choice']} with free choice)"
+    )
