@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dietcode.errors import TuningError
 from dietcode.measure.measurer import Measurer
@@ -17,7 +18,9 @@ from dietcode.search_space.problem import Problem
 
 _REDUCTION = 2048
 _SWEEP_WAVES = 4
+_NUM_SWEEPS = 5
 _REFERENCE_WAVES = 8
+_NUM_READINGS = 7
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Calibration:
     tile_gflops : tuple of float
         Throughput at each of them.
     reference_secs : float
-        Undisturbed reading of the reference kernel.
+        Usual reading of the reference kernel.
     """
 
     kappa: float
@@ -86,45 +89,55 @@ def calibrate(measurer: Measurer) -> Calibration:
     TuningError
         The reference kernel cannot be built or run here.
     """
-    path, calibration = attach_reference(measurer)
+    path = attach_reference(measurer)
     problem, tile = reference_problem(), measurer.limits.narrow_tile()
     num_cores = measurer.target.num_cores
     counts = tuple(range(1, _SWEEP_WAVES * num_cores + 1))
     points = [{"m": tile.rows, "n": n * tile.columns, "k": _REDUCTION} for n in counts]
-    secs = measurer.time_problem(problem, path, points)
-    if isinstance(secs, str):
-        raise TuningError(f"the calibration kernel failed on this machine: {secs}")
+    sweeps = [measurer.time_problem(problem, path, points) for _ in range(_NUM_SWEEPS)]
+    secs = [float(value) for value in np.median(sweeps, axis=0)]
     flops = 2.0 * tile.rows * tile.columns * _REDUCTION
     gflops = tuple(float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True))
-    return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, calibration)
+    return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.usual_reference_secs)
 
 
-def attach_reference(measurer: Measurer) -> tuple[str, float]:
-    """Build the reference kernel and let `measurer` read it; returns its path and its best reading, in seconds."""
+def attach_reference(measurer: Measurer, usual_secs: float | None = None) -> str:
+    """Build the reference kernel and let `measurer` read it beside every measurement; returns its path.
+
+    Parameters
+    ----------
+    usual_secs : float, optional
+        Its usual reading in an earlier session on this device.
+    """
     problem, tile = reference_problem(), measurer.limits.narrow_tile()
     (built,) = measurer.build([measurer.build_request([tile], "reference", problem)])
     if built.path is None:
-        raise TuningError(f"the calibration kernel does not build for {measurer.target.mcpu}: {built.error}")
+        raise TuningError(f"the reference kernel does not build for {measurer.target.mcpu}: {built.error}")
     columns = tile.columns * measurer.target.num_cores * _REFERENCE_WAVES
     measurer.reference = (problem, built.path, {"m": tile.rows, "n": columns, "k": _REDUCTION})
-    best = min(measurer.read_reference() for _ in range(5))
-    return built.path, best
+    for _ in range(_NUM_READINGS):
+        measurer.read_reference()
+    if usual_secs is not None:
+        measurer.reference_readings.extend([usual_secs] * _NUM_READINGS)
+    return built.path
 
 
 def fit_kappa(num_tiles: tuple[int, ...], secs: list[float], num_cores: int) -> float:
-    """Least squares for κ in ``time per tile = (κ·x + 1 − κ) · time per tile at full waves``.
+    """κ by non-negative least squares on ``t(n) = launch + w·((1 − κ)·n + κ·pad(n, P))``.
+
+    This is the paper's Equation 4 with b = 1 − k (Equation 5), as time instead of throughput and with the
+    launch, which would otherwise be taken for part of the tiles.
 
     Parameters
     ----------
     num_tiles, secs
         The sweep; both [num_points].
     """
+    if num_cores == 1:
+        return 1.0  # every grid is a full wave, and κ has no effect
     n = np.asarray(num_tiles, dtype=np.float64)
-    x = np.ceil(n / num_cores) * num_cores / n
-    per_tile = np.asarray(secs) / n
-    full = float(np.median(per_tile[x == 1.0]))
-    partial = x > 1.0
-    if not partial.any():
-        return 1.0  # one core: every grid is a full wave, and κ has no effect
-    excess = x[partial] - 1.0
-    return float(np.clip(np.sum(excess * (per_tile[partial] / full - 1.0)) / np.sum(excess**2), 0.0, 1.5))
+    padded = np.ceil(n / num_cores) * num_cores
+    times = np.asarray(secs)
+    regressors = np.column_stack([np.full_like(n, times.mean()), n * times.mean(), padded * times.mean()])
+    (_, free, waves), _ = nnls(regressors / times[:, None], np.ones_like(times))
+    return float(waves / (free + waves)) if free + waves > 0 else 1.0

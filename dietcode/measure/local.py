@@ -27,7 +27,9 @@ class LocalChildren:
     """
 
     def __init__(self, num_builders: int, num_threads: int, build_timeout_secs: float = 60.0) -> None:
+        # The children inherit these. A second pool that spins, such as OpenBLAS's, disturbs every timing.
         os.environ["TVM_NUM_THREADS"] = str(num_threads)
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
         self._pool = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,

@@ -16,11 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dietcode.errors import TuningError
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
 
-_DISTURBED = 0.06  # relative rise of the reference reading above the session's best that is not trusted
+_DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
+_USUAL_PERCENTILE = 25
 _MAX_ATTEMPTS = 3
 
 
@@ -41,9 +43,9 @@ class RunResult:
     Attributes
     ----------
     secs : tuple of float
-        Median seconds at each point, scaled to the session's undisturbed reference reading.
+        Seconds at each point, scaled to the usual reference reading.
     reference_ratio : float
-        Reference reading beside this measurement over the session's best, ≥ 1; what `secs` was divided by.
+        Reference reading beside this measurement over the usual one, ≥ 1; what `secs` was divided by.
     attempts : int
         How often the batch was repeated because it was disturbed.
     """
@@ -74,7 +76,8 @@ class Measurer:
     Parameters
     ----------
     min_secs, repeats
-        A reading is the median of `repeats` batches of at least `min_secs` seconds.
+        A reading is the lower quartile of `repeats` batches of at least `min_secs` seconds: on a shared
+        machine disturbances only ever add time.
     """
 
     children: Children
@@ -82,10 +85,10 @@ class Measurer:
     variables: tuple[str, ...]
     target: CpuTarget
     min_secs: float = 2e-3
-    repeats: int = 5
+    repeats: int = 7
     timeout_secs: float = 30.0
     reference: tuple[Problem, str, dict[str, int]] | None = None
-    best_reference_secs: float = float("inf")
+    reference_readings: list[float] = field(default_factory=list)
     _folder: tempfile.TemporaryDirectory[str] = field(
         default_factory=lambda: tempfile.TemporaryDirectory(prefix="dietcode-")
     )
@@ -140,35 +143,41 @@ class Measurer:
             outcome = self.children.run("time_library", request, self.timeout_secs)
             if isinstance(outcome, str):
                 return RunResult((), attempts=attempt, error=outcome)
-            after = self.read_reference()
-            ratio = max(1.0, float(np.mean([before, after])) / self.best_reference_secs)
-            candidate = RunResult(tuple(s / ratio for s in outcome["secs"]), ratio, attempt)
-            if result.error is not None or candidate.reference_ratio < result.reference_ratio:
-                result = candidate
-            if max(before, after) <= self.best_reference_secs * (1 + _DISTURBED):
+            ratio = max(1.0, max(before, self.read_reference()) / self.usual_reference_secs)
+            if result.error is not None or ratio < result.reference_ratio:
+                result = RunResult(tuple(s / ratio for s in outcome["secs"]), ratio, attempt)
+            if ratio <= _DISTURBED:
                 break
             time.sleep(0.05 * attempt)
         return result
 
+    @property
+    def usual_reference_secs(self) -> float:
+        """Lower quartile of the reference readings of this session; 1.0 where there are none."""
+        return float(np.percentile(self.reference_readings, _USUAL_PERCENTILE)) if self.reference_readings else 1.0
+
     def read_reference(self) -> float:
         """Seconds of the reference kernel now; 1.0 where none is set."""
         if self.reference is None:
-            self.best_reference_secs = 1.0
             return 1.0
         problem, path, extents = self.reference
-        request = self._time_request(problem, path, [extents], ()) | {"keep": True}
+        (secs,) = self.time_problem(problem, path, [extents])
+        self.reference_readings.append(secs)
+        return secs
+
+    def time_problem(self, problem: Problem, path: str, points: Sequence[dict[str, int]]) -> list[float]:
+        """Seconds of another problem's library at each point, unscaled.
+
+        Raises
+        ------
+        TuningError
+            It does not run: there is nothing to compare measurements with.
+        """
+        request = self._time_request(problem, path, points, ()) | {"keep": True}
         outcome = self.children.run("time_library", request, self.timeout_secs)
         if isinstance(outcome, str):
-            return self.best_reference_secs
-        self.best_reference_secs = min(self.best_reference_secs, outcome["secs"][0])
-        return float(outcome["secs"][0])
-
-    def time_problem(self, problem: Problem, path: str, points: Sequence[dict[str, int]]) -> list[float] | str:
-        """Seconds of another problem's library at each point, unscaled; a text is an error."""
-        outcome = self.children.run(
-            "time_library", self._time_request(problem, path, points, ()) | {"keep": True}, self.timeout_secs
-        )
-        return outcome if isinstance(outcome, str) else [float(s) for s in outcome["secs"]]
+            raise TuningError(f"the reference kernel does not run on this machine: {outcome}")
+        return [float(secs) for secs in outcome["secs"]]
 
     def _time_request(
         self, problem: Problem, path: str, points: Sequence[dict[str, int]], variables: tuple[str, ...]

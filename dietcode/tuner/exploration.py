@@ -127,11 +127,7 @@ class Exploration:
 
     def _calibrate(self) -> None:
         if self.records.calibration is not None:
-            best = float(self.records.calibration["reference_secs"])
-            attach_reference(self.measurer)
-            # A machine that has become faster or slower for good must not look disturbed for ever.
-            if self.measurer.best_reference_secs > 1.5 * best:
-                self._say("calibrate", "this machine is slower than when it was calibrated; measuring anyway")
+            attach_reference(self.measurer, float(self.records.calibration["reference_secs"]))
             return
         self._say("calibrate", "sweep of 1…4P tiles")
         calibration = calibrate(self.measurer)

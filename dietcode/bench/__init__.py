@@ -1,0 +1,1 @@
+"""Measuring a library beside the vendor's kernels, interleaved in one run."""

@@ -1,0 +1,154 @@
+"""One table: predicted, measured and the vendor's GFLOP/s for each instance, and the error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.bench.vendor import Operator, reference, vendor_paths
+from dietcode.runtime.library import Library, load
+from dietcode.workload.expr import DimExpr
+
+# After a call the vendor's threads spin for some milliseconds, and so do ours; a kernel that starts then
+# waits for a core (4 ms were seen). Each path gets a pause and warm calls before its clock starts.
+_PAUSE_SECS = 0.03
+_WARM_SECS = 2e-3
+_BATCH_SECS = 4e-3
+
+
+def bench(
+    folder: Path,
+    vendors: Sequence[str],
+    num_instances: int | None = 16,
+    rounds: int = 7,
+    num_threads: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Measure a library beside the vendors, one record for each instance.
+
+    Parameters
+    ----------
+    vendors : sequence of str
+        ``numpy``, ``torch``.
+    num_instances : int, optional
+        Spread evenly over the instances of the report; None for all.
+    rounds : int
+        Interleaved rounds; the median is reported.
+
+    Yields
+    ------
+    dict
+        The record of contract: shape_vars, category, padding_ratio, predicted_gflops, measured_gflops,
+        vendor (the fastest path), vendor_gflops, max_rel_error; and vendors, with every path.
+    """
+    library = load(folder, num_threads=num_threads)
+    threads = num_threads or int(library.manifest["num_threads"])
+    operator = Operator.of(library.manifest)
+    paths: dict[str, Any] = {}
+    for vendor in vendors:
+        paths |= vendor_paths(vendor, operator, threads)
+    rows = library.report["instances"]
+    if num_instances is not None and num_instances < len(rows):
+        picked = np.unique(np.linspace(0, len(rows) - 1, num_instances).round().astype(int))
+        rows = [rows[i] for i in picked]
+    constants = _Constants(library, operator)
+    for row in rows:
+        yield _record(library, operator, paths, constants, row, rounds)
+
+
+class _Constants:
+    """Constant inputs, drawn and packed once for each set of shapes."""
+
+    def __init__(self, library: Library, operator: Operator) -> None:
+        self.library, self.operator = library, operator
+        self.arrays: dict[Any, np.ndarray[Any, Any]] = {}
+        self.packed: dict[Any, Any] = {}
+
+    def get(self, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, Any]:
+        key = (name, shape)
+        if key not in self.arrays:
+            self.arrays[key] = rng.standard_normal(shape, dtype=np.float32)
+            packs = name in self.library.manifest["packed"]
+            self.packed[key] = self.library.pack(**{name: self.arrays[key]}) if packs else self.arrays[key]
+        return self.arrays[key], self.packed[key]
+
+
+def _record(
+    library: Library,
+    operator: Operator,
+    paths: dict[str, Any],
+    constants: _Constants,
+    row: dict[str, Any],
+    rounds: int,
+) -> dict[str, Any]:
+    binding: dict[str, int] = row["shape_vars"]
+    dims = {k: DimExpr.parse(v, k) for k, v in library.manifest["dims"].items()}
+    extents = {letter: int(dim.evaluate(binding)) for letter, dim in dims.items()}
+    rng = np.random.default_rng(abs(hash(tuple(sorted(binding.items())))) % 2**32)
+    arrays: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
+    for name, letters in operator.inputs.items():
+        shape = tuple(extents[k] for k in letters)
+        if name in operator.constants:
+            arrays[name], arguments[name] = constants.get(name, shape, rng)
+        else:
+            arrays[name] = arguments[name] = rng.standard_normal(shape, dtype=np.float32)
+    for keyword in library.manifest["binding"]["keywords"]:
+        arguments[keyword] = binding[keyword]
+    output = np.full([extents[k] for k in operator.output], np.nan, dtype=np.float32)
+    library(**arguments, out=output)
+    expected = reference(operator, arrays)
+    error = float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
+    calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=output)}
+    calls |= {name: bind(arrays) for name, bind in paths.items()}
+    secs = interleave(calls, rounds)
+    flops = float(row["flops"])
+    rates = {name: flops / value / 1e9 for name, value in secs.items()}
+    vendors = {name: rate for name, rate in rates.items() if name != "dietcode"}
+    best = max(vendors, key=lambda name: vendors[name], default=None)
+    return {
+        "shape_vars": binding,
+        "category": row["category"],
+        "micro_kernel": row["micro_kernel"],
+        "padding_ratio": row["padding_ratio"],
+        "predicted_gflops": row["predicted_gflops"],
+        "measured_gflops": rates["dietcode"],
+        "vendor": best,
+        "vendor_gflops": vendors[best] if best else None,
+        "vendors": vendors,
+        "max_rel_error": error,
+    }
+
+
+def interleave(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of one call of each path; the paths take turns."""
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # compiles, where a path does
+    numbers = {name: _number(call) for name, call in calls.items()}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            time.sleep(_PAUSE_SECS)
+            _warm(call)
+            started = time.perf_counter()
+            for _ in range(numbers[name]):
+                call()
+            readings[name].append((time.perf_counter() - started) / numbers[name])
+    return {name: float(np.median(values)) for name, values in readings.items()}
+
+
+def _warm(call: Callable[[], Any]) -> None:
+    until = time.perf_counter() + _WARM_SECS
+    call()
+    while time.perf_counter() < until:
+        call()
+
+
+def _number(call: Callable[[], Any]) -> int:
+    _warm(call)
+    started = time.perf_counter()
+    call()
+    return max(1, int(np.ceil(_BATCH_SECS / max(time.perf_counter() - started, 1e-7))))
