@@ -16,8 +16,8 @@ from dietcode.workload.expr import DimExpr
 # After a call the vendor's threads spin for some milliseconds, and so do ours; a kernel that starts then
 # waits for a core (4 ms were seen). Each path gets a pause and warm calls before its clock starts.
 _PAUSE_SECS = 0.03
-_WARM_SECS = 2e-3
-_BATCH_SECS = 4e-3
+_WARM_SECS = 20e-3
+_BATCH_SECS = 10e-3
 
 
 def bench(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RequestError, TensorError
+from dietcode.errors import RequestError
 
 Call = Callable[[], Any]
 
@@ -108,9 +108,9 @@ def _matmul_plan(operator: Operator) -> bool | None:
     first, second = (operator.inputs[name] for name in operator.operands)
     if len(first) < 2 or first[:-2] != second[:-2] or operator.output[:-2] != first[:-2]:
         return None
-    (m, k), right, out = first[-2:], second[-2:], operator.output[-2:]
-    for transposed, (n, inner) in ((True, right), (False, right[::-1])):
-        if inner == k and out == m + n:
+    rows, reduction = first[-2], first[-1]
+    for transposed, column, inner in ((True, second[-2], second[-1]), (False, second[-1], second[-2])):
+        if inner == reduction and operator.output[-2:] == rows + column:
             return transposed
     return None
 
@@ -135,7 +135,7 @@ def torch_paths(operator: Operator, num_threads: int) -> dict[str, Callable[[Map
     first, second = operator.operands
     is_linear = plan is True and len(operator.inputs[first]) == 2 and "bias" not in operator.inputs
 
-    class Module(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Module(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, constants: Mapping[str, Any]) -> None:
             super().__init__()
             for name, value in constants.items():
@@ -189,6 +189,3 @@ def vendor_paths(name: str, operator: Operator, num_threads: int) -> Any:
     if name not in PATHS:
         raise RequestError(f"--vs: {name!r}; allowed: {', '.join(PATHS)}")
     return PATHS[name](operator, num_threads)
-
-
-__all__ = ["Operator", "TensorError", "reference", "vendor_paths"]

@@ -70,7 +70,7 @@ def count(
     flops = 2.0 * batch * rows * columns * reduction
     padded = 2.0 * tiles * micro_kernel.rows * micro_kernel.columns * reduction
     return Counts(
-        flops=flops,
+        flops=flops.astype(np.float64),
         padded_flops=padded,
         imbalance=grid.largest_load * limits.num_cores / tiles,
         tiles=tiles / limits.num_cores,

@@ -61,7 +61,9 @@ class LocalModel:
     coefficients: FloatArray
     fit_error: float
 
-    def predict(self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]) -> Factors:
+    def predict(
+        self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]
+    ) -> Factors:
         """The three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, limits, extents)
         work = _work(counts) @ self.coefficients[1:]
@@ -73,7 +75,13 @@ class LocalModel:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the report."""
-        names = ("launch_secs", "secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
+        names = (
+            "launch_secs",
+            "secs_per_visit_k",
+            "secs_per_tile_k",
+            "secs_per_tile",
+            "secs_per_padded_tile_k",
+        )
         return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
             "median_fit_error": self.fit_error
         }

@@ -90,7 +90,9 @@ def compile_code(parts: Parts) -> bytes:
             tvm.compile(module, target=parts.target.tvm_target()).export_library(str(path))
         except (RuntimeError, OSError, FileNotFoundError) as error:
             last = str(error).strip().splitlines()[-1][:200]
-            raise TuningError(f"the library could not be linked; is a C compiler (cc) installed? {last}") from error
+            raise TuningError(
+                f"the library could not be linked; is a C compiler (cc) installed? {last}"
+            ) from error
         return path.read_bytes()
 
 
@@ -213,4 +215,3 @@ def _workspace_bytes(spec: Spec, problem: Problem, target: CpuTarget) -> int:
     batch, _, columns, reduction = problem.sizes(extents)
     lanes = target.lanes()
     return int(batch * -(-columns // lanes) * reduction * lanes * _FLOAT_BYTES)
-

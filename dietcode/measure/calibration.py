@@ -30,7 +30,7 @@ class Calibration:
     Attributes
     ----------
     kappa : float
-        κ of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (paper, Equations 4 and 5, as a ratio of time).
+        κ of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and 5, as a ratio of time).
     num_tiles : tuple of int
         The sweep, 1…4P.
     tile_gflops : tuple of float

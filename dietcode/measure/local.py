@@ -11,6 +11,7 @@ from typing import Any
 from tvm.support.popen_pool import PopenPoolExecutor, PopenWorker
 
 from dietcode.measure import worker
+from dietcode.runtime import pool
 
 _MEMORY_BYTES = 16 << 30
 
@@ -28,20 +29,22 @@ class LocalChildren:
 
     def __init__(self, num_builders: int, num_threads: int, build_timeout_secs: float = 60.0) -> None:
         # The children inherit these. A second pool that spins, such as OpenBLAS's, disturbs every timing.
-        os.environ["TVM_NUM_THREADS"] = str(num_threads)
+        pool.set_num_threads(num_threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
-        self._pool = PopenPoolExecutor(
+        self._builders = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,
             initializer=worker.limit_memory,
             initargs=(_MEMORY_BYTES,),
             stderr=subprocess.DEVNULL,
         )
-        self._runner = PopenWorker(initializer=worker.limit_memory, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL)
+        self._runner = PopenWorker(
+            initializer=worker.limit_memory, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL
+        )
 
     def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
         """Results in the order of `requests`."""
-        futures = [self._pool.submit(worker.build, request) for request in requests]
+        futures = [self._builders.submit(worker.build, request) for request in requests]
         for future in futures:
             yield _outcome(future)
 
@@ -59,7 +62,7 @@ class LocalChildren:
     def close(self) -> None:
         """End all children."""
         self._runner.kill()
-        self._pool.shutdown(wait=False)
+        self._builders.shutdown(wait=False)
 
 
 def _outcome(future: concurrent.futures.Future[dict[str, Any]]) -> dict[str, Any] | str:

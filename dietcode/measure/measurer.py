@@ -154,7 +154,11 @@ class Measurer:
     @property
     def usual_reference_secs(self) -> float:
         """Lower quartile of the reference readings of this session; 1.0 where there are none."""
-        return float(np.percentile(self.reference_readings, _USUAL_PERCENTILE)) if self.reference_readings else 1.0
+        return (
+            float(np.percentile(self.reference_readings, _USUAL_PERCENTILE))
+            if self.reference_readings
+            else 1.0
+        )
 
     def read_reference(self) -> float:
         """Seconds of the reference kernel now; 1.0 where none is set."""
@@ -202,4 +206,3 @@ class Measurer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-

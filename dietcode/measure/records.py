@@ -29,6 +29,8 @@ class Measurement:
         Extents of every letter at each timed wave.
     secs : tuple of float
         Seconds of one call at each point.
+    num_readings : int
+        Readings that each of `secs` is the median of; finalists are read again.
     object_bytes : int
         Size of the object file that holds this micro-kernel alone with its host code.
     """
@@ -41,6 +43,7 @@ class Measurement:
     build_secs: float = 0.0
     reference_ratio: float = 1.0
     attempts: int = 1
+    num_readings: int = 1
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -56,6 +59,7 @@ class Measurement:
             "build_secs": self.build_secs,
             "reference_ratio": self.reference_ratio,
             "attempts": self.attempts,
+            "num_readings": self.num_readings,
             "error": self.error,
         }
 
@@ -71,6 +75,7 @@ class Measurement:
             build_secs=float(data["build_secs"]),
             reference_ratio=float(data["reference_ratio"]),
             attempts=int(data["attempts"]),
+            num_readings=int(data["num_readings"]),
             error=data["error"],
         )
 
@@ -149,7 +154,9 @@ def check_belongs(records: Records, workload: str, device_id: str | None, path: 
         They do not belong.
     """
     if records.workload != workload:
-        raise RecordsError(f"{path}: records of another workload ({records.workload}); this one is {workload}")
+        raise RecordsError(
+            f"{path}: records of another workload ({records.workload}); this one is {workload}"
+        )
     if device_id is not None and records.device.get("id") != device_id:
         raise RecordsError(
             f"{path}: measured on {records.device.get('name')!r} ({records.device.get('id')}), not on this "

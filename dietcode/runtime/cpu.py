@@ -21,7 +21,7 @@ _CPUINFO_FLAGS = {
 
 @functools.lru_cache(maxsize=1)
 def cpu_flags() -> frozenset[str]:
-    """Flags of the first processor, as ``/proc/cpuinfo`` spells them without underscores; empty if unknown."""
+    """Flags of the first processor as in ``/proc/cpuinfo``, underscores left out; empty if unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,9 +38,7 @@ def missing_features(features: list[str] | tuple[str, ...]) -> list[str]:
     flags = cpu_flags()
     if not flags:
         return []
-    return [
-        f for f in features if _CPUINFO_FLAGS.get(f, f).replace("_", "").replace("-", "") not in flags
-    ]
+    return [f for f in features if _CPUINFO_FLAGS.get(f, f).replace("_", "").replace("-", "") not in flags]
 
 
 @functools.lru_cache(maxsize=1)

@@ -50,8 +50,12 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Threads of every pool made from now on; TVM alone would take half of the cores."""
+    """Threads of every pool made from now on; TVM alone would take half of the cores.
+
+    Workers are not bound to cores: a bound worker waits behind whatever the host program runs there.
+    """
     os.environ["TVM_NUM_THREADS"] = str(num_threads)
+    os.environ["TVM_BIND_THREADS"] = "0"
 
 
 def _forget() -> None:

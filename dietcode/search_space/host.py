@@ -108,7 +108,9 @@ def _run_function(
         handles = {name: T.arg(name, T.handle()) for name in names}
         values = _variables(variables)
         extents = _symbolic_extents(problem)
-        shapes = {name: [extents[k] for k in problem.subscripts[name]] for name in names}
+        shapes: dict[str, Sequence[Any]] = {
+            name: [extents[k] for k in problem.subscripts[name]] for name in names
+        }
         if problem.column_operand_constant:
             # Its symbolic extents are known from the other tensors; the panels' shape follows from them.
             shapes[problem.column_operand] = packed_shape(problem, extents, limits.lanes)

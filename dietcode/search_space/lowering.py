@@ -163,9 +163,7 @@ class _Emitter:
         zero = splat(tirx.const(0, DTYPE), self.lanes)
         for slot in self._slots():
             store(accumulators, zero, [slot], self.lanes)
-        inside = tirx.all(
-            at.row + self.tile.rows <= self.rows, at.column + self.tile.columns <= self.columns
-        )
+        inside = tirx.all(at.row + self.tile.rows <= self.rows, at.column + self.tile.columns <= self.columns)
         with T.If(inside):
             with T.Then():
                 self._accumulate(accumulators, at, padded=False)
@@ -196,9 +194,7 @@ class _Emitter:
         a_letters = self.problem.subscripts[self.problem.row_operand]
         with T.serial(i64(0), self.reduction) as k:
             reduction_index = unflatten(k, self.problem.reduction, self.extents)
-            panel_values = [
-                T.Bind(load(b_buffer, [at.batch, panel, k, 0], self.lanes)) for panel in panels
-            ]
+            panel_values = [T.Bind(load(b_buffer, [at.batch, panel, k, 0], self.lanes)) for panel in panels]
             for i, row_index in enumerate(row_indices):
                 index = row_index | reduction_index
                 a_value = splat(load(a_buffer, [index[letter] for letter in a_letters], 1), self.lanes)

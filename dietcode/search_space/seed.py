@@ -94,7 +94,8 @@ def run_seed(
 def _run_worker(
     request: dict[str, Any], work_dir: Path, deadline: float, on_poll: Callable[[], None]
 ) -> None:
-    environment = dict(os.environ, TVM_NUM_THREADS=str(request["target"]["num_cores"]))
+    threads = str(request["target"]["num_cores"])
+    environment = dict(os.environ, TVM_NUM_THREADS=threads, TVM_BIND_THREADS="0")
     with (work_dir / "metaschedule.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dietcode.search_space.metaschedule"],

@@ -68,9 +68,7 @@ def build_space(
             if not too_tall and not too_wide:
                 found.setdefault(tile, seed.source)
     at_seed = {(seed.rows, seed.columns) for seed in seeds}
-    order = sorted(
-        found, key=lambda t: ((t.rows, t.columns) not in at_seed, -t.rows * t.columns, -t.rows)
-    )
+    order = sorted(found, key=lambda t: ((t.rows, t.columns) not in at_seed, -t.rows * t.columns, -t.rows))
     return [Candidate(tile, found[tile]) for tile in order]
 
 

@@ -15,9 +15,44 @@ from dietcode.workload.spec import TargetSpec
 
 # Features that change which instructions LLVM may emit; a library lists those it was built with.
 _CODE_FEATURES = frozenset(
-    "sse3 ssse3 sse4.1 sse4.2 popcnt movbe lzcnt bmi bmi2 f16c fma avx avx2 avxvnni adx gfni vaes "
-    "vpclmulqdq avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni "
-    "avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 neon sve sve2 fullfp16 dotprod".split()
+    [
+        "sse3",
+        "ssse3",
+        "sse4.1",
+        "sse4.2",
+        "popcnt",
+        "movbe",
+        "lzcnt",
+        "bmi",
+        "bmi2",
+        "f16c",
+        "fma",
+        "avx",
+        "avx2",
+        "avxvnni",
+        "adx",
+        "gfni",
+        "vaes",
+        "vpclmulqdq",
+        "avx512f",
+        "avx512cd",
+        "avx512bw",
+        "avx512dq",
+        "avx512vl",
+        "avx512ifma",
+        "avx512vbmi",
+        "avx512vbmi2",
+        "avx512vnni",
+        "avx512bitalg",
+        "avx512vpopcntdq",
+        "avx512bf16",
+        "avx512fp16",
+        "neon",
+        "sve",
+        "sve2",
+        "fullfp16",
+        "dotprod",
+    ]
 )
 # (feature, bytes of a vector register, number of vector registers), widest first.
 _VECTOR_UNITS = (("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("neon", 16, 32), ("", 16, 16))
@@ -73,7 +108,8 @@ class CpuTarget:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CpuTarget:
         """The inverse of `to_json`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**values)
 
     @property
     def runs_here(self) -> bool:
@@ -100,7 +136,9 @@ def resolve_target(spec: TargetSpec) -> CpuTarget:
     mcpu = spec.mcpu or str(host)
     triple = str(tvm.get_global_func("target.llvm_get_system_triple")())
     if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
-        raise TargetError(f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take this machine's {host!r}")
+        raise TargetError(
+            f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take this machine's {host!r}"
+        )
     mattr = list(spec.mattr or ())
     features = _features(mcpu, mattr)
     if not spec.mcpu:
@@ -125,18 +163,27 @@ def _from_tag(tag: str) -> TargetSpec:
     try:
         target = tvm.target.Target(tag)
     except Exception as error:
-        raise TargetError(f"target: {tag!r} is no TVM target tag; allowed: a tag, or {{kind: llvm}}") from error
+        raise TargetError(
+            f"target: {tag!r} is no TVM target tag; allowed: a tag, or {{kind: llvm}}"
+        ) from error
     attrs = dict(target.attrs)
     cores = attrs.get("num-cores")
+    kind = str(target.kind.name)
+    if kind != "llvm":
+        raise TargetError(
+            f"target: {tag!r} is of kind {kind}, which this version cannot build; allowed: llvm"
+        )
     return TargetSpec(
-        kind=str(target.kind.name),
+        kind="llvm",
         mcpu=str(attrs["mcpu"]) if "mcpu" in attrs else None,
         num_cores=int(cores) if cores is not None else None,
     )
 
 
 def _features(mcpu: str, mattr: list[str]) -> list[str]:
-    target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "mattr": mattr} if mattr else {"kind": "llvm", "mcpu": mcpu})
+    target = tvm.target.Target(
+        {"kind": "llvm", "mcpu": mcpu, "mattr": mattr} if mattr else {"kind": "llvm", "mcpu": mcpu}
+    )
     names = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
     return sorted(names & _CODE_FEATURES)
 

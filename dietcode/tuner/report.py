@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dietcode.cost_model.fitting import Fitted
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
 from dietcode.measure.records import Records
@@ -14,9 +15,6 @@ from dietcode.target.cpu import CpuTarget
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
-
-if TYPE_CHECKING:
-    from dietcode.tuner.assembly import Fitted
 
 _MAX_INSTANCE_ROWS = 4096
 

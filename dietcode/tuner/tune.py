@@ -16,6 +16,7 @@ from dietcode.library.build import Parts, cache_runtime, library_files
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsFile, check_belongs, read_records
+from dietcode.measure.store import records_path
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import CODE, check_writable, write_folder
 from dietcode.search_space.limits import Limits
@@ -23,7 +24,7 @@ from dietcode.search_space.problem import Problem, instance_extents, problem_fro
 from dietcode.target.cpu import CpuTarget, device_record, resolve_target
 from dietcode.tuner.assembly import assemble
 from dietcode.tuner.events import Event, Listener, silent
-from dietcode.tuner.exploration import Exploration, records_path
+from dietcode.tuner.exploration import Exploration
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -113,7 +114,9 @@ def _target_of(records: Records, spec: Spec, path: Path) -> CpuTarget:
     if asked.mcpu is not None and asked.mcpu != target.mcpu:
         raise RecordsError(f"{path}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
     if asked.num_cores is not None and asked.num_cores != target.num_cores:
-        raise RecordsError(f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}")
+        raise RecordsError(
+            f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
+        )
     return target
 
 

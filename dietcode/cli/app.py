@@ -1,0 +1,223 @@
+"""The commands: thin, each one calls a package and prints what it returns.
+
+Exit status: 0 done, 1 the operation failed, 2 the request was wrong. Errors are one line on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dietcode._version import __version__
+from dietcode.errors import DietCodeError, RequestError
+
+app = typer.Typer(
+    help="One tuning run for a whole range of shapes: a small set of micro-kernels and a dispatch rule.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
+app.add_typer(records_app, name="records")
+
+Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
+
+
+def run() -> None:
+    """Run the command line and turn every designed error into one line and an exit status."""
+    try:
+        app(standalone_mode=False)
+    except DietCodeError as error:
+        _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        _fail("interrupted; what was measured is kept, and the same command goes on from there", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except typer.Abort:
+        _fail("interrupted", 130)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error of click's
+            _fail(f"{error.format_message()} (dietcode --help)", 2)
+        raise
+
+
+def _fail(message: str, status: int) -> None:
+    print("dietcode:", " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    sys.exit(status)
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dietcode {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    """Parent of all commands."""
+
+
+def _need_compiler() -> None:
+    """Say what to install before an import fails deep inside.
+
+    Raises
+    ------
+    RequestError
+        The tuning extra is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in ("tvm", "sklearn", "scipy", "xgboost") if find_spec(name) is None]
+    if missing:
+        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[tune]'")
+
+
+@app.command()
+def tune(
+    spec: SpecFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the library goes.")],
+    records: Annotated[
+        Path | None, typer.Option(help="Build from these measurements; measure nothing, need no device.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tune a workload for its whole range, in this process, and write a library."""
+    from dietcode.workload.parse import load_spec
+
+    parsed = load_spec(spec)
+    if records is not None and force:
+        raise RequestError("--force measures again and --records measures nothing; give one of them")
+    _need_compiler()
+    from dietcode.cli.progress import Progress
+    from dietcode.tuner.tune import tune as run_tuning
+
+    with Progress() as progress:
+        result = run_tuning(parsed, output, records=records, force=force, listener=progress.hear)
+    if as_json:
+        facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
+        _print_json({"folder": str(result.folder), "secs": result.secs, "measured": result.measured} | facts)
+    else:
+        typer.echo(f"{result.folder}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
+
+
+@app.command()
+def inspect(folder: Folder, as_json: Json = False) -> None:
+    """Categories, dispatch rule, predicted performance and sizes of a library."""
+    from dietcode.cli.show import show_library
+    from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
+
+    manifest = read_manifest(folder)
+    report, dispatch = read_json(folder / REPORT), read_json(folder / DISPATCH)
+    if as_json:
+        _print_json({"manifest": manifest, "dispatch": dispatch, "report": report})
+    else:
+        show_library(manifest, dispatch, report)
+
+
+@app.command()
+def bench(
+    folder: Folder,
+    vs: Annotated[
+        list[str] | None, typer.Option("--vs", help="numpy or torch; may be given twice. [default: numpy]")
+    ] = None,
+    instances: Annotated[int, typer.Option(min=0, help="How many, evenly spread; 0 for all.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a library beside the vendor's kernels, in one run."""
+    from dietcode.bench.compare import bench as run_bench
+    from dietcode.cli.show import BenchTable
+
+    rows = []
+    table = None if as_json else BenchTable()
+    for record in run_bench(folder, vs or ["numpy"], instances or None, rounds, threads):
+        rows.append(record)
+        if table is not None:
+            table.row(record)
+    if output is not None:
+        try:
+            output.write_text(json.dumps(rows, indent=2) + "\n")
+        except OSError as error:
+            raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
+    if table is None:
+        _print_json(rows)
+    else:
+        table.summary(rows)
+
+
+@app.command()
+def targets(as_json: Json = False) -> None:
+    """What can be built for, and what can be measured on, here and now."""
+    _need_compiler()
+    from dietcode.cli.show import show_targets
+    from dietcode.target.cpu import device_record, resolve_target
+    from dietcode.workload.target_spec import TargetSpec
+
+    target = resolve_target(TargetSpec(kind="llvm"))
+    facts = [
+        {
+            "kind": "llvm",
+            "mcpu": target.mcpu,
+            "device": device_record(target)["name"],
+            "device_id": device_record(target)["id"],
+            "num_cores": target.num_cores,
+            "vector_bits": target.vector_bytes * 8,
+            "l2_bytes": target.l2_bytes,
+            "build": True,
+            "measure": target.runs_here,
+        },
+        {"kind": "cuda", "build": False, "measure": False, "reason": "not supported by this version"},
+    ]
+    if as_json:
+        _print_json(facts)
+    else:
+        show_targets(facts)
+
+
+@records_app.command("export")
+def export_records(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="To write: *.jsonl or *.jsonl.zst.")],
+    spec: Annotated[
+        Path, typer.Option("--spec", metavar="SPEC", help="The workload whose records to write.")
+    ],
+) -> None:
+    """Write what was measured of a workload on this device to a file."""
+    from dietcode.workload.parse import load_spec
+
+    parsed = load_spec(spec)
+    _need_compiler()
+    from dietcode.measure.store import export_file
+
+    known = export_file(parsed, file)
+    typer.echo(f"{file}: {len(known.measurements)} micro-kernels measured on {known.device['name']}")
+
+
+@records_app.command("import")
+def import_records(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A records file.")],
+) -> None:
+    """Add the measurements of a file to what is known of their workload and device."""
+    _need_compiler()
+    from dietcode.measure.store import import_file
+
+    known, added = import_file(file)
+    typer.echo(f"{file}: {added} micro-kernels added, {len(known.measurements)} known")

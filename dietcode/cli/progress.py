@@ -1,0 +1,81 @@
+"""Progress of a tuning run on a terminal, or as plain lines where stderr is none."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+from dietcode.tuner.events import Event
+
+_PLAIN_INTERVAL_SECS = 5.0
+
+
+class Progress:
+    """A listener: stage, trials, best GFLOP/s and time left."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._bars: RichProgress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._last_plain = 0.0
+        self._last_stage = ""
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._bars = RichProgress(
+                TextColumn("{task.fields[stage]:<9}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[counts]:>7}  {task.description}"),
+                console=self._console,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def hear(self, event: Event) -> None:
+        """Show one event."""
+        text = describe(event)
+        if self._bars is None:
+            self._plain(event, text)
+            return
+        counts = f"{event.done}/{event.total}" if event.total else ""
+        if event.stage not in self._tasks:
+            self._tasks[event.stage] = self._bars.add_task(
+                text, total=event.total or None, stage=event.stage, counts=counts
+            )
+        self._bars.update(
+            self._tasks[event.stage],
+            description=text,
+            completed=event.done,
+            total=event.total or None,
+            counts=counts,
+        )
+
+    def _plain(self, event: Event, text: str) -> None:
+        """A line at the start and end of a stage, and every few seconds between."""
+        now = time.monotonic()
+        ends = event.total == 0 or event.done >= event.total
+        if event.stage == self._last_stage and not ends and now - self._last_plain < _PLAIN_INTERVAL_SECS:
+            return
+        self._last_stage, self._last_plain = event.stage, now
+        counts = f" {event.done}/{event.total}" if event.total else ""
+        self._console.print(f"{event.stage}{counts}: {text}", markup=False, soft_wrap=True)
+
+
+def describe(event: Event) -> str:
+    """One line: message, best GFLOP/s, time left."""
+    parts = [event.message]
+    if event.best_gflops is not None:
+        parts.append(f"best {event.best_gflops:.0f} GFLOP/s")
+    if event.secs_left is not None and event.secs_left >= 1:
+        parts.append(f"{event.secs_left:.0f} s left")
+    return ", ".join(parts)

@@ -1,0 +1,157 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_MAX_ROWS = 40
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160  # a pipe has no width; keep rows whole
+    return console
+
+
+def _shape(variables: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    """Everything of a library that fits a screen."""
+    console, selection, rule = _console(), report["selection"], report["rule"]
+    target, seed = report["target"], report["seed"]
+    console.print(f"{manifest['name']}  {manifest['workload']['op']['einsum']}")
+    console.print(
+        f"target      {target['mcpu']}, {target['num_cores']} cores; device {report['device']['name']}"
+    )
+    console.print(
+        f"seed        T0 = {seed['tile'][0]}x{seed['tile'][1]}, {seed['best_gflops']} GFLOP/s, "
+        f"{seed['trials']} trials of MetaSchedule"
+    )
+    console.print(
+        f"space       {report['space']['measured']} micro-kernels measured, "
+        f"{len(report['space']['failed'])} failed; κ = {report['calibration']['kappa']:.2f}"
+    )
+    console.print(
+        f"selection   {len(dispatch['categories'])} of {selection['num_free_choice']} with free choice; "
+        f"predicted loss {selection['loss_mean']:.2%} mean, {selection['loss_worst']:.2%} worst"
+    )
+    if not selection["objective_met"]:
+        console.print(f"            objective not met: {selection['reason']}")
+    console.print(
+        f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
+        f"loss {rule['loss_mean']:.2%} mean, {rule['loss_worst']:.2%} worst"
+    )
+    sizes = ", ".join(f"{name} {facts['bytes']}" for name, facts in manifest["files"].items())
+    console.print(f"bytes       {sizes}; runtime {manifest['runtime']['bytes']} (shared)")
+    console.print(_categories(dispatch, report))
+    console.print(_runs(dispatch))
+
+
+def _categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> Table:
+    table = Table(title="Categories")
+    for column in ("category", "micro-kernel", "from", "bytes", "instances", "f_local GFLOP/s", "fit error"):
+        table.add_column(column, justify="left" if column in {"micro-kernel", "from"} else "right")
+    by_category = {k["category"]: k for k in report["micro_kernels"] if k["category"] is not None}
+    for entry in dispatch["categories"]:
+        kernel = by_category[entry["category"]]
+        mine = [r for r in report["instances"] if r["category"] == entry["category"]]
+        rates = [r["f_local"] / 1e9 for r in mine]
+        span = f"{min(rates):.0f}–{max(rates):.0f}" if rates else "-"
+        table.add_row(
+            str(entry["category"]),
+            entry["micro_kernel"],
+            kernel["provenance"],
+            str(kernel["bytes"]),
+            str(kernel["instances_served"]),
+            span,
+            f"{kernel['f_local']['median_fit_error']:.1%}",
+        )
+    return table
+
+
+def _runs(dispatch: Mapping[str, Any]) -> Table:
+    facts = dispatch["table"]
+    table = Table(title="Dispatch table")
+    rows: Sequence[Mapping[str, Any]] = facts["rows"]
+    for name in facts["variables"]:
+        table.add_column(name, justify="right")
+    table.add_column("category", justify="right")
+    table.add_column("micro-kernel")
+    for row in rows[:_MAX_ROWS]:
+        cells = []
+        for name in facts["variables"]:
+            value = row[name]
+            is_run = isinstance(value, list | tuple)
+            cells.append(_run_text(value) if is_run else str(value))
+        kernel = dispatch["categories"][row["category"]]["micro_kernel"]
+        table.add_row(*cells, str(row["category"]), kernel)
+    if len(rows) > _MAX_ROWS:
+        table.caption = f"{len(rows) - _MAX_ROWS} more rows in dispatch.json"
+    return table
+
+
+def _run_text(run: Sequence[int]) -> str:
+    low, high = run[0], run[-1]
+    return str(low) if low == high else f"{low}…{high}"
+
+
+def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
+    """One row for each kind of target."""
+    table = Table()
+    for column in ("kind", "processor", "device", "cores", "vector bits", "build", "measure"):
+        table.add_column(column)
+    for row in facts:
+        table.add_row(
+            row["kind"],
+            str(row.get("mcpu", "-")),
+            str(row.get("device", row.get("reason", "-"))),
+            str(row.get("num_cores", "-")),
+            str(row.get("vector_bits", "-")),
+            "yes" if row["build"] else "no",
+            "yes" if row["measure"] else "no",
+        )
+    _console().print(table)
+
+
+class BenchTable:
+    """Rows are printed as they are measured."""
+
+    def __init__(self) -> None:
+        self._console = _console()
+        self._console.print(
+            f"{'instance':<20} {'category':>8} {'micro-kernel':>12} {'padding':>8} {'predicted':>9} "
+            f"{'measured':>9} {'vendor':>9} {'ratio':>6} {'error':>8}  fastest vendor path   (GFLOP/s)"
+        )
+
+    def row(self, record: Mapping[str, Any]) -> None:
+        """One instance."""
+        vendor = record["vendor_gflops"]
+        ratio = f"{record['measured_gflops'] / vendor:.2f}" if vendor else "-"
+        vendor_text = f"{vendor:.0f}" if vendor else "-"
+        self._console.print(
+            f"{_shape(record['shape_vars']):<20} {record['category']:>8} {record['micro_kernel']:>12} "
+            f"{record['padding_ratio']:>8.3f} {record['predicted_gflops']:>9.0f} "
+            f"{record['measured_gflops']:>9.0f} {vendor_text:>9} {ratio:>6} "
+            f"{record['max_rel_error']:>8.1e}  {record['vendor'] or '-'}"
+        )
+
+    def summary(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Geometric mean and worst ratio, prediction gap, largest error."""
+        if not records:
+            return
+        gaps = [abs(r["measured_gflops"] / r["predicted_gflops"] - 1.0) for r in records]
+        line = f"mean gap to prediction {sum(gaps) / len(gaps):.1%}, largest error "
+        line += f"{max(r['max_rel_error'] for r in records):.1e}"
+        ratios = [r["measured_gflops"] / r["vendor_gflops"] for r in records if r["vendor_gflops"]]
+        if ratios:
+            mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
+            line = f"{mean:.2f}x of the vendor in geometric mean, {min(ratios):.2f}x at worst; {line}"
+        self._console.print(line)

@@ -1,0 +1,73 @@
+"""Every measured micro-kernel fitted, every instance predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dietcode.cost_model.counts import FloatArray
+from dietcode.cost_model.model import Factors, LocalModel, cost_array, fit_local
+from dietcode.errors import CandidateError, TuningError
+from dietcode.measure.records import Records
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import IntArray, Problem
+from dietcode.target.cpu import CpuTarget
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The cost array and what it was made from.
+
+    Attributes
+    ----------
+    throughput : float64 array [num_instances, num_micro_kernels]
+        Predicted FLOP/s.
+    sizes : int64 array [num_micro_kernels]
+        Compiled bytes of each micro-kernel.
+    """
+
+    models: tuple[LocalModel, ...]
+    factors: tuple[Factors, ...]
+    throughput: FloatArray
+    flops: FloatArray
+    sizes: IntArray
+
+
+def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict[str, IntArray]) -> Fitted:
+    """Fit f_local of every measured micro-kernel and predict every instance.
+
+    Raises
+    ------
+    TuningError
+        No micro-kernel has a usable measurement.
+    """
+    if records.calibration is None:
+        raise TuningError("the records hold no calibration of their device; measure again without --records")
+    kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
+    models = []
+    for measurement in records.measurements.values():
+        if measurement.error is not None:
+            continue
+        try:
+            models.append(
+                fit_local(
+                    problem, measurement.micro_kernel, limits, kappa, measurement.points, measurement.secs
+                )
+            )
+        except CandidateError:
+            continue
+    if not models:
+        raise TuningError("the records hold no usable measurement of this workload")
+    models.sort(key=lambda m: (m.micro_kernel.rows, m.micro_kernel.columns))
+    factors = [model.predict(problem, limits, kappa, extents) for model in models]
+    sizes = _sizes(records, [m.micro_kernel for m in models])
+    batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})
+    flops = np.broadcast_to(2.0 * batch * rows * columns * reduction, factors[0].throughput.shape)
+    return Fitted(tuple(models), tuple(factors), cost_array(factors), flops, sizes)
+
+
+def _sizes(records: Records, kernels: list[MicroKernel]) -> IntArray:
+    """Bytes that each micro-kernel adds: its object file less what every library has."""
+    fixed = records.fixed_bytes or 0
+    return np.asarray([max(1, records.measurements[k].object_bytes - fixed) for k in kernels], dtype=np.int64)
