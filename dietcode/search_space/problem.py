@@ -27,7 +27,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Problem:
-    """A two-operand contraction ``Y[batch, rows, columns] = Σ A[batch, rows, reduction] · B[batch, columns, reduction]``.
+    """A contraction of two operands, ``Y[b, m, n] = Σ_k A[b, m, k] · B[b, n, k]``, each index a role.
 
     Attributes
     ----------

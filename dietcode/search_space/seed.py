@@ -6,6 +6,7 @@ stopped at any moment; its database is on disk and a later run goes on from it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -118,10 +119,8 @@ def _run_worker(
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End the worker with its builders and runners."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -15,44 +15,11 @@ from dietcode.workload.spec import TargetSpec
 
 # Features that change which instructions LLVM may emit; a library lists those it was built with.
 _CODE_FEATURES = frozenset(
-    [
-        "sse3",
-        "ssse3",
-        "sse4.1",
-        "sse4.2",
-        "popcnt",
-        "movbe",
-        "lzcnt",
-        "bmi",
-        "bmi2",
-        "f16c",
-        "fma",
-        "avx",
-        "avx2",
-        "avxvnni",
-        "adx",
-        "gfni",
-        "vaes",
-        "vpclmulqdq",
-        "avx512f",
-        "avx512cd",
-        "avx512bw",
-        "avx512dq",
-        "avx512vl",
-        "avx512ifma",
-        "avx512vbmi",
-        "avx512vbmi2",
-        "avx512vnni",
-        "avx512bitalg",
-        "avx512vpopcntdq",
-        "avx512bf16",
-        "avx512fp16",
-        "neon",
-        "sve",
-        "sve2",
-        "fullfp16",
-        "dotprod",
-    ]
+    """
+    sse3 ssse3 sse4.1 sse4.2 popcnt movbe lzcnt bmi bmi2 f16c fma avx avx2 avxvnni adx gfni vaes vpclmulqdq
+    avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
+    avx512vpopcntdq avx512bf16 avx512fp16 neon sve sve2 fullfp16 dotprod
+    """.split()  # noqa: SIM905 - a list of names reads better as words
 )
 # (feature, bytes of a vector register, number of vector registers), widest first.
 _VECTOR_UNITS = (("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("neon", 16, 32), ("", 16, 16))
