@@ -10,7 +10,7 @@ A module exports three packed functions:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from tvm import IRModule, ir, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -23,7 +23,7 @@ from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import call, i64
 
 # A category, or (variable, threshold, tree where variable ≤ threshold, tree elsewhere).
-DispatchTree = Union[int, tuple[str, int, "DispatchTree", "DispatchTree"]]
+DispatchTree: TypeAlias = "int | tuple[str, int, DispatchTree, DispatchTree]"
 
 RUN, SELECT, PACK = "run", "select", "pack"
 

@@ -18,7 +18,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stage:
-    """One epilogue stage: ``kind`` in bias, relu, residual, scale; ``tensor`` or ``value`` where it has one."""
+    """One epilogue stage; `kind` is bias, relu, residual or scale."""
 
     kind: str
     tensor: str | None = None

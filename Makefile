@@ -1,0 +1,46 @@
+# make demo   tune the paper's workload, load it where no compiler is, print a table
+# make test   everything that checks the code; what a machine lacks is skipped with its reason
+PYTHON ?= python3
+VENV ?= .venv
+CLIENT_VENV ?= build/client-venv
+EXTRAS ?= tune,dev
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean
+
+# pip runs again when the metadata or the constraints change.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is needed; run make PYTHON=/path/to/python3")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
+
+$(CLIENT_VENV)/.installed: pyproject.toml constraints.txt
+	mkdir -p $(dir $(CLIENT_VENV))
+	$(PYTHON) -m venv --clear $(CLIENT_VENV)
+	$(CLIENT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt .
+	touch $@
+
+demo: $(VENV)/.installed $(CLIENT_VENV)/.installed
+	$(BIN)/dietcode tune examples/bert-dense.yaml -o build/bert-dense
+	$(BIN)/dietcode inspect build/bert-dense
+	@echo
+	@echo "The same library in an environment without a compiler, beside NumPy:"
+	$(CLIENT_VENV)/bin/python -c 'import importlib.util as u; assert u.find_spec("tvm") is None'
+	PATH=$(CURDIR)/$(CLIENT_VENV)/bin $(CLIENT_VENV)/bin/dietcode bench build/bert-dense --vs numpy --instances 24
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then \
+	  echo; echo "Beside PyTorch (eager; oneDNN with a prepacked weight):"; \
+	  $(BIN)/dietcode bench build/bert-dense --vs torch --instances 12; \
+	else echo; echo "For the table beside PyTorch: make demo EXTRAS=tune,dev,bench"; fi
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: $(VENV)/.installed lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
