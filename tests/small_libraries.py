@@ -1,0 +1,227 @@
+"""Small libraries that tests load, compiled once a process from hand-chosen micro-kernels; nothing is measured."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SAFE_ERROR = 1e-5
+
+
+def spec_data(name: str = "dense", **changes: Any) -> dict[str, Any]:
+    """``Y[16T, N] = X[16T, K] · W[N, K]ᵀ`` with a constant W, with whole fields replaced."""
+    data: dict[str, Any] = {
+        "name": name,
+        "op": {"einsum": "mk,nk->mn", "epilogue": []},
+        "tensors": {
+            "X": {"dims": "mk", "dtype": "float32"},
+            "W": {"dims": "nk", "dtype": "float32", "constant": True},
+        },
+        "output": {"name": "Y", "dtype": "float32"},
+        "accumulate": "float32",
+        "shape_vars": {"T": {"min": 1, "max": 8}},
+        "dims": {"m": "16*T", "n": 64, "k": 48},
+        "target": {"kind": "llvm"},
+        "budget": {"trials": 12, "seconds": 60},
+        "objective": {"binary_size": 0.05},
+    }
+    return data | changes
+
+
+def _tensors(**dims: Any) -> dict[str, Any]:
+    return {
+        name.rstrip("_"): {"dims": letters, "dtype": "float32"} | ({"constant": True} if name[-1] == "_" else {})
+        for name, letters in dims.items()
+    }
+
+
+# A trailing underscore marks a constant tensor.
+SPECS: dict[str, dict[str, Any]] = {
+    "dense": spec_data("dense"),
+    "rows": spec_data(
+        "rows", shape_vars={"M": {"min": 1, "max": 70}}, dims={"m": "M", "n": 100, "k": 37}
+    ),
+    "varying": spec_data(
+        "varying",
+        tensors=_tensors(X="mk", W="nk"),
+        shape_vars={"M": {"min": 1, "max": 20}},
+        dims={"m": "M", "n": 50, "k": 21},
+    ),
+    "bmm": spec_data(
+        "bmm",
+        op={"einsum": "bmk,bkn->bmn", "epilogue": []},
+        tensors=_tensors(P="bmk", V="bkn"),
+        shape_vars={"T": {"min": 1, "max": 33}},
+        dims={"b": 3, "m": "T", "n": 20, "k": "T"},
+    ),
+    "epilogue": spec_data(
+        "epilogue",
+        op={"einsum": "mk,nk->mn", "epilogue": ["bias", "relu", {"residual": "R"}]},
+        shape_vars={"T": {"min": 1, "max": 5}},
+        dims={"m": "4*T", "n": 40, "k": 24},
+    ),
+    "keyword": spec_data(
+        "keyword", shape_vars={"A": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}}, dims={"m": "A*B", "n": 32, "k": 16}
+    ),
+    "values": spec_data("values", shape_vars={"T": {"values": [1, 2, 4, 9]}}, dims={"m": "3*T", "n": 32, "k": 16}),
+}
+
+_folder = functools.cache(lambda: Path(tempfile.mkdtemp(prefix="dietcode-tests-")))
+
+
+@functools.cache
+def library_bytes(name: str) -> Mapping[str, bytes]:
+    """All files of one library, by relative path."""
+    from dietcode.library.build import library_files
+
+    return library_files(make_parts(SPECS[name]))
+
+
+@functools.cache
+def built(name: str) -> Path:
+    """The folder of one library; do not change what is in it."""
+    from dietcode.runtime.manifest import write_folder
+
+    if not _folder().exists():
+        _folder().mkdir()
+    atexit.register(shutil.rmtree, _folder(), ignore_errors=True)
+    write_folder(_folder() / name, library_bytes(name))
+    return _folder() / name
+
+
+def make_parts(data: Mapping[str, Any]) -> Any:
+    """Two micro-kernels and a rule that splits the first variable's range in the middle."""
+    from dietcode.dispatcher.rule import Branch, Leaf, Rule
+    from dietcode.dispatcher.table import dispatch_table
+    from dietcode.library.build import Parts
+    from dietcode.search_space.limits import Limits, MicroKernel
+    from dietcode.search_space.problem import problem_from_spec
+    from dietcode.target.cpu import resolve_target
+    from dietcode.workload.instances import make_instances
+    from dietcode.workload.parse import parse_spec
+
+    spec = parse_spec(dict(data))
+    target, instances = resolve_target(spec.target), make_instances(spec)
+    lanes = Limits.of(target).lanes
+    kernels = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))
+    bindings = np.asarray(instances.bindings)
+    middle = int(bindings[:, 0].min() + bindings[:, 0].max()) // 2
+    rule = Rule(tuple(spec.variables), 2, Branch(spec.variables[0], middle, Leaf(0), Leaf(1)))
+    assignment = rule.predict(bindings)
+    table = dispatch_table(spec.variables, bindings, assignment, names=[k.name for k in kernels])
+    report = _report(spec, target, kernels, instances, assignment)
+    return Parts(spec, target, problem_from_spec(spec), kernels, rule, table, report)
+
+
+def _report(spec: Any, target: Any, kernels: Any, instances: Any, assignment: Any) -> dict[str, Any]:
+    """The fields of ``report.json`` that `inspect` and `bench` read, with made-up figures."""
+    rows = []
+    for binding, category in zip(np.asarray(instances.bindings).tolist(), assignment.tolist(), strict=True):
+        values = dict(zip(spec.variables, binding, strict=True))
+        extents = {letter: int(dim.evaluate(values)) for letter, dim in spec.dims_parsed.items()}
+        rows.append(
+            {
+                "shape_vars": values,
+                "category": category,
+                "micro_kernel": kernels[category].name,
+                "flops": 2.0 * float(np.prod(list(extents.values()))),
+                "f_local": 1e9,
+                "padding_ratio": 1.0,
+                "predicted_gflops": 1.0,
+            }
+        )
+    return {
+        "format": "dietcode-report/1",
+        "name": spec.name,
+        "device": {"name": "a test", "target": target.to_json()},
+        "target": target.to_json(),
+        "seed": {"tile": [4, 32], "best_gflops": 1.0, "trials": 0},
+        "calibration": {"kappa": 1.0},
+        "space": {"measured": 2, "failed": []},
+        "selection": {
+            "num_free_choice": 2,
+            "loss_mean": 0.0,
+            "loss_worst": 0.0,
+            "objective_met": True,
+            "reason": "",
+        },
+        "rule": {"num_leaves": 2, "depth": 1, "loss_mean": 0.0, "loss_worst": 0.0},
+        "micro_kernels": [
+            {
+                "micro_kernel": kernel.name,
+                "provenance": "a test",
+                "bytes": 1,
+                "category": category,
+                "instances_served": int((assignment == category).sum()),
+                "f_local": {"median_fit_error": 0.0},
+            }
+            for category, kernel in enumerate(kernels)
+        ],
+        "num_instances": len(rows),
+        "instances": rows,
+    }
+
+
+def draw(name: str, seed: int = 0, **values: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Random inputs of one library for some values of the shape variables, by tensor name."""
+    manifest = json.loads(library_bytes(name)["manifest.json"])
+    from dietcode.workload.expr import DimExpr
+
+    extents = {k: int(DimExpr.parse(v, k).evaluate(values)) for k, v in manifest["dims"].items()}
+    rng = np.random.default_rng(seed)
+    return {
+        tensor: rng.standard_normal([extents[k] for k in facts["dims"]], dtype=np.float32)
+        for tensor, facts in manifest["inputs"].items()
+    }
+
+
+def expected(name: str, arrays: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """The result in float64, written here on its own."""
+    data = SPECS[name]
+    first, second = (arrays[tensor].astype(np.float64) for tensor in data["tensors"])
+    value = np.einsum(data["op"]["einsum"], first, second)
+    for step in data["op"]["epilogue"]:
+        if step == "bias":
+            value = value + arrays["bias"]
+        elif step == "relu":
+            value = np.maximum(value, 0)
+        else:
+            value = value + arrays[step["residual"]]
+    return value
+
+
+def error(result: Any, right: np.ndarray[Any, Any]) -> float:
+    """Largest error relative to the output's scale; NaN counts as infinite."""
+    value = np.asarray(result, dtype=np.float64)
+    assert value.shape == right.shape, (value.shape, right.shape)
+    worst = float(np.abs(value - right).max() / np.abs(right).max())
+    return worst if worst == worst else float("inf")  # noqa: PLR0124 - NaN
+
+
+def packed_arguments(library: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call: constants packed."""
+    return {
+        name: library.pack(**{name: value}) if name in library.manifest["packed"] else value
+        for name, value in arrays.items()
+    }
+
+
+def copy_of(name: str, place: Path) -> Path:
+    """A copy of a library that a test may spoil; `place` must not exist."""
+    shutil.copytree(built(name), place)
+    return place
+
+
+def rewrite_manifest(folder: Path, **changes: Any) -> None:
+    """Replace top-level fields of a manifest."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
