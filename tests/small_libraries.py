@@ -107,9 +107,9 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.search_space.problem import problem_from_spec
     from dietcode.target.cpu import resolve_target
     from dietcode.workload.instances import make_instances
-    from dietcode.workload.parse import parse_spec
+    from dietcode.workload.parse import spec_from_data
 
-    spec = parse_spec(dict(data))
+    spec = spec_from_data(dict(data))
     target, instances = resolve_target(spec.target), make_instances(spec)
     lanes = Limits.of(target).lanes
     kernels = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))

@@ -1,0 +1,196 @@
+"""Children that compute plausible times from a formula, for tests; nothing is compiled and nothing runs.
+
+    secs = launch + ((1 − κ)·mean + κ·largest load) · (tile(K) + visit(K))
+
+The loads come from `dietcode.search_space.partition`, as in the generated code. A tile's steady rate follows
+from its fused multiply-adds or its loads, whichever take longer, so taller register tiles are faster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
+from dietcode.search_space.problem import Problem
+
+FIXED_BYTES = 20_000
+_BYTES_PER_FMA = 16
+_CODE_BYTES = 3_000
+_HZ = 4e9
+_FMA_PER_CYCLE = 2
+_LOADS_PER_CYCLE = 2
+_TILE_SECS = 20e-9
+_SECS_PER_STREAMED_BYTE = 1 / 20e9
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with one micro-kernel.
+
+    Attributes
+    ----------
+    stage : 'build', 'check' or 'time'
+        Where it goes wrong.
+    kind : 'crash', 'hang' or 'error'
+        How; a hang takes the whole timeout of the fake's clock.
+    """
+
+    stage: Literal["build", "check", "time"]
+    kind: Literal["crash", "hang", "error"] = "error"
+
+
+@dataclass
+class FakeChildren:
+    """`dietcode.measure.measurer.Children` without children.
+
+    Parameters
+    ----------
+    faults : mapping of str to Fault
+        By name of the micro-kernel, as in ``12x32``.
+    disturbed : mapping of int to float
+        Factor on all times of a reading, by the reading's number: every call of ``time_library`` counts,
+        those of the reference kernel included, from 0.
+    interrupt_after : int, optional
+        Raise KeyboardInterrupt instead of timing another micro-kernel after this many were timed.
+    kappa : float
+        κ of the fake device.
+    launch_secs : float
+        Seconds of an empty call.
+    build_secs : float
+        Seconds that each build takes on the fake's clock.
+
+    Attributes
+    ----------
+    built, checked, timed : list of str
+        Names of micro-kernels in the order of the calls, failed calls included; the reference kernel and
+        finished libraries are left out.
+    num_calls : Counter of str
+        Calls by function: build, check_library, time_library.
+    now : float
+        Seconds on the fake's clock: builds, runs and hangs take time on it.
+    closed : bool
+        Whether `close` was called.
+    """
+
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    disturbed: Mapping[int, float] = field(default_factory=dict)
+    interrupt_after: int | None = None
+    kappa: float = 1.0
+    launch_secs: float = 2e-6
+    build_secs: float = 0.2
+    build_timeout_secs: float = 60.0
+    built: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    timed: list[str] = field(default_factory=list)
+    num_calls: Counter[str] = field(default_factory=Counter)
+    now: float = 0.0
+    closed: bool = False
+    _kernels: dict[str, MicroKernel] = field(default_factory=dict)
+
+    def clock(self) -> float:
+        """Seconds on the fake's clock, in the place of `time.monotonic`."""
+        return self.now
+
+    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
+        """Results in the order of `requests`."""
+        for request in requests:
+            kernels, path = request["micro_kernels"], str(request["path"])
+            self.num_calls["build"] += 1
+            self.now += self.build_secs
+            if not _is_reference(path):
+                self.built.append(kernels[0].name)
+            error = self._fault(kernels[0], "build", self.build_timeout_secs)
+            if error is not None and not _is_reference(path):
+                yield error
+                continue
+            self._kernels[path] = kernels[0]
+            yield {
+                "path": path,
+                "object_bytes": FIXED_BYTES + sum(kernel_bytes(k, request["limits"]) for k in kernels),
+                "secs": self.build_secs,
+            }
+
+    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
+        """Answer ``check_library`` or ``time_library``.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After `interrupt_after` timed micro-kernels.
+        """
+        number = self.num_calls[function]
+        self.num_calls[function] += 1
+        path = str(request["path"])
+        kernel = self._kernels.get(path)
+        if function == "check_library":
+            if kernel is None:
+                return {"max_error": 0.0}  # a finished library
+            self.checked.append(kernel.name)
+            return self._fault(kernel, "check", timeout_secs) or {"max_error": 0.0}
+        if kernel is None:
+            return f"{path}: was not built"
+        if not _is_reference(path):
+            if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.timed.append(kernel.name)
+            error = self._fault(kernel, "time", timeout_secs)
+            if error is not None:
+                return error
+        slower = self.disturbed.get(number, 1.0)
+        problem, limits = request["problem"], request["limits"]
+        secs = [slower * self.secs(problem, kernel, limits, point) for point in request["points"]]
+        self.now += sum(max(request["min_secs"], value) * request["repeats"] for value in secs)
+        return {"secs": secs}
+
+    def close(self) -> None:
+        """Note that it was called."""
+        self.closed = True
+
+    def secs(
+        self, problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: Mapping[str, int]
+    ) -> float:
+        """Seconds of one undisturbed call."""
+        ops = NumpyOps()
+        batch, rows, columns, reduction = (int(size) for size in problem.sizes(dict(extents)))
+        row_tiles = int(ceildiv(rows, micro_kernel.rows, ops))
+        column_tiles = int(ceildiv(columns, micro_kernel.columns, ops))
+        grid = choose_partition(batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops)
+        mean = batch * row_tiles * column_tiles / limits.num_cores
+        load = (1 - self.kappa) * mean + self.kappa * float(grid.largest_load)
+        in_l2 = int(row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops))
+        reused = min(in_l2, max(1.0, row_tiles / float(grid.row_parts)))
+        streamed = micro_kernel.columns * 4 * reduction * _SECS_PER_STREAMED_BYTE / reused
+        return self.launch_secs + load * (_tile_secs(micro_kernel, limits, reduction) + streamed)
+
+    def _fault(self, micro_kernel: MicroKernel, stage: str, timeout_secs: float) -> str | None:
+        fault = self.faults.get(micro_kernel.name)
+        if fault is None or fault.stage != stage:
+            return None
+        if fault.kind == "hang":
+            self.now += timeout_secs
+            return f"no answer within {timeout_secs:.0f} s; the process was ended"
+        if fault.kind == "crash":
+            return "ChildProcessError: Subprocess terminated"
+        return f"ValueError: the fake was told to fail the {stage} of {micro_kernel.name}"
+
+
+def kernel_bytes(micro_kernel: MicroKernel, limits: Limits) -> int:
+    """Bytes that a micro-kernel adds to a fake library."""
+    fmas = micro_kernel.rows * micro_kernel.columns // limits.lanes
+    return _CODE_BYTES + _BYTES_PER_FMA * fmas
+
+
+def _tile_secs(micro_kernel: MicroKernel, limits: Limits, reduction: int) -> float:
+    vectors = micro_kernel.columns / limits.lanes
+    fma_cycles = micro_kernel.rows * vectors / _FMA_PER_CYCLE
+    load_cycles = (micro_kernel.rows + vectors) / _LOADS_PER_CYCLE
+    return _TILE_SECS + reduction * max(fma_cycles, load_cycles) / _HZ
+
+
+def _is_reference(path: str) -> bool:
+    return Path(path).stem == "reference"
