@@ -2,9 +2,9 @@
 
     python -m benchmarks.core [--instances N] [--workloads bert-dense,…] [--keep]
 
-For each workload: seconds of `dietcode tune` with an empty cache, then `dietcode bench --vs torch`. The vendor is
-also timed alone, in a process that never loads a library from here, to show that sharing a process does not
-handicap it. Run it with nothing else on the machine.
+For each workload: seconds of `dietcode tune` with an empty cache, then `dietcode bench --vs torch`. The
+vendor is also timed alone, in a process that never loads a library from here, to show that sharing a
+process does not handicap it. Run it with nothing else on the machine.
 """
 
 from __future__ import annotations

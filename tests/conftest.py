@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write tests/golden/ from what is generated"
+        "--update-golden", action="store_true", help="write what is generated to tests/golden/"
     )
 
 
@@ -35,7 +35,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.write_text(text, encoding="utf-8")
         assert path.is_file(), f"{path} is missing; run pytest --update-golden"
         assert text == path.read_text(encoding="utf-8"), (
-            f"{path} differs; run pytest --update-golden if meant"
+            f"{path} differs; is it meant? --update-golden"
         )
 
     return compare

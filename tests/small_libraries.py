@@ -72,6 +72,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "keyword": spec_data(
         "keyword", shape_vars={"A": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}}, dims={"m": "A*B", "n": 32, "k": 16}
     ),
+    # Declared in another order than the alphabet's, and the rule asks for the first one.
+    "order": spec_data(
+        "order", shape_vars={"Q": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}}, dims={"m": "Q", "n": 32, "k": "8*B"}
+    ),
     "values": spec_data("values", shape_vars={"T": {"values": [1, 2, 4, 9]}}, dims={"m": "3*T", "n": 32, "k": 16}),
 }
 

@@ -39,7 +39,7 @@ class Operator:
         """From a library's manifest."""
         workload = manifest["workload"]
         return cls(
-            {name: facts["dims"] for name, facts in manifest["inputs"].items()},
+            {name: manifest["inputs"][name]["dims"] for name in manifest["argument_order"]},
             manifest["output"]["dims"],
             tuple(name for name, facts in workload["tensors"].items() if facts["constant"]),
             tuple(workload["op"]["epilogue"]),

@@ -167,6 +167,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "output": {"name": problem.output, "dims": problem.subscripts[problem.output], "dtype": "float32"},
         "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
         "variables": {name: _variable(spec, name) for name in spec.variables},
+        "variable_order": list(spec.variables),  # of the code's arguments; JSON's keys are sorted
         "binding": binding.to_json(),
         "packed": _packed(problem, target),
         "workspace_bytes": _workspace_bytes(spec, problem, target),

@@ -23,7 +23,8 @@ from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
 _USUAL_PERCENTILE = 25
-_MAX_ATTEMPTS = 3
+_MAX_ATTEMPTS = 4
+_REST_SECS = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,18 @@ class RunResult:
     ----------
     secs : tuple of float
         Seconds at each point, scaled to the usual reference reading.
-    reference_ratio : float
-        Reference reading beside this measurement over the usual one, ≥ 1; what `secs` was divided by.
+    drift : float
+        The smaller of the two reference readings around the batch over the usual one, in 1…1.1; what
+        `secs` was divided by.
+    disturbed : float
+        The larger of the two over the usual one.
     attempts : int
         How often the batch was repeated because it was disturbed.
     """
 
     secs: tuple[float, ...]
-    reference_ratio: float = 1.0
+    drift: float = 1.0
+    disturbed: float = 1.0
     attempts: int = 1
     error: str | None = None
 
@@ -143,12 +148,15 @@ class Measurer:
             outcome = self.children.run("time_library", request, self.timeout_secs)
             if isinstance(outcome, str):
                 return RunResult((), attempts=attempt, error=outcome)
-            ratio = max(1.0, max(before, self.read_reference()) / self.usual_reference_secs)
-            if result.error is not None or ratio < result.reference_ratio:
-                result = RunResult(tuple(s / ratio for s in outcome["secs"]), ratio, attempt)
-            if ratio <= _DISTURBED:
+            after, usual = self.read_reference(), self.usual_reference_secs
+            disturbed = max(before, after) / usual
+            if result.error is not None or disturbed < result.disturbed:
+                # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
+                drift = float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
+                result = RunResult(tuple(s / drift for s in outcome["secs"]), drift, disturbed, attempt)
+            if disturbed <= _DISTURBED:
                 break
-            time.sleep(0.05 * attempt)
+            time.sleep(_REST_SECS * attempt)
         return result
 
     @property

@@ -41,7 +41,7 @@ class Measurement:
     secs: tuple[float, ...] = ()
     object_bytes: int = 0
     build_secs: float = 0.0
-    reference_ratio: float = 1.0
+    drift: float = 1.0
     attempts: int = 1
     num_readings: int = 1
     error: str | None = None
@@ -57,7 +57,7 @@ class Measurement:
             "secs": list(self.secs),
             "object_bytes": self.object_bytes,
             "build_secs": self.build_secs,
-            "reference_ratio": self.reference_ratio,
+            "drift": self.drift,
             "attempts": self.attempts,
             "num_readings": self.num_readings,
             "error": self.error,
@@ -73,7 +73,7 @@ class Measurement:
             secs=tuple(float(s) for s in data["secs"]),
             object_bytes=int(data["object_bytes"]),
             build_secs=float(data["build_secs"]),
-            reference_ratio=float(data["reference_ratio"]),
+            drift=float(data["drift"]),
             attempts=int(data["attempts"]),
             num_readings=int(data["num_readings"]),
             error=data["error"],

@@ -16,7 +16,7 @@ from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores, missing_features
 from dietcode.runtime.manifest import CODE, DISPATCH, REPORT, read_json, read_manifest
 from dietcode.runtime.native import load_code, load_runtime
-from dietcode.runtime.tensors import Packed, accept, aligned_empty
+from dietcode.runtime.tensors import Packed, accept, aligned_empty, span
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.expr import DimExpr
 
@@ -82,7 +82,10 @@ class Library:
         self._output: dict[str, Any] = manifest["output"]
         self._output_name: str = manifest["output"]["name"]
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
-        self._variables: dict[str, dict[str, Any]] = manifest["variables"]
+        # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
+        self._variables: dict[str, dict[str, Any]] = {
+            name: manifest["variables"][name] for name in manifest["variable_order"]
+        }
         self._plan = BindingPlan.from_json(manifest["binding"])
         self._allowed = frozenset({*self._order, *self._plan.keywords, "out"})
         self._dims = {k: DimExpr.parse(v, f"dims.{k}") for k, v in manifest["dims"].items()}
@@ -176,7 +179,7 @@ class Library:
                 tensor, shape = accept(name, value, self._inputs[name]["dtype"])
             tensors.append(tensor)
             shapes.append(shape)
-        keywords = tuple(arguments.get(name) for name in self._plan.keywords)
+        keywords = tuple(_keyword(name, arguments.get(name)) for name in self._plan.keywords)
         key = (*shapes, keywords)
         known = self._shapes.get(key)
         if known is None:
@@ -211,14 +214,14 @@ class Library:
         destination, given = accept("out", out, self._output["dtype"])
         if given != shape:
             raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
-        if isinstance(out, np.ndarray) and any(
-            isinstance(t, np.ndarray) and np.may_share_memory(t, out) for t in tensors
-        ):
-            raise TensorError("out: overlaps an input; pass memory of its own")
+        first, end = span(destination)
+        for low, high in map(span, tensors):
+            if low < end and first < high:
+                raise TensorError("out: overlaps an input; pass memory of its own")
         return destination
 
     def _resolve(
-        self, shapes: list[tuple[int, ...]], keywords: tuple[Any, ...]
+        self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape variables from the shapes; every dimension is then checked against its expression."""
         by_name = dict(zip(self._order, shapes, strict=True))
@@ -230,11 +233,7 @@ class Library:
                     f"[{', '.join(str(self._dims[k]) for k in letters)}]"
                 )
             self._check_fixed(name, letters, shape)
-        values: dict[str, int] = {}
-        for name, value in zip(self._plan.keywords, keywords, strict=True):
-            if value is None:
-                raise ShapeError(f"{name}: missing; no tensor's shape tells it, pass {name}=…")
-            values[name] = _as_int(name, value)
+        values: dict[str, int] = dict(zip(self._plan.keywords, keywords, strict=True))
         for step in self._plan.steps:
             extent = by_name[step.tensor][step.axis]
             solved = DimExpr.parse(step.dim_text, "dims").solve(step.variable, extent, values)
@@ -281,6 +280,12 @@ def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple
         for letter in facts[role]:
             sizes[position] *= extents[letter]
     return sizes[0], -(-sizes[1] // facts["lanes"]), sizes[2], facts["lanes"]
+
+
+def _keyword(name: str, value: Any) -> int:
+    if value is None:
+        raise ShapeError(f"{name}: missing; no tensor's shape tells it, pass {name}=…")
+    return _as_int(name, value)
 
 
 def _as_int(name: str, value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,8 @@ def _accept_torch(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ..
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
     if value.device.type != "cpu":
         raise TensorError(f"{name}: on {value.device}; this library runs on cpu, pass {name}.cpu()")
+    if getattr(value, "is_mkldnn", False):  # opaque: it says that it is contiguous, and has no address
+        raise TensorError(f"{name}: in oneDNN's opaque layout; pass {name}.to_dense()")
     if not value.is_contiguous():
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
     return value, tuple(value.shape)
@@ -94,6 +97,15 @@ def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, .
     if not tensor.is_contiguous():
         raise TensorError(f"{name}: not contiguous")
     return tensor, tuple(int(extent) for extent in tensor.shape)
+
+
+def span(tensor: Any) -> tuple[int, int]:
+    """Address of the first byte of what `accept` returned, and of the first byte after it."""
+    if isinstance(tensor, np.ndarray):
+        first: int = tensor.__array_interface__["data"][0]
+        return first, first + tensor.nbytes
+    first = int(tensor.data_ptr())
+    return first, first + math.prod(tensor.shape) * _DTYPES["float32"].itemsize
 
 
 def aligned_empty(shape: tuple[int, ...], alignment: int = 64) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -78,7 +78,7 @@ class Limits:
         return MicroKernel(max(1, rows), vectors * self.lanes)
 
     def square_tile(self) -> MicroKernel:
-        """The tile with the fewest loads for each FMA: 5×80 for AVX-512, 3×24 for AVX2."""
+        """The tile with the fewest loads for each FMA: 5×80 for AVX-512, 4×24 for AVX2."""
         tiles = [(self._tallest(v), v) for v in range(1, self.num_registers) if self._tallest(v) >= 1]
         rows, vectors = min(tiles, key=lambda t: ((t[0] + t[1]) / (t[0] * t[1]), t[1]))
         return MicroKernel(rows, vectors * self.lanes)

@@ -115,7 +115,9 @@ class _Emitter:
     def emit(self) -> None:
         """All tasks of the call."""
         bind, num_cores = self.ops.bind, self.limits.num_cores
-        with T.parallel(i64(0), i64(num_cores)) as task:
+        # A loop without annotations is dropped where it has one turn; its buffers would then be lifted out
+        # of the device's scope, which does not compile.
+        with T.parallel(i64(0), i64(num_cores), annotations={"dietcode.tasks": num_cores}) as task:
             row_tiles = bind(ceildiv(self.rows, self.tile.rows, self.ops))
             column_tiles = bind(ceildiv(self.columns, self.tile.columns, self.ops))
             grid = choose_partition(

@@ -235,7 +235,7 @@ class Exploration:
             result.secs,
             built.object_bytes,
             round(built.secs, 4),
-            result.reference_ratio,
+            result.drift,
             result.attempts,
             error=result.error,
         )

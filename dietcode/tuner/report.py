@@ -96,7 +96,7 @@ def _micro_kernels(
                 "f_local": model.to_json() | {"measured_points": len(measurement.points)},
                 "points": list(measurement.points),
                 "secs": list(measurement.secs),
-                "reference_ratio": measurement.reference_ratio,
+                "drift": measurement.drift,
             }
         )
     return rows

@@ -1,0 +1,260 @@
+"""A folder that is incomplete, altered or of another kind is refused before any of its code is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_libraries import built, copy_of, library_bytes, rewrite_manifest
+
+import dietcode
+from dietcode.errors import DietCodeError, LibraryError
+from dietcode.runtime.manifest import FILES, blob_name, check_writable, read_manifest, write_folder
+
+MANIFEST = "manifest.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return copy_of("dense", tmp_path / "lib")
+
+
+@pytest.fixture(autouse=True)
+def _no_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("code of a library that was not verified reached the loader")
+
+    monkeypatch.setattr("dietcode.runtime.library.load_code", fail)
+    monkeypatch.setattr("dietcode.runtime.library.load_runtime", fail)
+
+
+def refused(folder: Path, *words: str) -> None:
+    """Loading must raise one line that holds all of `words`."""
+    with pytest.raises(DietCodeError) as caught:
+        dietcode.load(folder)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 500, message
+    assert all(word in message for word in words), message
+
+
+def test_the_guard_of_these_tests_works(folder: Path) -> None:
+    with pytest.raises(AssertionError, match="reached the loader"):
+        dietcode.load(folder)
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_a_missing_file(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    refused(folder, name, "No such file")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data + b"\0",
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    ],
+    ids=["empty", "truncated", "longer", "first byte", "last byte", "middle byte"],
+)
+def test_an_altered_file(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
+    refused(folder, name, "altered")
+
+
+def test_a_file_that_became_a_folder(folder: Path) -> None:
+    (folder / "library.so").unlink()
+    (folder / "library.so").mkdir()
+    refused(folder, "library.so")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", ["not JSON"]),
+        (b"\xff\xfe\x00", ["not JSON"]),
+        (b"{", ["not JSON"]),
+        (b"[]", ["not a JSON object"]),
+        (b"null", ["not a JSON object"]),
+        (b"[" * 200_000, ["not JSON"]),
+        (b'{"a":' * 100_000, ["not JSON"]),
+        (b" " * (9 << 20) + b"{}", ["larger than 8 MiB"]),
+        (b"1" * 10_000, ["not JSON"]),
+        (b"{}", ["format None"]),
+        (b'{"format": "dietcode-library/2"}', ["dietcode-library/2", "dietcode-library/1"]),
+        (b'{"format": ["dietcode-library/1"]}', ["format"]),
+        (b'{"format": "dietcode-library/1"}', ["must list"]),
+    ],
+    ids=lambda value: None if isinstance(value, list) else repr(value[:20]),
+)
+def test_a_manifest_that_is_none(folder: Path, text: bytes, words: list[str]) -> None:
+    (folder / MANIFEST).write_bytes(text)
+    refused(folder, *words)
+
+
+def test_a_truncated_manifest(folder: Path) -> None:
+    data = (folder / MANIFEST).read_bytes()
+    for length in (1, len(data) // 3, len(data) - 3):
+        (folder / MANIFEST).write_bytes(data[:length])
+        refused(folder, MANIFEST, "not JSON")
+
+
+def files_of(folder: Path) -> dict[str, Any]:
+    files: dict[str, Any] = json.loads((folder / MANIFEST).read_text())["files"]
+    return files
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "sub/library.so", "extra.bin", ""])
+def test_files_that_a_library_does_not_have(folder: Path, name: str) -> None:
+    files = files_of(folder)
+    rewrite_manifest(folder, files=files | {name: {"bytes": 1, "sha256": "sha256:" + "0" * 64}})
+    refused(folder, "must list")
+    del files["library.so"]
+    rewrite_manifest(folder, files=files | {name: {"bytes": 1, "sha256": "sha256:" + "0" * 64}})
+    refused(folder, "must list")
+
+
+@pytest.mark.parametrize("facts", [None, [], "x", 1, {}, {"bytes": None}, {"sha256": 3}])
+def test_a_file_entry_that_says_nothing(folder: Path, facts: Any) -> None:
+    rewrite_manifest(folder, files=files_of(folder) | {"library.so": facts})
+    refused(folder)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["requires", "runtime", "num_threads", "argument_order", "inputs", "output", "dims", "variables", "variable_order", "binding", "packed"],
+)
+@pytest.mark.parametrize("value", ["missing", None, "x", -1, [1], {"x": 1}], ids=repr)
+def test_a_manifest_with_a_field_missing_or_of_another_kind(
+    folder: Path, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may fail at the runtime's digest or later, but always with one line."""
+    from dietcode.runtime import library, native
+
+    monkeypatch.setattr(library, "load_code", native.load_code)  # the code itself is intact here
+    monkeypatch.setattr(library, "load_runtime", native.load_runtime)
+    monkeypatch.setattr(native, "_runtime_is_loaded", lambda: True)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    if value == "missing":
+        del manifest[field]
+    else:
+        manifest[field] = value
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    if field == "runtime":
+        dietcode.load(folder)  # a process that has a runtime needs none
+    else:
+        refused(folder)
+
+
+def test_no_folder_at_all(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", "no such folder")
+    (tmp_path / "file").write_text("")
+    refused(tmp_path / "file", "no such folder")
+    refused(tmp_path, "manifest.json", "is this a library folder?")
+
+
+@pytest.mark.parametrize("digest", ["", "sha256:", "md5:" + "0" * 64, "sha256:" + "G" * 64, "sha256:../" + "0" * 61, "sha256:" + "0" * 65])
+def test_blob_names_come_from_digests_alone(digest: str) -> None:
+    with pytest.raises(LibraryError, match="is no digest"):
+        blob_name(digest)
+
+
+def test_a_blob_name_has_no_path_in_it() -> None:
+    assert blob_name("sha256:" + "0a" * 32) == "sha256-" + "0a" * 32
+
+
+def test_every_file_of_a_written_library_is_in_its_manifest() -> None:
+    folder = built("dense")
+    manifest = read_manifest(folder)
+    listed = {*manifest["files"], MANIFEST, f"blobs/{blob_name(manifest['runtime']['sha256'])}"}
+    assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == listed
+    assert manifest["signature"] is None
+    assert set(manifest["requires"]) == {"system", "machine", "cpu_features"}
+    assert {"tvm", "tvm_ffi"} <= set(manifest["versions"])
+
+
+def test_an_older_library_is_replaced_whole(folder: Path) -> None:
+    (folder / "stray").write_text("of the older one")
+    write_folder(folder, library_bytes("rows"))
+    assert read_manifest(folder)["name"] == "rows"
+    assert not (folder / "stray").exists()
+    assert [p.name for p in folder.parent.iterdir()] == ["lib"]
+
+
+def test_a_written_folder_and_its_files_can_be_read_by_others(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_folder(tmp_path / "deep" / "er" / "lib", library_bytes("dense"))
+    finally:
+        os.umask(before)
+    folder = tmp_path / "deep" / "er" / "lib"
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert all(p.stat().st_mode & 0o444 == 0o444 for p in folder.rglob("*") if p.is_file())
+
+
+def test_what_write_folder_leaves_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "full")
+    for place in (tmp_path / "file", tmp_path / "full", tmp_path / "link", tmp_path / "file" / "below"):
+        for write in (check_writable, lambda p: write_folder(p, library_bytes("dense"))):
+            with pytest.raises(LibraryError, match=str(place)):
+                write(place)
+    assert (tmp_path / "file").read_text() == "mine" and (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "full", "link", "thesis.txt"]
+
+
+def test_a_name_that_no_file_system_takes(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match="cannot be written|name too long"):
+        check_writable(tmp_path / ("n" * 300))
+    with pytest.raises(LibraryError, match="cannot be written|name too long"):
+        write_folder(tmp_path / ("n" * 300), library_bytes("dense"))
+
+
+def test_the_current_folder_can_hold_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_folder(Path(), library_bytes("dense"))
+    assert read_manifest(tmp_path / "here")["name"] == "dense"
+    assert [p.name for p in tmp_path.iterdir()] == ["here"]
+
+
+def test_nothing_is_left_of_a_write_that_fails_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fsync(_: int) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(LibraryError, match="No space left on device"):
+        write_folder(tmp_path / "lib", library_bytes("dense"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_library_survives_a_write_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if target == folder:
+            raise OSError(5, "Input/output error")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(LibraryError, match="Input/output error"):
+        write_folder(folder, library_bytes("rows"))
+    monkeypatch.undo()
+    assert [p.name for p in folder.parent.iterdir()] == ["lib"]
+    assert read_manifest(folder)["name"] == "dense"

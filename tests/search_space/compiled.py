@@ -1,0 +1,122 @@
+"""Kernels compiled in this process, and the arrays to call them with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from dietcode.measure.worker import reference
+from dietcode.search_space.host import DispatchTree, build_module
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem, Stage
+from dietcode.target.cpu import CpuTarget, resolve_target
+from dietcode.workload.contraction import Contraction
+from dietcode.workload.spec import TargetSpec
+
+NUM_CORES = 2
+
+
+@functools.cache
+def cpu_target(mcpu: str, num_cores: int = NUM_CORES) -> CpuTarget:
+    return resolve_target(TargetSpec(kind="llvm", mcpu=mcpu, num_cores=num_cores))
+
+
+def make_problem(
+    einsum: str,
+    fixed: dict[str, int] | None = None,
+    stages: Sequence[Stage] = (),
+    constant: bool = True,
+) -> Problem:
+    """Operands X and W; every letter is dynamic that `fixed` does not give."""
+    operands, _, output = einsum.partition("->")
+    first, second = operands.split(",")
+    roles = Contraction.from_subscripts({"X": first, "W": second}, "Y", output)
+    subscripts = {"X": first, "W": second, "Y": output}
+    for stage in stages:
+        if stage.tensor is not None:
+            subscripts[stage.tensor] = output[-1] if stage.kind == "bias" else output
+    letters = dict.fromkeys(first + second)
+    return Problem(
+        row_operand=roles.row_operand,
+        column_operand=roles.column_operand,
+        output="Y",
+        subscripts=subscripts,
+        batch=roles.batch,
+        rows=roles.rows,
+        columns=roles.columns,
+        reduction=roles.reduction,
+        extents={letter: (fixed or {}).get(letter) for letter in letters},
+        stages=tuple(stages),
+        column_operand_constant=constant,
+    )
+
+
+def pack(problem: Problem, operand: Any, lanes: int) -> Any:
+    """``packed[b, n // L, k, n % L] = B[b, n, k]``, zero past the end, by NumPy alone."""
+    source = problem.subscripts[problem.column_operand]
+    order = (*problem.batch, *problem.columns, *problem.reduction)
+    extents = dict(zip(source, operand.shape, strict=True))
+    batch, _, columns, reduction = (int(size) for size in problem.sizes(extents | _ones(problem, extents)))
+    flat = operand.transpose([source.index(letter) for letter in order]).reshape(batch, columns, reduction)
+    panels = -(-columns // lanes)
+    padded = np.zeros((batch, panels * lanes, reduction), np.float32)
+    padded[:, :columns] = flat
+    return np.ascontiguousarray(padded.reshape(batch, panels, lanes, reduction).transpose(0, 1, 3, 2))
+
+
+def _ones(problem: Problem, extents: dict[str, int]) -> dict[str, int]:
+    return {letter: 1 for letter in problem.extents if letter not in extents}
+
+
+class Compiled:
+    """A module compiled in this process."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        tiles: Sequence[tuple[int, int]],
+        target: CpuTarget,
+        tree: DispatchTree = 0,
+        variables: Sequence[str] = (),
+    ) -> None:
+        self.problem, self.limits = problem, Limits.of(target)
+        kernels = [MicroKernel(*tile) for tile in tiles]
+        module = build_module(problem, kernels, tree, variables, self.limits)
+        self.module = tvm.compile(module, target=target.tvm_target()).mod
+        self.variables = variables
+
+    def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        return {
+            name: rng.standard_normal([extents[k] for k in self.problem.subscripts[name]], dtype=np.float32)
+            for name in self.problem.inputs
+        }
+
+    def arguments(self, inputs: dict[str, Any]) -> list[Any]:
+        operand = self.problem.column_operand
+        packed = self.problem.column_operand_constant
+        return [
+            pack(self.problem, value, self.limits.lanes) if packed and name == operand else value
+            for name, value in inputs.items()
+        ]
+
+    def output_shape(self, extents: dict[str, int]) -> list[int]:
+        return [extents[k] for k in self.problem.subscripts["Y"]]
+
+    def run(self, inputs: dict[str, Any], extents: dict[str, int], values: Sequence[int] = ()) -> Any:
+        """The output, which was NaN everywhere beforehand."""
+        output = np.full(self.output_shape(extents), np.nan, np.float32)
+        self.module["run"](*self.arguments(inputs), output, *values)
+        return output
+
+    def check(self, extents: dict[str, int], seed: int = 0, values: Sequence[int] = ()) -> None:
+        inputs = self.random_inputs(extents, seed)
+        output = self.run(inputs, extents, values)
+        expected = reference(self.problem, inputs)
+        scale = float(np.abs(expected).max()) + 1.0
+        assert np.isfinite(output).all(), f"not all of the output was written at {extents}"
+        assert np.abs(output - expected).max() / scale < 1e-5, f"wrong at {extents}"
