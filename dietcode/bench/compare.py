@@ -34,7 +34,7 @@ def bench(
     vendors : sequence of str
         ``numpy``, ``torch``.
     num_instances : int, optional
-        Spread evenly over the instances of the report; None for all.
+        Spread over the instances of the report, see `spread`; None for all.
     rounds : int
         Interleaved rounds; the median is reported.
 
@@ -52,11 +52,26 @@ def bench(
         paths |= vendor_paths(vendor, operator, threads)
     rows = library.report["instances"]
     if num_instances is not None and num_instances < len(rows):
-        picked = np.unique(np.linspace(0, len(rows) - 1, num_instances).round().astype(int))
-        rows = [rows[i] for i in picked]
+        rows = [rows[i] for i in spread(len(rows), num_instances)]
     constants = _Constants(library, operator)
     for row in rows:
         yield _record(library, operator, paths, constants, row, rounds)
+
+
+def spread(total: int, wanted: int) -> list[int]:
+    """Indices 0…total-1, ends included: half evenly spaced, the others evenly on a logarithmic scale.
+
+    Small shapes are few on a linear scale, and each of them is a case of its own.
+    """
+    wanted = min(wanted, total)
+    linear = np.linspace(0, total - 1, max(2, wanted - wanted // 2)).round().astype(int)
+    picked = best = set(linear.tolist())
+    for points in range(2, 4 * wanted):
+        logarithmic = np.geomspace(1, total, points).round().astype(int) - 1
+        if len(picked.union(logarithmic.tolist())) > wanted:
+            break
+        best = picked.union(logarithmic.tolist())
+    return sorted(best)
 
 
 class _Constants:
