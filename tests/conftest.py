@@ -11,9 +11,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="write what is generated to tests/golden/"
-    )
+    parser.addoption("--update-golden", action="store_true", help="write what is generated to tests/golden/")
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +32,6 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.is_file(), f"{path} is missing; run pytest --update-golden"
-        assert text == path.read_text(encoding="utf-8"), (
-            f"{path} differs; is it meant? --update-golden"
-        )
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; is it meant? --update-golden"
 
     return compare

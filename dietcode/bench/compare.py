@@ -64,7 +64,7 @@ def spread(total: int, wanted: int) -> list[int]:
     Small shapes are few on a linear scale, and each of them is a case of its own.
     """
     wanted = min(wanted, total)
-    linear = np.linspace(0, total - 1, max(2, wanted - wanted // 2)).round().astype(int)
+    linear = np.linspace(0, total - 1, max(min(2, wanted), wanted - wanted // 2)).round().astype(int)
     picked = best = set(linear.tolist())
     for points in range(2, 4 * wanted):
         logarithmic = np.geomspace(1, total, points).round().astype(int) - 1

@@ -45,6 +45,9 @@ def run() -> None:
         sys.exit(stop.exit_code)
     except typer.Abort:
         _fail("interrupted", 130)
+    except OSError as error:  # a full disk, a folder that went away
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", 1)
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of click's
             _fail(f"{error.format_message()} (dietcode --help)", 2)

@@ -47,7 +47,7 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
     kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
     models = []
     for measurement in records.measurements.values():
-        if measurement.error is not None:
+        if measurement.error is not None or not limits.holds(measurement.micro_kernel):
             continue
         try:
             models.append(

@@ -121,7 +121,8 @@ def fit_local(
         There is no usable measurement.
     """
     times = np.asarray(secs, dtype=np.float64)
-    if not len(times) or not np.all(np.isfinite(times)) or np.any(times <= 0):
+    known = all(set(p) == set(problem.extents) and min(p.values()) >= 1 for p in points)
+    if not known or not len(times) or not np.all(np.isfinite(times)) or np.any(times <= 0):
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
     counts = count(problem, micro_kernel, limits, extents)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import tempfile
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm.support.cc import get_cc
 
 from dietcode._version import __version__
 from dietcode.dispatcher.rule import Branch, Leaf, Rule
@@ -69,6 +72,18 @@ def dispatch_tree(node: Leaf | Branch) -> DispatchTree:
     return (node.variable, node.threshold, dispatch_tree(node.below), dispatch_tree(node.above))
 
 
+def check_linker() -> None:
+    """Refuse early a machine that cannot link.
+
+    Raises
+    ------
+    TuningError
+        There is no C compiler.
+    """
+    if get_cc() is None:
+        raise TuningError("no C compiler found to link with; install cc, gcc or clang, or set CC")
+
+
 def compile_code(parts: Parts) -> bytes:
     """Host dispatch and kernels as one shared library.
 
@@ -77,6 +92,7 @@ def compile_code(parts: Parts) -> bytes:
     TuningError
         There is no C compiler to link with.
     """
+    check_linker()
     module = build_module(
         parts.problem,
         parts.micro_kernels,
@@ -118,13 +134,14 @@ def _runtime_bytes() -> bytes:
 
 def cache_runtime(folder: Path) -> None:
     """Keep the TVM runtime in the cache too, for libraries that arrive without it."""
-    for blob in (folder / BLOBS).iterdir():
-        kept = cache_dir() / BLOBS / blob.name
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            partial = kept.with_name(kept.name + ".partial")
-            partial.write_bytes(blob.read_bytes())
-            partial.replace(kept)
+    with contextlib.suppress(OSError):  # the library is whole without it
+        for blob in (folder / BLOBS).iterdir():
+            kept = cache_dir() / BLOBS / blob.name
+            if not kept.exists():
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                partial = kept.with_name(f"{kept.name}.{os.getpid()}.partial")
+                partial.write_bytes(blob.read_bytes())
+                partial.replace(kept)
 
 
 def _dispatch(parts: Parts) -> dict[str, Any]:

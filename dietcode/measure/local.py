@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +17,7 @@ from dietcode.measure import worker
 from dietcode.runtime import pool
 
 _MEMORY_BYTES = 16 << 30
+_GRACE_SECS = 5.0  # for a child to report its own time-out, which it cannot while native code holds the GIL
 
 
 class LocalChildren:
@@ -50,14 +54,28 @@ class LocalChildren:
 
     def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
         """Call `worker.<function>` in the measuring process; it is replaced after a crash or a hang."""
+        ended = threading.Event()
+        watchdog = threading.Timer(timeout_secs + _GRACE_SECS, self._end_runner, (ended,))
+        watchdog.daemon = True
         try:
             self._runner.send(getattr(worker, function), (request,), timeout=timeout_secs)
+            watchdog.start()
             result: dict[str, Any] = self._runner.recv()
             return result
-        except TimeoutError:
-            return f"no answer within {timeout_secs:.0f} s; the process was ended"
         except Exception as error:
+            if ended.is_set() or isinstance(error, TimeoutError):
+                self._runner.kill()
+                return f"no answer within {timeout_secs:.0f} s; the process was ended"
             return describe(error)
+        finally:
+            watchdog.cancel()
+
+    def _end_runner(self, ended: threading.Event) -> None:
+        process = self._runner._proc
+        if process is not None:
+            ended.set()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End all children."""

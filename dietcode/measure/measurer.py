@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -157,7 +157,7 @@ class Measurer:
             if disturbed <= _DISTURBED:
                 break
             time.sleep(_REST_SECS * attempt)
-        return result
+        return replace(result, attempts=attempt)
 
     @property
     def usual_reference_secs(self) -> float:

@@ -65,7 +65,17 @@ class Measurement:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Measurement:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no measurement.
+        """
+        if int(data["rows"]) < 1 or int(data["columns"]) < 1:
+            raise ValueError(f"a tile of {data['rows']}x{data['columns']}")
+        if len(data["points"]) != len(data["secs"]):
+            raise ValueError(f"{len(data['secs'])} times for {len(data['points'])} points")
         return cls(
             micro_kernel=MicroKernel(int(data["rows"]), int(data["columns"])),
             provenance=str(data["provenance"]),
@@ -112,8 +122,12 @@ class Records:
         kind = line.get("kind")
         body = {key: value for key, value in line.items() if key != "kind"}
         if kind == "calibration":
+            if not 0 <= float(body["kappa"]) <= 1 or not float(body["reference_secs"]) > 0:
+                raise ValueError("a calibration needs kappa in 0…1 and reference_secs above 0")
             self.calibration = body
         elif kind == "seed":
+            if len([int(extent) for extent in body["tile"]]) != 2:
+                raise ValueError("a seed's tile has two extents")
             self.seed = body
         elif kind == "fixed_bytes":
             self.fixed_bytes = int(body["bytes"])
@@ -128,21 +142,44 @@ class RecordsFile:
     def __init__(self, path: Path, records: Records) -> None:
         self.path = path
         self.records = records
-        if path.exists() and path.stat().st_size:
+        if path.is_file() and path.stat().st_size:
             known = read_records(path)
             check_belongs(known, records.workload, str(records.device["id"]), path)
             self.records = known
             write_records(path, known)  # drops a torn last line
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(path)
             write_records(path, records)
 
     def append(self, line: dict[str, Any]) -> None:
-        """Write one line and take it in."""
+        """Write one line and take it in.
+
+        Raises
+        ------
+        RecordsError
+            It cannot be written.
+        """
         self.records.apply(line)
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line, sort_keys=True) + "\n")
-            stream.flush()
+        try:
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line, sort_keys=True) + "\n")
+                stream.flush()
+        except OSError as error:
+            raise RecordsError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+
+def make_parent(path: Path) -> None:
+    """Make the folder of `path`.
+
+    Raises
+    ------
+    RecordsError
+        It cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordsError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def check_belongs(records: Records, workload: str, device_id: str | None, path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from dietcode.errors import RecordsError
-from dietcode.measure.records import Records, read_records, write_records
+from dietcode.measure.records import Records, make_parent, read_records, write_records
 from dietcode.runtime.cache import cache_dir
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.identity import workload_digest
@@ -54,7 +54,7 @@ def import_file(file: Path) -> tuple[Records, int]:
     if not device_id.isalnum():
         raise RecordsError(f"{file}: its header names no device")
     path = records_path(cache_dir(), given.workload, device_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(path)
     with FileLock(path.with_suffix(".lock")):
         known = read_records(path) if path.exists() else Records(given.workload, given.device)
         added = 0

@@ -14,9 +14,9 @@ import numpy as np
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores, missing_features
-from dietcode.runtime.manifest import CODE, DISPATCH, REPORT, read_json, read_manifest
+from dietcode.runtime.manifest import CODE, DISPATCH, MANIFEST, REPORT, read_json, read_manifest
 from dietcode.runtime.native import load_code, load_runtime
-from dietcode.runtime.tensors import Packed, accept, aligned_empty, span
+from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, span
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.expr import DimExpr
 
@@ -40,15 +40,19 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
     TargetError
         This CPU lacks an instruction set that the code uses.
     """
+    if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
+        raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
     place = Path(folder)
     manifest = read_manifest(place)
-    _check_machine(place, manifest)
-    threads = num_threads if num_threads is not None else min(int(manifest["num_threads"]), available_cores())
-    if threads < 1:
-        raise LibraryError(f"num_threads: given {threads}; allowed: 1 or more")
-    pool.set_num_threads(threads)
-    load_runtime(place, manifest["runtime"])
-    return Library(place, manifest, load_code(place / CODE))
+    try:
+        _check_machine(place, manifest)
+        threads = num_threads or max(1, min(manifest["num_threads"], available_cores()))
+        pool.set_num_threads(threads)
+        load_runtime(place, manifest["runtime"])
+        return Library(place, manifest, load_code(place / CODE))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"{place / MANIFEST}: describes no library: {what[:120]}") from error
 
 
 def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:
@@ -90,6 +94,16 @@ class Library:
         self._allowed = frozenset({*self._order, *self._plan.keywords, "out"})
         self._dims = {k: DimExpr.parse(v, f"dims.{k}") for k, v in manifest["dims"].items()}
         self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        self._check_described()
+
+    def _check_described(self) -> None:
+        """Look up what calls will need, so that a manifest without it fails when it is loaded."""
+        for facts in (self._output, *(self._inputs[name] for name in self._order)):
+            _ = DTYPES[facts["dtype"]], [self._dims[letter] for letter in facts["dims"]]
+        for name, facts in self._packed.items():
+            _ = facts["layout"], _packed_shape(facts, dict.fromkeys(self._inputs[name]["dims"], 1))
+        for facts in self._variables.values():
+            _ = facts["min"] <= facts["max"]
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())

@@ -18,6 +18,22 @@ MANIFEST, DISPATCH, CODE, REPORT = "manifest.json", "dispatch.json", "library.so
 FILES = (DISPATCH, CODE, REPORT)
 BLOBS = "blobs"
 _MAX_MANIFEST_BYTES = 8 << 20
+# What loading reads, beside "format" and "files".
+_FIELDS: dict[str, type] = {
+    "name": str,
+    "workload": dict,
+    "requires": dict,
+    "num_threads": int,
+    "argument_order": list,
+    "inputs": dict,
+    "output": dict,
+    "dims": dict,
+    "variables": dict,
+    "variable_order": list,
+    "binding": dict,
+    "packed": dict,
+    "runtime": dict,
+}
 
 
 def sha256_file(path: Path) -> str:
@@ -87,6 +103,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise LibraryError(f"{folder}: the manifest must list {', '.join(FILES)}")
     for name, facts in files.items():
         verify_file(folder / name, facts)
+    for name, kind in _FIELDS.items():
+        if not isinstance(manifest.get(name), kind):
+            given = "is missing" if name not in manifest else f"is no {kind.__name__}"
+            raise LibraryError(f"{folder / MANIFEST}: {name} {given}; tune again, or copy the whole folder")
     return manifest
 
 
@@ -103,7 +123,8 @@ def verify_file(path: Path, facts: Mapping[str, Any]) -> None:
         digest = sha256_file(path)
     except OSError as error:
         raise LibraryError(f"{path}: {error.strerror or error}; the library is incomplete") from error
-    if size != facts.get("bytes") or digest != facts.get("sha256"):
+    listed = facts if isinstance(facts, Mapping) else {}
+    if size != listed.get("bytes") or digest != listed.get("sha256"):
         raise LibraryError(f"{path}: {size} bytes, {digest}: not what the manifest lists; it was altered")
 
 
@@ -140,18 +161,29 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
         staged.chmod(0o755)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-            folder.replace(old)
-            staged.replace(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            staged.replace(folder)
+        _move(staged, folder)
     except OSError as error:
         raise LibraryError(f"{folder}: cannot be written: {error.strerror or error}") from error
     finally:
         if staged is not None and staged.exists():
             shutil.rmtree(staged, ignore_errors=True)
+
+
+def _move(staged: Path, folder: Path) -> None:
+    """Put `staged` in the place of `folder`; an older one there comes back where that fails."""
+    if not folder.exists():
+        staged.replace(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+    try:
+        folder.replace(old)
+        staged.replace(folder)
+    except BaseException:
+        if not folder.exists():
+            old.replace(folder)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def check_writable(folder: Path) -> None:
@@ -162,12 +194,17 @@ def check_writable(folder: Path) -> None:
     LibraryError
         The place is a file, a folder of something else, or not writable.
     """
-    if folder.is_file() or folder.is_symlink():
-        raise LibraryError(f"{folder}: is a file; give a folder to write the library to")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
-        raise LibraryError(f"{folder}: holds files that are no library; give an empty or new folder")
     parent = folder.parent
     try:
+        if folder.is_file() or folder.is_symlink():
+            raise LibraryError(f"{folder}: is a file; give a folder to write the library to")
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+            raise LibraryError(f"{folder}: holds files that are no library; give an empty or new folder")
+        if folder.is_dir() and (folder.is_mount() or folder.resolve() == Path.cwd()):
+            raise LibraryError(
+                f"{folder}: is a mount point or the current folder, which cannot be replaced; "
+                "give a new folder inside it"
+            )
         while not parent.exists():
             parent = parent.parent
         with tempfile.TemporaryFile(dir=parent):

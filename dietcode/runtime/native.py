@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ def _runtime_is_loaded() -> bool:
 
     A second copy would register the same functions again, which ends the process.
     """
-    return "tvm" in sys.modules or tvm_ffi.get_global_func("runtime.config_threadpool", True) is not None
+    return sys.modules.get("tvm") is not None or tvm_ffi.get_global_func("runtime.config_threadpool", True) is not None
 
 
 def load_runtime(folder: Path, runtime: dict[str, Any]) -> None:
@@ -38,7 +40,7 @@ def load_runtime(folder: Path, runtime: dict[str, Any]) -> None:
         return
     name = blob_name(str(runtime.get("sha256")))
     places = (folder / BLOBS / name, cache_dir() / BLOBS / name)
-    path = next((place for place in places if place.is_file()), None)
+    path = _installed_runtime(runtime) or next((place for place in places if place.is_file()), None)
     if path is None:
         raise LibraryError(
             f"{folder}: its TVM runtime {runtime.get('sha256')} is neither in {BLOBS}/ nor in the cache; "
@@ -50,6 +52,17 @@ def load_runtime(folder: Path, runtime: dict[str, Any]) -> None:
     except OSError as error:
         raise LibraryError(f"{path}: cannot be loaded: {error}") from error
     _runtime_is_loaded.cache_clear()
+
+
+def _installed_runtime(runtime: dict[str, Any]) -> Path | None:
+    """The same file inside an installed compiler: a later ``import tvm`` then finds it loaded already."""
+    with contextlib.suppress(ImportError, ValueError, LibraryError):
+        spec = importlib.util.find_spec("tvm")
+        for place in (spec and spec.submodule_search_locations) or ():
+            path = Path(place) / "lib" / "libtvm_runtime.so"
+            verify_file(path, runtime)
+            return path
+    return None
 
 
 def load_code(path: Path) -> Any:

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+_NOBODY = 0  # no thread's ident
+
 
 class _Pool:
-    def __init__(self) -> None:
+    def __init__(self, owner: int | None = None) -> None:
         self.lock = threading.Lock()
-        self.owner: int | None = None
+        self.owner = owner
         self._helper: ThreadPoolExecutor | None = None
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -59,8 +61,12 @@ def set_num_threads(num_threads: int) -> None:
 
 
 def _forget() -> None:
-    global _pool  # noqa: PLW0603 - a forked child has none of the parent's threads
-    _pool = _Pool()
+    """A forked child has none of the parent's threads, but TVM's pool of the calling thread does not know.
+
+    A call from that thread would wait for ever, so where there was a call before, the helper makes them all.
+    """
+    global _pool  # noqa: PLW0603
+    _pool = _Pool(owner=None if _pool.owner is None else _NOBODY)
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -11,7 +11,7 @@ import tvm_ffi
 
 from dietcode.errors import TensorError
 
-_DTYPES = {"float32": np.dtype(np.float32)}
+DTYPES = {"float32": np.dtype(np.float32)}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
         Wrong kind, dtype, device or layout; or a torch tensor that requires grad.
     """
     if isinstance(value, np.ndarray):
-        if value.dtype != _DTYPES[dtype]:
+        if value.dtype != DTYPES[dtype]:
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.flags.c_contiguous:
             raise TensorError(f"{name}: not contiguous; pass numpy.ascontiguousarray({name})")
@@ -105,7 +105,7 @@ def span(tensor: Any) -> tuple[int, int]:
         first: int = tensor.__array_interface__["data"][0]
         return first, first + tensor.nbytes
     first = int(tensor.data_ptr())
-    return first, first + math.prod(tensor.shape) * _DTYPES["float32"].itemsize
+    return first, first + math.prod(tensor.shape) * DTYPES["float32"].itemsize
 
 
 def aligned_empty(shape: tuple[int, ...], alignment: int = 64) -> np.ndarray[Any, np.dtype[np.float32]]:

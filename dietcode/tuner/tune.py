@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from dietcode.errors import RecordsError, TuningError
-from dietcode.library.build import Parts, cache_runtime, library_files
+from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsFile, check_belongs, read_records
@@ -85,6 +85,7 @@ def tune(
     problem = problem_from_spec(spec)
     instances = make_instances(spec)
     check_writable(folder)
+    check_linker()
     if records is not None:
         known = read_records(records)
         check_belongs(known, workload_digest(spec), None, records)

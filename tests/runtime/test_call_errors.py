@@ -315,6 +315,6 @@ def test_another_machine_or_system(tmp_path: Path, field: str, value: str) -> No
     refused(TargetError, value, lambda: dietcode.load(folder))
 
 
-@pytest.mark.parametrize("num_threads", [0, -1])
-def test_num_threads_below_one(num_threads: int) -> None:
-    refused(LibraryError, rf"^num_threads: given {num_threads}", lambda: dietcode.load(built("dense"), num_threads=num_threads))
+@pytest.mark.parametrize("num_threads", [0, -1, "2", 1.5])
+def test_num_threads_below_one(num_threads: Any) -> None:
+    refused(LibraryError, rf"^num_threads: given {num_threads!r}", lambda: dietcode.load(built("dense"), num_threads=num_threads))

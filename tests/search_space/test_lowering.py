@@ -17,7 +17,6 @@ from dietcode.search_space.problem import Problem, Stage
 from dietcode.target.cpu import CpuTarget
 
 
-
 def a_tile(target: CpuTarget) -> tuple[int, int]:
     """A small tile of two vectors whose rows are no power of two."""
     return 3, 2 * target.lanes()
@@ -93,10 +92,12 @@ def test_every_tile_gives_the_same(tile: tuple[int, int], avx2: CpuTarget) -> No
         kernel.check({"m": m, "n": 100, "k": 17})
 
 
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("num_cores", [1, 4])
-def test_any_number_of_tasks(num_cores: int, avx2: CpuTarget) -> None:
+def test_any_number_of_tasks(num_cores: int, constant: bool) -> None:
     target = cpu_target("haswell", num_cores)
-    kernel = Compiled(make_problem("mk,nk->mn"), [(3, 8)], target)
+    kernel = Compiled(make_problem("mk,nk->mn", constant=constant), [(3, 8)], target)
     for extents in ({"m": 1, "n": 1, "k": 1}, {"m": 30, "n": 9, "k": 5}, {"m": 5, "n": 90, "k": 5}):
         kernel.check(extents)
 
@@ -229,9 +230,9 @@ def test_shapes_that_do_not_fit_are_refused(avx2: CpuTarget) -> None:
     kernel = Compiled(make_problem("mk,nk->mn", {"n": 20, "k": 4}), [(2, 8)], avx2)
     inputs = kernel.random_inputs({"m": 3, "n": 20, "k": 4})
     arguments = kernel.arguments(inputs)
-    with pytest.raises(Exception, match="shape|Mismatch|expected"):
+    with pytest.raises(Exception, match=r"shape|Mismatch|expected"):
         kernel.module["run"](*arguments, np.zeros((4, 20), np.float32))
-    with pytest.raises(Exception, match="shape|Mismatch|expected"):
+    with pytest.raises(Exception, match=r"shape|Mismatch|expected"):
         kernel.module["run"](arguments[0], arguments[1][:, 1:].copy(), np.zeros((3, 20), np.float32))
 
 

@@ -1,0 +1,5 @@
+"""``python -m dietcode``."""
+
+from dietcode.cli import main
+
+main()

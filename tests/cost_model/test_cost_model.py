@@ -1,0 +1,197 @@
+"""Counts against brute force, fits against what made the times."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dietcode.cost_model.counts import count
+from dietcode.cost_model.fitting import fit_all
+from dietcode.cost_model.model import LocalModel, _stretch, _work, cost_array, fit_local
+from dietcode.errors import CandidateError, TuningError
+from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
+
+TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 64 << 10)
+LIMITS = Limits.of(TARGET)
+BATCHED = Problem(
+    row_operand="X",
+    column_operand="W",
+    output="Y",
+    subscripts={"X": "bmk", "W": "bnk", "Y": "bmn"},
+    batch=("b",),
+    rows=("m",),
+    columns=("n",),
+    reduction=("k",),
+    extents=dict.fromkeys("bmnk"),
+    stages=(),
+    column_operand_constant=False,
+)
+DENSE = Problem(
+    **(
+        vars(BATCHED)
+        | {"batch": (), "subscripts": {"X": "mk", "W": "nk", "Y": "mn"}, "extents": dict.fromkeys("mnk")}
+    )
+)
+TILE = MicroKernel(6, 16)
+
+
+def arrays(**extents: Any) -> dict[str, Any]:
+    return {letter: np.atleast_1d(np.asarray(value, dtype=np.int64)) for letter, value in extents.items()}
+
+
+def largest_load(b: int, rows: int, columns: int, num_cores: int, has_batch: bool) -> int:
+    return min(
+        math.ceil(b / pb) * math.ceil(rows / pr) * math.ceil(columns / pc)
+        for pb, pr, pc in itertools.product(range(1, num_cores + 1), repeat=3)
+        if pb * pr * pc == num_cores and (has_batch or pb == 1)
+    )
+
+
+@given(st.integers(1, 6), st.integers(1, 50), st.integers(1, 70), st.integers(1, 64))
+@settings(deadline=None)
+def test_counts(b: int, m: int, n: int, k: int) -> None:
+    counts = count(BATCHED, TILE, LIMITS, arrays(b=b, m=m, n=n, k=k))
+    tiles = list(itertools.product(range(b), range(0, m, 6), range(0, n, 16)))
+    padded = sum(row + 6 > m or column + 16 > n for _, row, column in tiles)
+    assert counts.flops[0] == 2 * b * m * n * k
+    assert counts.padded_flops[0] == 2 * len(tiles) * 6 * 16 * k
+    assert counts.tiles[0] == len(tiles) / 4
+    assert counts.padded_tiles[0] == padded / 4
+    assert counts.reduction[0] == k
+    load = largest_load(b, -(-m // 6), -(-n // 16), 4, True)
+    assert counts.imbalance[0] == pytest.approx(load / (len(tiles) / 4))
+    assert 0 < counts.f_pad[0] <= 1
+    assert counts.imbalance[0] >= 1 - 1e-12
+    assert counts.visits[0] > 0
+
+
+def test_visits_of_whole_blocks() -> None:
+    """Half of L2 holds 8192 floats: with K = 128, ten tiles of six rows; columns are split four ways."""
+    counts = count(DENSE, TILE, LIMITS, arrays(m=[6, 60, 66, 600], n=64 * 16, k=128))
+    assert counts.visits.tolist() == [16, 16, 32, 160]
+
+
+def test_many_instances_are_counted_as_each_alone() -> None:
+    extents = arrays(m=np.arange(1, 40), n=np.full(39, 50), k=np.full(39, 9))
+    together = count(DENSE, TILE, LIMITS, extents)
+    for i in (0, 5, 38):
+        alone = count(DENSE, TILE, LIMITS, {k: v[i : i + 1] for k, v in extents.items()})
+        for name in vars(together):
+            assert getattr(together, name)[i] == getattr(alone, name)[0]
+
+
+COEFFICIENTS = np.array([3e-6, 2e-10, 4e-10, 5e-8, 6e-11])
+RNG = np.random.default_rng(0)
+POINTS = tuple(
+    {"m": int(m), "n": int(n), "k": int(k)}
+    for m, n, k in zip(
+        RNG.integers(1, 400, 40), RNG.integers(1, 500, 40), RNG.integers(16, 900, 40), strict=True
+    )
+)
+
+
+def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float) -> tuple[float, ...]:
+    counts = count(DENSE, TILE, LIMITS, {k: np.array([p[k] for p in points]) for k in points[0]})
+    secs = coefficients[0] + (_work(counts) @ coefficients[1:]) * _stretch(counts, kappa)
+    return tuple(float(s) for s in secs)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("dropped", [None, 0, 1, 4])
+def test_a_fit_recovers_what_made_the_times(kappa: float, dropped: int | None) -> None:
+    coefficients = COEFFICIENTS.copy()
+    if dropped is not None:
+        coefficients[dropped] = 0.0
+    model = fit_local(DENSE, TILE, LIMITS, kappa, POINTS, times_of(POINTS, coefficients, kappa))
+    np.testing.assert_allclose(model.coefficients, coefficients, rtol=1e-5, atol=1e-16)
+    assert model.fit_error < 1e-8
+    others = arrays(m=[1, 37, 1000], n=[1, 64, 3000], k=[1, 2, 2048])
+    points = tuple({k: int(v[i]) for k, v in others.items()} for i in range(3))
+    factors = model.predict(DENSE, LIMITS, kappa, others)
+    flops = 2.0 * others["m"] * others["n"] * others["k"]
+    np.testing.assert_allclose(flops / factors.throughput, times_of(points, coefficients, kappa), rtol=1e-6)
+
+
+def test_factors_are_ratios_and_their_product_is_the_cost() -> None:
+    no_launch = LocalModel(TILE, COEFFICIENTS * [0, 1, 1, 1, 1], 0.0)
+    extents = arrays(m=np.arange(1, 65), n=np.full(64, 40), k=np.full(64, 32))
+    for kappa in (0.0, 0.5, 1.0):
+        factors = no_launch.predict(DENSE, LIMITS, kappa, extents)
+        assert (factors.f_spatial <= 1 + 1e-12).all() and (factors.f_spatial > 0).all()
+        assert (factors.f_pad <= 1).all() and (factors.f_pad > 0).all()
+        product = factors.f_local * factors.f_spatial * factors.f_pad
+        np.testing.assert_allclose(factors.throughput, product)
+    full = no_launch.predict(DENSE, LIMITS, 1.0, arrays(m=12, n=64, k=32))
+    assert full.f_pad[0] == full.f_spatial[0] == 1
+
+
+def test_few_points_are_fitted_without_negative_terms() -> None:
+    model = fit_local(DENSE, TILE, LIMITS, 0.5, POINTS[:2], (1e-3, 1e-6))
+    assert (model.coefficients >= 0).all()
+    assert set(model.to_json()) >= {"launch_secs", "median_fit_error"}
+
+
+@pytest.mark.parametrize(
+    ("points", "secs"),
+    [
+        ((), ()),
+        (POINTS[:1], (0.0,)),
+        (POINTS[:1], (math.nan,)),
+        (POINTS[:1], (-1.0,)),
+        (({"m": 1, "n": 1},), (1.0,)),
+        (({"m": 1, "n": 1, "k": 0},), (1.0,)),
+        (({"m": 1, "n": 1, "k": 1, "z": 1},), (1.0,)),
+    ],
+)
+def test_no_usable_measurement(points: Any, secs: Any) -> None:
+    with pytest.raises(CandidateError, match="no usable measurement"):
+        fit_local(DENSE, TILE, LIMITS, 0.5, points, secs)
+
+
+def some_records(**kernels: Measurement) -> Records:
+    records = Records("w", {"id": "d"}, calibration={"kappa": 0.5})
+    records.measurements = {m.micro_kernel: m for m in kernels.values()}
+    records.fixed_bytes = 1000
+    return records
+
+
+GOOD = Measurement(TILE, "hardware", POINTS, times_of(POINTS, COEFFICIENTS, 0.5), 5000)
+SMALL = Measurement(MicroKernel(1, 8), "hardware", POINTS, times_of(POINTS, COEFFICIENTS * 2, 0.5), 900)
+
+
+def test_the_array_has_a_column_for_each_usable_micro_kernel() -> None:
+    records = some_records(
+        good=GOOD,
+        small=SMALL,
+        failed=Measurement(MicroKernel(2, 8), "hardware", error="ValueError: wrong"),
+        unusable=Measurement(MicroKernel(3, 8), "hardware", POINTS[:1], (math.inf,), 1),
+        too_large=Measurement(MicroKernel(60, 80), "hardware", POINTS[:1], (1e-9,), 1),
+        ragged=Measurement(MicroKernel(2, 12), "hardware", POINTS[:1], (1e-9,), 1),
+    )
+    fitted = fit_all(
+        DENSE, TARGET, records, arrays(m=[1, 8, 64], n=64, k=[32, 32, 32]) | {"n": np.full(3, 64)}
+    )
+    assert [m.micro_kernel.name for m in fitted.models] == ["1x8", "6x16"]
+    assert fitted.throughput.shape == (3, 2)
+    assert fitted.sizes.tolist() == [1, 4000]
+    np.testing.assert_array_equal(cost_array(list(fitted.factors)), fitted.throughput)
+    assert fitted.flops.tolist() == [2 * 64 * 32 * m for m in (1, 8, 64)]
+
+
+def test_records_that_are_not_enough() -> None:
+    extents = arrays(m=1, n=1, k=1)
+    with pytest.raises(TuningError, match="no usable measurement"):
+        fit_all(DENSE, TARGET, some_records(), extents)
+    records = some_records(good=GOOD)
+    records.calibration = None
+    with pytest.raises(TuningError, match="no calibration"):
+        fit_all(DENSE, TARGET, records, extents)

@@ -1,0 +1,201 @@
+"""`Measurer` over fake children: disturbed readings, failures, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dietcode.errors import TuningError
+from dietcode.measure import measurer as measurer_module
+from dietcode.measure.calibration import (
+    Calibration,
+    attach_reference,
+    calibrate,
+    fit_kappa,
+    reference_problem,
+)
+from dietcode.measure.fake import FakeChildren, Fault
+from dietcode.measure.measurer import Measurer
+from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.search_space.limits import MicroKernel
+from dietcode.target.cpu import CpuTarget
+
+TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 512 << 10)
+PROBLEM = reference_problem()
+POINTS = [{"m": 60, "n": 320, "k": 512}, {"m": 61, "n": 320, "k": 512}]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Callable[..., tuple[FakeChildren, Measurer]]:
+    def build(target: CpuTarget = TARGET, **options: Any) -> tuple[FakeChildren, Measurer]:
+        fake = FakeChildren(**options)
+        measurer = Measurer(fake, PROBLEM, ("T",), target)
+        request.addfinalizer(measurer.close)
+        return fake, measurer
+
+    return build
+
+
+def built(measurer: Measurer, rows: int = 6, columns: int = 16) -> str:
+    (result,) = measurer.build([measurer.build_request([MicroKernel(rows, columns)], "one")])
+    assert result.path is not None
+    return result.path
+
+
+def test_an_undisturbed_reading_is_taken_as_it_is(make: Any) -> None:
+    fake, measurer = make()
+    attach_reference(measurer)
+    result = measurer.time(built(measurer), POINTS)
+    expected = [fake.secs(PROBLEM, MicroKernel(6, 16), measurer.limits, point) for point in POINTS]
+    assert result.secs == tuple(expected)
+    assert (result.drift, result.attempts, result.error) == (1.0, 1, None)
+
+
+def test_a_disturbed_batch_is_repeated(make: Any) -> None:
+    """Readings 7, 8 and 9 are the reference, the kernel and the reference again."""
+    fake, measurer = make(disturbed={7: 2.0, 8: 2.0, 9: 2.0})
+    attach_reference(measurer)
+    result = measurer.time(built(measurer), POINTS)
+    assert result.attempts == 2
+    assert (result.drift, result.disturbed) == (1.0, pytest.approx(1.0))
+    assert fake.timed == ["6x16", "6x16"]
+
+
+def expected_secs(fake: FakeChildren, measurer: Measurer) -> list[float]:
+    return [fake.secs(PROBLEM, MicroKernel(6, 16), measurer.limits, point) for point in POINTS]
+
+
+def test_a_slow_drift_is_scaled_away(make: Any) -> None:
+    fake, measurer = make(disturbed=dict.fromkeys(range(7, 100), 1.08))
+    attach_reference(measurer)
+    result = measurer.time(built(measurer), POINTS)
+    assert (result.attempts, result.drift) == (1, pytest.approx(1.08))
+    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+
+
+def test_what_stays_disturbed_is_not_flattered(make: Any) -> None:
+    fake, measurer = make(disturbed=dict.fromkeys(range(7, 100), 1.5))
+    attach_reference(measurer)
+    usual = measurer.usual_reference_secs
+    result = measurer.time(built(measurer), POINTS)
+    assert result.attempts == 4
+    assert measurer.usual_reference_secs == pytest.approx(usual)
+    assert result.disturbed == pytest.approx(1.5)
+    assert all(
+        1 <= got / right <= 1.5 for got, right in zip(result.secs, expected_secs(fake, measurer), strict=True)
+    )
+
+
+def test_a_spike_beside_the_batch_does_not_scale_it(make: Any) -> None:
+    """Only the reference readings before each batch are slow."""
+    fake, measurer = make(disturbed={7: 1.5, 10: 1.5, 13: 1.5, 16: 1.5})
+    attach_reference(measurer)
+    result = measurer.time(built(measurer), POINTS)
+    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+
+
+def test_the_least_disturbed_batch_counts(make: Any) -> None:
+    factors = [1.6, 1.6, 1.6, 1.2, 1.2, 1.2, 1.8, 1.8, 1.8, 1.9, 1.9, 1.9]
+    fake, measurer = make(disturbed=dict(enumerate(factors, start=7)))
+    attach_reference(measurer)
+    result = measurer.time(built(measurer), POINTS)
+    assert result.disturbed == pytest.approx(1.2, rel=0.01)
+    assert result.secs == pytest.approx([secs * 1.2 / result.drift for secs in expected_secs(fake, measurer)])
+
+
+@pytest.mark.parametrize("kind", ["crash", "hang", "error"])
+@pytest.mark.parametrize("stage", ["build", "check", "time"])
+def test_an_error_costs_one_candidate(stage: Any, kind: Any, make: Any) -> None:
+    _, measurer = make(faults={"6x16": Fault(stage, kind)})
+    attach_reference(measurer)
+    tiles = [MicroKernel(6, 16), MicroKernel(4, 24)]
+    requests = [measurer.build_request([tile], f"candidate_{i}") for i, tile in enumerate(tiles)]
+    bad, good = measurer.build(requests)
+    assert good.error is None
+    if stage == "build":
+        assert bad.path is None
+        assert bad.error
+    else:
+        checked = measurer.check(bad.path, POINTS[0], [0])
+        timed = measurer.time(bad.path, POINTS)
+        assert bool(checked) == (stage == "check")
+        assert bool(timed.error) == (stage == "time")
+        assert (timed.secs == ()) == (stage == "time")
+    assert measurer.check(good.path, POINTS[0], [0]) is None
+    assert measurer.time(good.path, POINTS).error is None
+
+
+def test_without_a_working_reference_nothing_is_measured(make: Any) -> None:
+    _, measurer = make()
+    path = attach_reference(measurer)
+    measurer.children._kernels.pop(path)
+    with pytest.raises(TuningError, match="reference kernel does not run"):
+        measurer.time(built(measurer), POINTS)
+
+
+def test_an_earlier_session_tells_what_is_usual(make: Any) -> None:
+    _, measurer = make(disturbed=dict.fromkeys(range(100), 3.0))
+    _, other = make()
+    attach_reference(other)
+    attach_reference(measurer, other.usual_reference_secs)
+    assert measurer.usual_reference_secs == pytest.approx(other.usual_reference_secs)
+    assert measurer.time(built(measurer), POINTS).disturbed == pytest.approx(3.0)
+
+
+def test_closing_ends_the_children_and_deletes_the_builds(make: Any) -> None:
+    fake, measurer = make()
+    folder = measurer._folder.name
+    with measurer:
+        pass
+    assert fake.closed
+    from pathlib import Path
+
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3, 0.7, 1.0])
+def test_calibration_finds_kappa(kappa: float, make: Any) -> None:
+    _, measurer = make(kappa=kappa)
+    calibration = calibrate(measurer)
+    assert calibration.kappa == pytest.approx(kappa, abs=1e-3)
+    assert calibration.num_tiles == tuple(range(1, 17))
+    assert calibration.reference_secs == measurer.usual_reference_secs > 0
+    assert Calibration.from_json(calibration.to_json()) == calibration
+
+
+def test_kappa_is_one_on_one_core(make: Any) -> None:
+    _, measurer = make(CpuTarget(**(vars(TARGET) | {"num_cores": 1})))
+    assert calibrate(measurer).kappa == 1.0
+
+
+@pytest.mark.parametrize("num_cores", [2, 3, 8])
+@pytest.mark.parametrize("kappa", [0.0, 0.25, 0.9, 1.0])
+def test_kappa_of_a_sweep(num_cores: int, kappa: float) -> None:
+    n = np.arange(1, 4 * num_cores + 1)
+    padded = np.ceil(n / num_cores) * num_cores
+    secs = 3e-6 + 5e-6 * ((1 - kappa) * n + kappa * padded)
+    assert fit_kappa(tuple(n), list(secs), num_cores) == pytest.approx(kappa, abs=1e-6)
+
+
+def test_anchors_span_the_work() -> None:
+    extents = {"m": np.arange(1, 129), "n": np.full(128, 64), "k": np.full(128, 32)}
+    anchors = choose_anchors(PROBLEM, extents)
+    assert len(anchors) == 5
+    assert sorted(a["m"] for a in anchors)[0] == 1
+    assert max(a["m"] for a in anchors) == 128
+    one = {letter: values[:1] for letter, values in extents.items()}
+    assert choose_anchors(PROBLEM, one) == [{"m": 1, "n": 64, "k": 32}]
+
+
+def test_waves_are_full_and_as_they_are() -> None:
+    anchors = [{"m": 12, "n": 64, "k": 32}, {"m": 13, "n": 64, "k": 32}]
+    points = wave_points(PROBLEM, MicroKernel(6, 16), anchors)
+    assert [p["m"] for p in points] == [12, 18, 13]

@@ -1,0 +1,319 @@
+"""What only a fresh process shows: imports, the TVM runtime, threads, cores, forks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_libraries import ROOT, built, copy_of
+
+PRELUDE = """
+import os, sys, threading
+import numpy as np
+
+def check(library, rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, 37), dtype=np.float32)
+    w = rng.standard_normal((100, 37), dtype=np.float32)
+    y = library(X=x, W=library.pack(W=w))
+    right = x.astype(np.float64) @ w.astype(np.float64).T
+    assert np.abs(y - right).max() <= 1e-5 * np.abs(right).max(), rows
+"""
+BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"tvm", "xgboost", "sklearn", "scipy", "torch", "psutil", "zstandard"}:
+            raise ImportError(f"{name} is blocked in this test")
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def python(
+    script: str, *arguments: object, env: dict[str, str] | None = None, timeout_secs: float = 60.0
+) -> str:
+    """Standard output of a script in a new process; it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_secs,
+        cwd=ROOT,
+        env=os.environ | (env or {}),
+        check=False,
+    )
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def test_import_dietcode_imports_next_to_nothing() -> None:
+    heavy = {"numpy", "pydantic", "typer", "rich", "tvm", "tvm_ffi", "yaml", "torch", "sklearn", "xgboost"}
+    script = f"import sys, dietcode; print(sorted({heavy} & set(sys.modules)), dietcode.__version__)"
+    assert python(script).startswith("[] ")
+
+
+def test_a_library_loads_and_runs_without_a_compiler() -> None:
+    """NumPy and tvm-ffi are all that it needs."""
+    script = f"""{BLOCK}{PRELUDE}
+import dietcode
+library = dietcode.load(sys.argv[1])
+for rows in (1, 2, 33, 36, 37, 70):
+    check(library, rows, rows)
+assert library.select(M=1) == 0 and library.select(M=70) == 1
+print(sorted(n for n in sys.modules if n in ("tvm", "xgboost", "sklearn", "scipy", "torch")))
+"""
+    assert python(script, built("rows")).strip() == "[]"
+
+
+def test_a_library_runs_where_path_has_no_c_compiler() -> None:
+    script = f"{PRELUDE}\nimport dietcode\ncheck(dietcode.load(sys.argv[1]), 9)"
+    python(script, built("rows"), env={"PATH": "/nonexistent"})
+
+
+def test_tvm_imported_before_a_library() -> None:
+    python(f"{PRELUDE}\nimport tvm, dietcode\ncheck(dietcode.load(sys.argv[1]), 9)", built("rows"))
+
+
+def test_tvm_imported_after_a_library() -> None:
+    script = f"""{PRELUDE}
+import dietcode
+library = dietcode.load(sys.argv[1])
+check(library, 9)
+import tvm
+check(library, 10)
+check(dietcode.load(sys.argv[2] + "/../rows"), 11)
+assert tvm.target.Target("llvm").kind.name == "llvm"
+"""
+    python(script, built("rows"), built("rows"))
+
+
+def test_torch_imported_before_or_after_a_library() -> None:
+    pytest.importorskip("torch")
+    for order in ("import torch, dietcode", "import dietcode\ndietcode.load(sys.argv[1])\nimport torch"):
+        script = f"""{PRELUDE}
+{order}
+library = dietcode.load(sys.argv[1])
+x, w = torch.randn(20, 37), torch.randn(100, 37)
+for _ in range(20):
+    y = library(X=x, W=library.pack(W=w))
+    assert torch.allclose(y, x @ w.T, atol=1e-4)
+"""
+        python(script, built("rows"))
+
+
+def test_the_same_folder_and_several_folders_load_into_one_process() -> None:
+    script = f"""{PRELUDE}
+import dietcode
+libraries = [dietcode.load(sys.argv[1]) for _ in range(5)]
+dietcode.load(sys.argv[2])
+for library in libraries:
+    check(library, 5)
+del libraries
+check(dietcode.load(sys.argv[1]), 6)
+"""
+    python(script, built("rows"), built("bmm"))
+
+
+def blob_of(folder: Path) -> Path:
+    (blob,) = (folder / "blobs").iterdir()
+    return blob
+
+
+# Where the compiler is installed, its own copy of the runtime would be taken.
+LOAD = f"{BLOCK}{PRELUDE}\nimport dietcode\ncheck(dietcode.load(sys.argv[1]), 9)"
+REFUSED = f"""{BLOCK}
+import sys, dietcode
+from dietcode.runtime import library
+def fail(*_):
+    raise AssertionError("the code was loaded")
+library.load_code = fail
+try:
+    dietcode.load(sys.argv[1])
+except dietcode.runtime.library.LibraryError as error:
+    assert "\\n" not in str(error)
+    print(error)
+"""
+
+
+def test_the_runtime_is_found_in_the_cache(tmp_path: Path, own_cache: Path) -> None:
+    folder = copy_of("rows", tmp_path / "lib")
+    blob = blob_of(folder)
+    (own_cache / "blobs").mkdir(parents=True)
+    shutil.move(blob, own_cache / "blobs" / blob.name)
+    (folder / "blobs").rmdir()
+    python(LOAD, folder)
+
+
+def test_a_runtime_that_is_nowhere(tmp_path: Path) -> None:
+    folder = copy_of("rows", tmp_path / "lib")
+    shutil.rmtree(folder / "blobs")
+    message = python(REFUSED, folder)
+    assert "neither in blobs/ nor in the cache" in message and "copy the whole folder" in message
+
+
+@pytest.mark.parametrize("where", ["folder", "cache"])
+def test_an_altered_runtime_is_not_loaded(tmp_path: Path, own_cache: Path, where: str) -> None:
+    folder = copy_of("rows", tmp_path / "lib")
+    blob = blob_of(folder)
+    if where == "cache":
+        (own_cache / "blobs").mkdir(parents=True)
+        blob = Path(shutil.move(blob, own_cache / "blobs" / blob.name))
+    data = bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 1
+    blob.write_bytes(bytes(data))
+    assert "altered" in python(REFUSED, folder)
+
+
+def test_load_changes_no_affinity_of_the_process() -> None:
+    script = f"""{PRELUDE}
+import dietcode
+before = os.sched_getaffinity(0)
+library = dietcode.load(sys.argv[1])
+check(library, 70)
+assert os.sched_getaffinity(0) == before
+for task in os.listdir("/proc/self/task"):
+    assert os.sched_getaffinity(int(task)) == before, task
+"""
+    python(script, built("rows"))
+
+
+def test_none_in_place_of_the_compiler_is_no_runtime() -> None:
+    """`sys.modules["tvm"] = None` is how a program forbids an import."""
+    python(f"import sys\nsys.modules['tvm'] = None\n{PRELUDE}\nimport dietcode\ncheck(dietcode.load(sys.argv[1]), 9)", built("rows"))
+
+
+def test_a_process_bound_to_one_core() -> None:
+    script = f"""
+import os
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+{PRELUDE}
+import dietcode
+check(dietcode.load(sys.argv[1]), 70)
+assert len(os.sched_getaffinity(0)) == 1
+"""
+    python(script, built("rows"))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_num_threads_sets_the_pool(num_threads: int) -> None:
+    script = f"""{PRELUDE}
+import dietcode
+library = dietcode.load(sys.argv[1], num_threads={num_threads})
+before = len(os.listdir("/proc/self/task"))
+check(library, 70)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    # The caller is one thread of the pool.
+    assert int(python(script, built("rows"), env={"OPENBLAS_NUM_THREADS": "1"})) == num_threads - 1
+
+
+THREADS = f"""{PRELUDE}
+import dietcode
+library = dietcode.load(sys.argv[1])
+check(library, 70)
+tasks = lambda: len(os.listdir("/proc/self/task"))
+before = tasks()
+rng = np.random.default_rng(0)
+w = rng.standard_normal((100, 37), dtype=np.float32)
+packed = library.pack(W=w)
+cases = []
+for rows in range(1, 71):
+    x = rng.standard_normal((rows, 37), dtype=np.float32)
+    right = x.astype(np.float64) @ w.astype(np.float64).T
+    cases.append((x, right, 1e-5 * np.abs(right).max()))
+failures, peak, done = [], [0], []
+barrier = threading.Barrier(8)
+
+def caller(number):
+    order = np.random.default_rng(number).permutation(len(cases))
+    barrier.wait()
+    try:
+        for _ in range(8):
+            for index in order:
+                x, right, allowed = cases[index]
+                y = library(X=x, W=packed, out=np.full(right.shape, np.nan, np.float32))
+                if not np.abs(y - right).max() <= allowed:
+                    failures.append((number, index))
+        peak[0] = max(peak[0], tasks())
+        done.append(number)
+    except BaseException as error:
+        failures.append(repr(error))
+
+threads = [threading.Thread(target=caller, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert not failures, failures[:3]
+assert len(done) == 8
+print(peak[0] - before - 8)
+"""
+
+
+def test_eight_threads_get_right_answers_from_one_pool() -> None:
+    extra = int(python(THREADS, built("rows"), env={"OPENBLAS_NUM_THREADS": "1"}))
+    # One helper thread and its pool; a pool for each caller would be 8 · (cores − 1).
+    assert extra <= 1 + max(1, len(os.sched_getaffinity(0))), extra
+
+
+def test_an_error_in_one_thread_reaches_that_thread_alone() -> None:
+    script = f"""{PRELUDE}
+import dietcode
+from concurrent.futures import ThreadPoolExecutor
+library = dietcode.load(sys.argv[1])
+check(library, 3)
+def job(rows):
+    try:
+        check(library, rows, rows)
+        return "right"
+    except dietcode.runtime.library.ShapeError as error:
+        return "refused"
+with ThreadPoolExecutor(8) as pool:
+    rows = [1 + (i * 7) % 80 for i in range(160)]
+    for n, outcome in zip(rows, pool.map(job, rows)):
+        assert outcome == ("right" if n <= 70 else "refused"), (n, outcome)
+"""
+    python(script, built("rows"))
+
+
+def test_the_first_caller_may_end() -> None:
+    script = f"""{PRELUDE}
+import dietcode
+library = dietcode.load(sys.argv[1])
+for _ in range(20):
+    thread = threading.Thread(target=check, args=(library, 70))
+    thread.start()
+    thread.join()
+check(library, 50)
+"""
+    python(script, built("rows"))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "pass",
+        "check(library, 3)",
+        "thread = threading.Thread(target=check, args=(library, 70)); thread.start(); thread.join()",
+        "check(library, 3); thread = threading.Thread(target=check, args=(library, 70)); thread.start(); thread.join()",
+    ],
+    ids=["no call", "a call", "a thread's call", "both"],
+)
+def test_a_forked_child_can_call_too(before: str) -> None:
+    """Workers of the parent's pool do not exist in the child; it must not wait for them."""
+    script = f"""{PRELUDE}
+import warnings; warnings.simplefilter("ignore")  # from 3.12 on Python warns of every such fork
+import dietcode, multiprocessing
+library = dietcode.load(sys.argv[1])
+{before}
+context = multiprocessing.get_context("fork")
+children = [context.Process(target=check, args=(library, rows), daemon=True) for rows in (5, 70)]
+for child in children: child.start()
+for child in children:
+    child.join(20)
+    assert child.exitcode == 0, child.exitcode
+check(library, 6)
+"""
+    python(script, built("rows"))

@@ -1,0 +1,283 @@
+"""The whole pipeline with fake measuring and real building."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dietcode
+from dietcode.errors import DietCodeError, LibraryError, RecordsError, TuningError
+from dietcode.measure import measurer as measurer_module
+from dietcode.measure.fake import FakeChildren, Fault
+from dietcode.measure.records import read_records
+from dietcode.search_space.space import Seed
+from dietcode.tuner import exploration
+from dietcode.tuner.events import STAGES, Event
+from dietcode.tuner.tune import TuneResult, tune
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+
+def make_spec(**changes: Any) -> Spec:
+    data: dict[str, Any] = {
+        "name": "small-dense",
+        "op": {"einsum": "mk,nk->mn", "epilogue": []},
+        "tensors": {
+            "X": {"dims": "mk", "dtype": "float32"},
+            "W": {"dims": "nk", "dtype": "float32", "constant": True},
+        },
+        "output": {"name": "Y", "dtype": "float32"},
+        "shape_vars": {"T": {"min": 1, "max": 24}},
+        "dims": {"m": "3*T", "n": 96, "k": 32},
+        "target": {"kind": "llvm", "num_cores": 2},
+        "budget": {"trials": 16, "seconds": 100.0},
+        "objective": {"binary_size": 0.01},
+    }
+    return spec_from_data(data | changes)
+
+
+@pytest.fixture(autouse=True)
+def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Stands in for MetaSchedule; returns the trial counts it was asked for."""
+    asked: list[int] = []
+
+    def run_seed(problem: Any, extents: Any, target: Any, work_dir: Path, trials: int, *_: Any) -> Any:
+        asked.append(trials)
+        return Seed(4, 32, "metaschedule"), {
+            "trials": trials,
+            "secs": 1.0,
+            "best_gflops": 50.0,
+            "decisions": [],
+            "tile": [4, 32],
+        }
+
+    monkeypatch.setattr(exploration, "run_seed", run_seed)
+    monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
+    return asked
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def records_file(cache: Path) -> Path:
+    (path,) = cache.rglob("*.jsonl")
+    return path
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Callable[..., tuple[FakeChildren, TuneResult]]:
+    def run(spec: Spec | None = None, folder: str = "lib", **options: Any) -> tuple[FakeChildren, TuneResult]:
+        children = options.pop("children", None) or FakeChildren()
+        return children, tune(spec or make_spec(), tmp_path / folder, children=children, **options)
+
+    return run
+
+
+def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:
+    heard: list[Event] = []
+    _, result = tuned(listener=heard.append)
+    names = {name.partition("/")[0] for name in contents(tmp_path / "lib")}
+    assert names == {"manifest.json", "dispatch.json", "library.so", "report.json", "blobs"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lib"], "nothing is left beside it"
+    assert result.measured == 12  # a quarter of the trials went to the seed
+    assert seeds == [4]
+    stages = list(dict.fromkeys(event.stage for event in heard))
+    assert stages == ["seed", "calibrate", "measure", "select", "build", "verify"]
+    assert set(stages) <= set(STAGES)
+    lib = dietcode.load(tmp_path / "lib", num_threads=2)
+    weights = np.random.default_rng(0).standard_normal((96, 32), dtype=np.float32)
+    packed = lib.pack(W=weights)
+    for t in (1, 2, 11, 24):
+        x = np.random.default_rng(t).standard_normal((3 * t, 32), dtype=np.float32)
+        np.testing.assert_allclose(lib(X=x, W=packed), x @ weights.T, rtol=1e-4, atol=1e-4)
+        assert 0 <= lib.select(T=t) < len(result.report["selection"]["micro_kernels"])
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
+    tuned: Any, tmp_path: Path, seeds: list[int]
+) -> None:
+    tuned()
+    again, result = tuned(folder="again")
+    assert (again.timed, again.built, result.measured) == ([], [], 0)
+    assert again.num_calls["time_library"] == 0
+    assert len(seeds) == 1
+    assert contents(tmp_path / "lib") == contents(tmp_path / "again")
+
+
+def test_records_alone_give_the_same_bytes(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
+    tuned()
+    kept = tmp_path / "kept.jsonl"
+    kept.write_bytes(records_file(own_cache).read_bytes())
+    for folder in ("one", "two"):
+        children, result = tuned(folder=folder, records=kept)
+        assert result.measured == 0
+        assert not children.timed and not children.built
+    assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(tmp_path / "lib")
+
+
+def test_an_interrupted_run_loses_nothing(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tuned(children=FakeChildren(interrupt_after=5))
+    assert not (tmp_path / "lib").exists()
+    first = read_records(records_file(own_cache))
+    assert len(first.measurements) == 5
+    children, result = tuned()
+    assert result.measured == 12 - 5
+    new = children.built[: 12 - 5]
+    assert not set(new) & {kernel.name for kernel in first.measurements}
+    uninterrupted = read_records(records_file(own_cache))
+    assert len(uninterrupted.measurements) == 12
+
+
+def test_force_measures_again(tuned: Any, seeds: list[int]) -> None:
+    tuned()
+    children, result = tuned(force=True)
+    assert result.measured == 12
+    assert len(set(children.timed)) == 12
+    assert len(seeds) == 2
+
+
+@pytest.mark.parametrize("trials", [2, 8])
+def test_trials_bound_the_measurements(trials: int, tuned: Any, seeds: list[int]) -> None:
+    children, result = tuned(make_spec(budget={"trials": trials, "seconds": 100.0}))
+    assert seeds[0] + result.measured == trials
+    assert len(set(children.timed)) == result.measured
+
+
+def test_a_larger_budget_goes_on(tuned: Any) -> None:
+    tuned(make_spec(budget={"trials": 8, "seconds": 100.0}))
+    _, result = tuned()
+    assert result.measured == 12 - 6
+
+
+def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
+    """On the fake's clock each build takes six seconds, so one batch of eight uses the time up."""
+    children = FakeChildren(build_secs=6.0)
+    original = exploration.Exploration.__post_init__
+
+    def with_clock(self: Any) -> None:
+        original(self)
+        self.clock = children.clock
+        self.deadline = children.now + 50.0
+
+    monkeypatch.setattr(exploration.Exploration, "__post_init__", with_clock)
+    heard: list[Event] = []
+    _, result = tuned(children=children, listener=heard.append)
+    assert 1 <= result.measured <= 8
+    assert any("out of time" in event.message for event in heard)
+    assert len(read_records(records_file(own_cache)).measurements) == result.measured
+
+
+@pytest.mark.parametrize("stage", ["build", "check", "time"])
+def test_failures_cost_their_candidate_alone(stage: Any, tuned: Any) -> None:
+    names = sorted(set(tuned(folder="first")[0].timed))
+    faults = {names[0]: Fault(stage, "crash"), names[1]: Fault(stage, "hang")}
+    _, result = tuned(children=FakeChildren(faults=faults), force=True)
+    failed = {entry["micro_kernel"]: entry["error"] for entry in result.report["space"]["failed"]}
+    assert set(failed) == set(names[:2])
+    assert not set(result.report["selection"]["micro_kernels"]) & set(names[:2])
+    assert result.report["space"]["measured"] == 10
+
+
+def test_where_nothing_works_there_is_no_library(tuned: Any, tmp_path: Path) -> None:
+    names = {f"{rows}x{columns}": Fault("time") for rows in range(1, 40) for columns in range(4, 400, 4)}
+    with pytest.raises(DietCodeError) as caught:
+        tuned(children=FakeChildren(faults=names))
+    assert isinstance(caught.value, TuningError)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "lib").exists()
+
+
+def test_a_library_that_fails_its_check_is_not_written(tuned: Any, tmp_path: Path) -> None:
+    class Wrong(FakeChildren):
+        def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> Any:
+            if Path(request["path"]).name == "library.so":
+                return "ValueError: wrong result"
+            return super().run(function, request, timeout_secs)
+
+    with pytest.raises(TuningError, match=r"the finished library fails at .*wrong result"):
+        tuned(children=Wrong())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["a file", "other things", "under a file"])
+def test_a_bad_place_is_refused_before_measuring(
+    place: str, tuned: Any, tmp_path: Path, own_cache: Path, seeds: list[int]
+) -> None:
+    folder = tmp_path / "lib"
+    if place == "a file":
+        folder.write_text("precious")
+    elif place == "other things":
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("precious")
+    else:
+        folder.write_text("precious")
+        folder = folder / "deeper" / "lib"
+    children = FakeChildren()
+    before = contents(tmp_path)
+    with pytest.raises(LibraryError, match=r"lib: ") as caught:
+        tune(make_spec(), folder, children=children)
+    assert "\n" not in str(caught.value)
+    assert not children.num_calls
+    assert not seeds
+    assert contents(tmp_path) == before
+
+
+def test_an_older_library_is_replaced(tuned: Any, tmp_path: Path) -> None:
+    tuned()
+    tuned(make_spec(objective={"max_kernels": 1}))
+    report = json.loads((tmp_path / "lib" / "report.json").read_text())
+    assert len(report["selection"]["micro_kernels"]) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["lib"]
+
+
+def test_caps_of_the_objective(tuned: Any) -> None:
+    _, free = tuned(make_spec(objective={"binary_size": 0.0}), folder="free")
+    for max_kernels in (1, 2):
+        _, result = tuned(make_spec(objective={"binary_size": 0.0, "max_kernels": max_kernels}))
+        assert len(result.report["selection"]["micro_kernels"]) <= max_kernels
+    assert len(free.report["selection"]["micro_kernels"]) >= 1
+    with pytest.raises(TuningError):
+        tuned(make_spec(objective={"max_bytes": 1}))
+
+
+def test_others_records_are_refused(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
+    tuned()
+    kept = records_file(own_cache)
+    with pytest.raises(RecordsError, match="another workload"):
+        tuned(make_spec(dims={"m": "3*T", "n": 97, "k": 32}), folder="other", records=kept)
+    with pytest.raises(RecordsError, match="measured on 2 cores; the spec asks for 3"):
+        tuned(make_spec(target={"kind": "llvm", "num_cores": 3}), folder="other", records=kept)
+    with pytest.raises(RecordsError, match="No such file"):
+        tuned(folder="other", records=tmp_path / "none.jsonl")
+    assert not (tmp_path / "other").exists()
+
+
+def test_records_of_a_machine_without_a_target_are_refused(
+    tuned: Any, tmp_path: Path, own_cache: Path
+) -> None:
+    tuned()
+    header, rest = records_file(own_cache).read_text().split("\n", 1)
+    spoilt = json.loads(header)
+    del spoilt["device"]["target"]["mcpu"]
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(json.dumps(spoilt) + "\n" + rest)
+    with pytest.raises(RecordsError, match="names no target"):
+        tuned(folder="other", records=kept)
+
+
+def test_a_machine_that_cannot_run_the_code_measures_nothing(
+    tuned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dietcode.target import cpu
+
+    spec = make_spec(target={"kind": "llvm", "mcpu": "haswell"})
+    monkeypatch.setattr(cpu, "missing_features", lambda names: ["avx2"])
+    with pytest.raises(TuningError, match="does not run on this CPU"):
+        tuned(spec)
