@@ -49,6 +49,9 @@ def run() -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", 1)
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(str(error), err=True)
+            sys.exit(2)
         if hasattr(error, "format_message"):  # a usage error of click's
             _fail(f"{error.format_message()} (dietcode --help)", 2)
         raise
@@ -151,19 +154,20 @@ def bench(
     from dietcode.cli.show import BenchTable
 
     rows = []
-    table = None if as_json else BenchTable()
+    table = None
     for record in run_bench(folder, vs or ["numpy"], instances or None, rounds, threads):
         rows.append(record)
-        if table is not None:
+        if not as_json:
+            table = table or BenchTable()
             table.row(record)
     if output is not None:
         try:
             output.write_text(json.dumps(rows, indent=2) + "\n")
         except OSError as error:
             raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
-    if table is None:
+    if as_json:
         _print_json(rows)
-    else:
+    elif table is not None:
         table.summary(rows)
 
 

@@ -205,8 +205,7 @@ class Measurer:
         }
 
     def close(self) -> None:
-        """End the children and delete what was built."""
-        self.children.close()
+        """Delete what was built; the children are their owner's."""
         self._folder.cleanup()
 
     def __enter__(self) -> Measurer:

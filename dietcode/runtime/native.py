@@ -23,7 +23,10 @@ def _runtime_is_loaded() -> bool:
 
     A second copy would register the same functions again, which ends the process.
     """
-    return sys.modules.get("tvm") is not None or tvm_ffi.get_global_func("runtime.config_threadpool", True) is not None
+    return (
+        sys.modules.get("tvm") is not None
+        or tvm_ffi.get_global_func("runtime.config_threadpool", True) is not None
+    )
 
 
 def load_runtime(folder: Path, runtime: dict[str, Any]) -> None:

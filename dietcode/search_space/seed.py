@@ -133,7 +133,7 @@ def _records(work_dir: Path) -> list[tuple[float, list[Any]]]:
             _, (trace, run_secs, *_rest) = json.loads(line)
             instructions, decisions = trace
             times = [float(s) for s in run_secs or []]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, IndexError):
             continue  # the last line of a run that was stopped while writing
         if times and min(times) < 1e9:
             chosen = [[instructions[index][0], value] for index, value in decisions]

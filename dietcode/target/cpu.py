@@ -74,9 +74,27 @@ class CpuTarget:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CpuTarget:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError
+            A field is missing, unknown or out of all proportion, as in a header from elsewhere.
+        """
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**values)
+        try:
+            target = cls(**values)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        bounds = (
+            (target.num_cores, 4096),
+            (target.vector_bytes, 1024),
+            (target.num_vector_registers, 1024),
+            (target.l2_bytes, 1 << 40),
+        )
+        if target.kind != "llvm" or not all(isinstance(n, int) and 1 <= n <= high for n, high in bounds):
+            raise ValueError(f"no CPU target: {str(data)[:120]}")
+        return target
 
     @property
     def runs_here(self) -> bool:

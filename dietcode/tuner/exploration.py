@@ -86,7 +86,8 @@ class Exploration:
             self._measure(todo, known)
         if self.records.calibration is None:
             self._calibrate()
-        self._finals()
+        if todo or all(m.num_readings == 1 for m in self.records.measurements.values()):
+            self._finals()
         if not any(m.error is None for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             raise TuningError(

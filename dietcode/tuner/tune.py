@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from dataclasses import dataclass
@@ -86,20 +87,25 @@ def tune(
     instances = make_instances(spec)
     check_writable(folder)
     check_linker()
-    if records is not None:
-        known = read_records(records)
-        check_belongs(known, workload_digest(spec), None, records)
-        target = _target_of(known, spec, records)
+    with contextlib.ExitStack() as stack:
         measured = 0
-    else:
-        target = resolve_target(spec.target)
-        known, measured = _explore(spec, problem, target, instances, started, force, listener, children)
-    listener(Event("select", "fitting the cost model and choosing categories"))
-    parts = assemble(spec, problem, target, instances, known)
-    listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-    listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
-    files = library_files(parts)
-    _verify(parts, files[CODE], instances, listener, children)
+        if records is not None:
+            known = read_records(records)
+            check_belongs(known, workload_digest(spec), None, records)
+            target = _target_of(known, spec, records)
+        else:
+            target = resolve_target(spec.target)
+        if children is None:
+            children = LocalChildren(target.num_cores, target.num_cores)
+            stack.callback(children.close)
+        if records is None:
+            known, measured = _explore(spec, problem, target, instances, started, force, listener, children)
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        parts = assemble(spec, problem, target, instances, known)
+        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+        files = library_files(parts)
+        _verify(parts, files[CODE], instances, listener, children)
     write_folder(folder, files)
     cache_runtime(folder)
     listener(Event("build", f"{folder}: {len(files[CODE])} bytes of code", 1, 1))
@@ -129,7 +135,7 @@ def _explore(
     started: float,
     force: bool,
     listener: Listener,
-    children: Children | None,
+    children: Children,
 ) -> tuple[Records, int]:
     """Measure what is missing, alone on this device."""
     if not target.runs_here:
@@ -147,8 +153,7 @@ def _explore(
                 old.unlink()
         file = RecordsFile(path, Records(workload, device))
         before = len(file.records.measurements)
-        own = children or LocalChildren(target.num_cores, target.num_cores)
-        with Measurer(own, problem, spec.variables, target) as measurer:
+        with Measurer(children, problem, spec.variables, target) as measurer:
             Exploration(
                 spec,
                 problem,
@@ -204,9 +209,7 @@ class _measuring_slot:  # noqa: N801 - reads as a statement
         self._lock.release()
 
 
-def _verify(
-    parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children | None
-) -> None:
+def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children) -> None:
     """Run the finished library on sampled instances against float64, in a child process.
 
     Raises
@@ -220,27 +223,22 @@ def _verify(
     columns = instances.columns()
     picked = np.unique(np.linspace(0, len(instances) - 1, _NUM_VERIFIED).astype(int))
     extents = instance_extents(parts.spec, columns)
-    own = children or LocalChildren(1, parts.target.num_cores)
-    try:
-        with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
-            path = Path(temporary) / CODE
-            path.write_bytes(code)
-            for row in picked:
-                binding = {name: int(values[row]) for name, values in columns.items()}
-                request = {
-                    "problem": parts.problem,
-                    "limits": Limits.of(parts.target),
-                    "path": str(path),
-                    "extents": {letter: int(values[row]) for letter, values in extents.items()},
-                    "values": [binding[name] for name in parts.spec.variables],
-                    "seed": int(row),
-                }
-                outcome = own.run("check_library", request, 60.0)
-                if isinstance(outcome, str):
-                    raise TuningError(f"the finished library fails at {binding}: {outcome}")
-    finally:
-        if children is None:
-            own.close()
+    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
+        path = Path(temporary) / CODE
+        path.write_bytes(code)
+        for row in picked:
+            binding = {name: int(values[row]) for name, values in columns.items()}
+            request = {
+                "problem": parts.problem,
+                "limits": Limits.of(parts.target),
+                "path": str(path),
+                "extents": {letter: int(values[row]) for letter, values in extents.items()},
+                "values": [binding[name] for name in parts.spec.variables],
+                "seed": int(row),
+            }
+            outcome = children.run("check_library", request, 60.0)
+            if isinstance(outcome, str):
+                raise TuningError(f"the finished library fails at {binding}: {outcome}")
     listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from small_libraries import ROOT, SAFE_ERROR, built, copy_of, spec_data
 
+from dietcode.cli import main
+
 
 def dietcode(*arguments: object, timeout_secs: float = 60.0, **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m dietcode`` in a new process."""
@@ -34,6 +36,25 @@ def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) ->
     assert "Traceback" not in done.stderr and len(done.stderr) < 600, done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     assert done.stdout == ""
+
+
+@pytest.fixture
+def inside(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return what `dietcode` does, but in this process: where importing the compiler anew would take seconds."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
+        capsys.readouterr()
+        status: Any = 0
+        try:
+            main()
+        except SystemExit as stop:
+            status = stop.code or 0
+        return subprocess.CompletedProcess([], status, *capsys.readouterr())
+
+    return call
 
 
 def write(path: Path, data: Any) -> Path:
@@ -94,22 +115,25 @@ def test_specs_that_cannot_be_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_output_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_output_places_that_cannot_be_written(tmp_path: Path, inside: Any) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    refused(dietcode("tune", spec, "-o", spec / "lib"), 1, str(spec / "lib"), "Not a directory")
-    refused(dietcode("tune", spec, "-o", spec), 1, "is a file")
-    refused(dietcode("tune", spec, "-o", tmp_path / "full"), 1, "holds files that are no library")
-    refused(dietcode("tune", spec, "-o", "/proc/nothing/lib"), 1, "/proc/nothing/lib")
-    refused(dietcode("tune", spec, "-o", tmp_path / ("n" * 300)), 1, "name too long")
+    refused(inside("tune", spec, "-o", spec / "lib"), 1, str(spec / "lib"), "Not a directory")
+    refused(inside("tune", spec, "-o", spec), 1, "is a file")
+    refused(inside("tune", spec, "-o", tmp_path / "full"), 1, "holds files that are no library")
+    refused(inside("tune", spec, "-o", "/proc/nothing/lib"), 1, "/proc/nothing/lib")
+    refused(inside("tune", spec, "-o", tmp_path / ("n" * 300)), 1, "name too long")
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["full", "spec.json"]
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(
+    tmp_path: Path, inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
-    refused(dietcode("tune", spec, "-o", tmp_path / "lib", DIETCODE_CACHE=str(spec)), 1, "DIETCODE_CACHE")
+    monkeypatch.setenv("DIETCODE_CACHE", str(spec))
+    refused(inside("tune", spec, "-o", tmp_path / "lib"), 1, "DIETCODE_CACHE")
 
 
 @pytest.mark.parametrize(
@@ -209,17 +233,19 @@ def test_inspect_as_json() -> None:
     ],
     ids=["altered", "missing", "no json", "format"],
 )
-def test_a_bad_folder(tmp_path: Path, spoil: Callable[[Path], Any], words: list[str]) -> None:
+def test_a_bad_folder(
+    tmp_path: Path, inside: Any, spoil: Callable[[Path], Any], words: list[str]
+) -> None:
     folder = copy_of("dense", tmp_path / "lib")
     spoil(folder)
-    refused(dietcode("inspect", folder), 1, *words)
-    refused(dietcode("inspect", folder, "--json"), 1, *words)
-    refused(dietcode("bench", folder, "--json"), 1, *words)
+    refused(inside("inspect", folder), 1, *words)
+    refused(inside("inspect", folder, "--json"), 1, *words)
+    refused(inside("bench", folder, "--json"), 1, *words)
 
 
-def test_no_folder(tmp_path: Path) -> None:
-    refused(dietcode("inspect", tmp_path / "nowhere"), 1, "no such folder")
-    refused(dietcode("bench", tmp_path), 1, "is this a library folder?")
+def test_no_folder(tmp_path: Path, inside: Any) -> None:
+    refused(inside("inspect", tmp_path / "nowhere"), 1, "no such folder")
+    refused(inside("bench", tmp_path), 1, "is this a library folder?")
 
 
 def test_bench_as_json(tmp_path: Path) -> None:
@@ -244,11 +270,11 @@ def test_bench_as_json(tmp_path: Path) -> None:
         assert record["max_rel_error"] <= SAFE_ERROR and record["vendor"] == "numpy"
 
 
-def test_bench_as_a_table_and_its_errors(tmp_path: Path) -> None:
-    done = dietcode("bench", built("dense"), "--instances", 2, "--rounds", 1)
+def test_bench_as_a_table_and_its_errors(tmp_path: Path, inside: Any) -> None:
+    done = inside("bench", built("dense"), "--instances", 2, "--rounds", 1)
     assert done.returncode == 0 and "of the vendor in geometric mean" in done.stdout
     assert len(done.stdout.splitlines()) == 4
-    done = dietcode("bench", built("dense"), "--vs", "cublas", "--json")
+    done = inside("bench", built("dense"), "--vs", "cublas", "--json")
     refused(done, 2, "cublas", "numpy, torch")
     done = dietcode(
         "bench", built("dense"), "--instances", 1, "--rounds", 1, "--json", "-o", tmp_path / "no" / "file"
@@ -265,12 +291,12 @@ def test_targets_as_json() -> None:
     assert dietcode("targets").stdout.count(facts["llvm"]["mcpu"]) == 1
 
 
-def test_records_errors(tmp_path: Path) -> None:
+def test_records_errors(tmp_path: Path, inside: Any) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
-    refused(dietcode("records", "export", tmp_path / "r.jsonl", "--spec", spec), 1, "nothing was measured")
-    refused(dietcode("records", "export", tmp_path / "r.csv", "--spec", spec), 1, ".jsonl")
-    refused(dietcode("records", "export", tmp_path / "r.jsonl", "--spec", tmp_path / "no.yaml"), 2, "No such file")
-    refused(dietcode("records", "import", tmp_path / "no.jsonl"), 1, "no.jsonl")
+    refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", spec), 1, "nothing was measured")
+    refused(inside("records", "export", tmp_path / "r.csv", "--spec", spec), 1, ".jsonl")
+    refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", tmp_path / "no.yaml"), 2, "No such file")
+    refused(inside("records", "import", tmp_path / "no.jsonl"), 1, "no.jsonl")
     for text, words in (
         ("", ["empty"]),
         ("not json\n", ["line 1"]),
@@ -278,10 +304,10 @@ def test_records_errors(tmp_path: Path) -> None:
         ('{"format": "dietcode-records/9"}\n', ["dietcode-records/9"]),
         ('{"format": "dietcode-records/1", "workload": "w", "device": {"id": "../../x"}}\n', ["device"]),
     ):
-        refused(dietcode("records", "import", write(tmp_path / "bad.jsonl", text)), 1, *words)
+        refused(inside("records", "import", write(tmp_path / "bad.jsonl", text)), 1, *words)
     (tmp_path / "bad.jsonl.zst").write_bytes(b"no zstandard frame")
-    refused(dietcode("records", "import", tmp_path / "bad.jsonl.zst"), 1, "bad.jsonl.zst")
-    done = dietcode("tune", spec, "-o", tmp_path / "lib", "--records", write(tmp_path / "bad.jsonl", "{}\n"))
+    refused(inside("records", "import", tmp_path / "bad.jsonl.zst"), 1, "bad.jsonl.zst")
+    done = inside("tune", spec, "-o", tmp_path / "lib", "--records", write(tmp_path / "bad.jsonl", "{}\n"))
     refused(done, 1, "bad.jsonl")
     assert not (tmp_path / "lib").exists() and not (tmp_path / "r.jsonl").exists()
 
