@@ -29,22 +29,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdou
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
 
+_INTERRUPTED = 130
+
 
 def run() -> None:
     """Run the command line and turn every designed error into one line and an exit status."""
     try:
-        app(standalone_mode=False)
+        status = app(standalone_mode=False)
+        if status == _INTERRUPTED:  # Typer turns Ctrl-C into a value
+            raise KeyboardInterrupt
     except DietCodeError as error:
         _fail(str(error), error.exit_status)
     except KeyboardInterrupt:
-        _fail("interrupted; what was measured is kept, and the same command goes on from there", 130)
+        _fail("interrupted; what was measured is kept, and the same command goes on from there", _INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except typer.Abort:
-        _fail("interrupted", 130)
+        _fail("interrupted", _INTERRUPTED)
     except OSError as error:  # a full disk, a folder that went away
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 _NUM_VERIFIED = 8
+_MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
+_MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,9 @@ def tune(
         listener(Event("select", "fitting the cost model and choosing categories"))
         parts = assemble(spec, problem, target, instances, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        doubt = doubt_of(parts.report)
+        if doubt is not None:
+            listener(Event("select", doubt))
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = library_files(parts)
         _verify(parts, files[CODE], instances, listener, children)
@@ -240,6 +246,20 @@ def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener,
             if isinstance(outcome, str):
                 raise TuningError(f"the finished library fails at {binding}: {outcome}")
     listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
+
+
+def doubt_of(report: Mapping[str, Any]) -> str | None:
+    """Why the measurements behind a report look disturbed by other work on the machine; None where not."""
+    chosen = [k for k in report["micro_kernels"] if k["category"] is not None]
+    errors = [k["f_local"]["median_fit_error"] for k in chosen]
+    kappa = report["calibration"]["kappa"]
+    if report["target"]["num_cores"] > 1 and kappa < _MIN_KAPPA:
+        reason = f"κ = {kappa:.2f}, as if the cores were not there"
+    elif float(np.median(errors)) > _MAX_FIT_ERROR:
+        reason = f"the model misses them by {float(np.median(errors)):.0%}"
+    else:
+        return None
+    return f"the measurements look disturbed ({reason}); run again with --force when nothing else runs"
 
 
 def _selection_line(parts: Parts) -> str:

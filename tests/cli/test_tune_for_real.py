@@ -113,9 +113,8 @@ def assert_same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
-def test_exported_records_build_the_same_library_elsewhere(place: Path, tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"records{suffix}"
+def test_exported_records_build_the_same_library_elsewhere(place: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl.zst"
     status, out, err = finished(
         command(place / "cache", "records", "export", file, "--spec", place / "spec.json")
     )
