@@ -1,4 +1,4 @@
-"""Small libraries that tests load, compiled once a process from hand-chosen micro-kernels; nothing is measured."""
+"""Small libraries that tests load, compiled once a process from hand-chosen micro-kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def spec_data(name: str = "dense", **changes: Any) -> dict[str, Any]:
 
 def _tensors(**dims: Any) -> dict[str, Any]:
     return {
-        name.rstrip("_"): {"dims": letters, "dtype": "float32"} | ({"constant": True} if name[-1] == "_" else {})
+        name.rstrip("_"): {"dims": letters, "dtype": "float32"}
+        | ({"constant": True} if name[-1] == "_" else {})
         for name, letters in dims.items()
     }
 
@@ -47,9 +48,7 @@ def _tensors(**dims: Any) -> dict[str, Any]:
 # A trailing underscore marks a constant tensor.
 SPECS: dict[str, dict[str, Any]] = {
     "dense": spec_data("dense"),
-    "rows": spec_data(
-        "rows", shape_vars={"M": {"min": 1, "max": 70}}, dims={"m": "M", "n": 100, "k": 37}
-    ),
+    "rows": spec_data("rows", shape_vars={"M": {"min": 1, "max": 70}}, dims={"m": "M", "n": 100, "k": 37}),
     "varying": spec_data(
         "varying",
         tensors=_tensors(X="mk", W="nk"),
@@ -70,13 +69,19 @@ SPECS: dict[str, dict[str, Any]] = {
         dims={"m": "4*T", "n": 40, "k": 24},
     ),
     "keyword": spec_data(
-        "keyword", shape_vars={"A": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}}, dims={"m": "A*B", "n": 32, "k": 16}
+        "keyword",
+        shape_vars={"A": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}},
+        dims={"m": "A*B", "n": 32, "k": 16},
     ),
     # Declared in another order than the alphabet's, and the rule asks for the first one.
     "order": spec_data(
-        "order", shape_vars={"Q": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}}, dims={"m": "Q", "n": 32, "k": "8*B"}
+        "order",
+        shape_vars={"Q": {"min": 1, "max": 4}, "B": {"min": 2, "max": 6}},
+        dims={"m": "Q", "n": 32, "k": "8*B"},
     ),
-    "values": spec_data("values", shape_vars={"T": {"values": [1, 2, 4, 9]}}, dims={"m": "3*T", "n": 32, "k": 16}),
+    "values": spec_data(
+        "values", shape_vars={"T": {"values": [1, 2, 4, 9]}}, dims={"m": "3*T", "n": 32, "k": 16}
+    ),
 }
 
 _folder = functools.cache(lambda: Path(tempfile.mkdtemp(prefix="dietcode-tests-")))

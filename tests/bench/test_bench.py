@@ -47,7 +47,9 @@ def test_every_library_of_these_tests_has_a_size() -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_the_reference_is_the_operator(name: str) -> None:
     arrays = draw(name, **SIZES[name])
-    np.testing.assert_allclose(reference(operator_of(name), arrays), expected(name, arrays), rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(
+        reference(operator_of(name), arrays), expected(name, arrays), rtol=1e-12, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -138,7 +140,7 @@ def test_a_library_that_writes_nothing_shows_in_the_error(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 10, 128, 4096])
-@pytest.mark.parametrize("wanted", [1, 2, 3, 7, 16, 5000])
+@pytest.mark.parametrize("wanted", [1, 2, 3, 7, 16, 200])
 def test_instances_are_spread_over_the_range(total: int, wanted: int) -> None:
     picked = spread(total, wanted)
     assert len(picked) <= wanted and picked == sorted(set(picked))

@@ -42,7 +42,7 @@ def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) ->
 def inside(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return what `dietcode` does, but in this process: where importing the compiler anew would take seconds."""
+    """Return what `dietcode` does, but in this process: importing the compiler takes seconds."""
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
@@ -76,16 +76,20 @@ BAD_SPECS: dict[str, tuple[Any, list[str]]] = {
     "zero": (spec_data(shape_vars={"T": {"min": 0, "max": 3}}), ["shape_vars.T.min", "0"]),
     "unbound dim": (spec_data(dims={"m": "16*T", "n": 64}), ["dims", "k"]),
     "unbound variable": (spec_data(dims={"m": "16*U", "n": 64, "k": 48}), ["dims.m", "U"]),
-    "code in a dim": (spec_data(dims={"m": "__import__('os').system('true')*T", "n": 64, "k": 48}), ["dims.m"]),
+    "code in a dim": (
+        spec_data(dims={"m": "__import__('os').system('true')*T", "n": 64, "k": 48}),
+        ["dims.m"],
+    ),
     "a power in a dim": (spec_data(dims={"m": "9**9**9**T", "n": 64, "k": 48}), ["dims.m"]),
     "a path in the name": (spec_data("../../etc/passwd"), ["name", "allowed"]),
     "a dtype": (
-        spec_data(
-            tensors={"X": {"dims": "mk", "dtype": "float31"}, "W": {"dims": "nk", "dtype": "float32"}}
-        ),
+        spec_data(tensors={"X": {"dims": "mk", "dtype": "float31"}, "W": {"dims": "nk", "dtype": "float32"}}),
         ["tensors.X.dtype", "float31"],
     ),
-    "an epilogue": (spec_data(op={"einsum": "mk,nk->mn", "epilogue": ["softmax"]}), ["op.epilogue", "softmax"]),
+    "an epilogue": (
+        spec_data(op={"einsum": "mk,nk->mn", "epilogue": ["softmax"]}),
+        ["op.epilogue", "softmax"],
+    ),
     "no number": (spec_data(budget={"trials": "many", "seconds": 1}), ["budget.trials", "many"]),
     "a processor": (spec_data(target={"kind": "llvm", "mcpu": "no-such-cpu"}), ["mcpu", "no-such-cpu"]),
     "a target": (spec_data(target={"kind": "abacus"}), ["target", "abacus"]),
@@ -97,7 +101,7 @@ def test_a_bad_spec_is_refused_before_anything_happens(case: str, tmp_path: Path
     data, words = BAD_SPECS[case]
     spec = write(tmp_path / "spec.yaml", data)
     done = dietcode("tune", spec, "-o", tmp_path / "lib")
-    # A target that is well written, but unknown to this machine's compiler, is no fault of the request's form.
+    # A target that is well written, but unknown to this compiler, is no fault of the request's form.
     refused(done, 1 if case == "a processor" else 2, *words)
     assert [p.name for p in tmp_path.iterdir()] == ["spec.yaml"]
     assert not list(own_cache.rglob("*.jsonl"))
@@ -105,12 +109,16 @@ def test_a_bad_spec_is_refused_before_anything_happens(case: str, tmp_path: Path
 
 
 def test_a_spec_of_ten_megabytes(tmp_path: Path) -> None:
-    refused(dietcode("tune", write(tmp_path / "spec.yaml", "#" * (10 << 20)), "-o", tmp_path / "lib"), 2, "1 MiB")
+    refused(
+        dietcode("tune", write(tmp_path / "spec.yaml", "#" * (10 << 20)), "-o", tmp_path / "lib"), 2, "1 MiB"
+    )
     assert not (tmp_path / "lib").exists()
 
 
 def test_specs_that_cannot_be_read(tmp_path: Path) -> None:
-    refused(dietcode("tune", tmp_path / "missing.yaml", "-o", tmp_path / "lib"), 2, "missing.yaml", "No such file")
+    refused(
+        dietcode("tune", tmp_path / "missing.yaml", "-o", tmp_path / "lib"), 2, "missing.yaml", "No such file"
+    )
     refused(dietcode("tune", tmp_path, "-o", tmp_path / "lib"), 2, "directory")
     assert list(tmp_path.iterdir()) == []
 
@@ -128,9 +136,7 @@ def test_output_places_that_cannot_be_written(tmp_path: Path, inside: Any) -> No
     assert sorted(p.name for p in tmp_path.iterdir()) == ["full", "spec.json"]
 
 
-def test_a_cache_that_cannot_be_written(
-    tmp_path: Path, inside: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written(tmp_path: Path, inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
     monkeypatch.setenv("DIETCODE_CACHE", str(spec))
     refused(inside("tune", spec, "-o", tmp_path / "lib"), 1, "DIETCODE_CACHE")
@@ -175,12 +181,22 @@ def test_force_and_records_exclude_each_other(tmp_path: Path) -> None:
 
 def test_version_and_help() -> None:
     done = dietcode("--version")
-    assert done.returncode == 0 and done.stdout.startswith("dietcode 0") or done.stdout.startswith("dietcode ")
+    assert (done.returncode == 0 and done.stdout.startswith("dietcode 0")) or done.stdout.startswith(
+        "dietcode "
+    )
     done = dietcode("--help")
     assert done.returncode == 0 and done.stderr == ""
     for command in ("tune", "inspect", "bench", "targets", "records"):
         assert command in done.stdout
-    for command in (["tune"], ["inspect"], ["bench"], ["targets"], ["records"], ["records", "export"], ["records", "import"]):
+    for command in (
+        ["tune"],
+        ["inspect"],
+        ["bench"],
+        ["targets"],
+        ["records"],
+        ["records", "export"],
+        ["records", "import"],
+    ):
         done = dietcode(*command, "--help")
         assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == "", command
 
@@ -233,9 +249,7 @@ def test_inspect_as_json() -> None:
     ],
     ids=["altered", "missing", "no json", "format"],
 )
-def test_a_bad_folder(
-    tmp_path: Path, inside: Any, spoil: Callable[[Path], Any], words: list[str]
-) -> None:
+def test_a_bad_folder(tmp_path: Path, inside: Any, spoil: Callable[[Path], Any], words: list[str]) -> None:
     folder = copy_of("dense", tmp_path / "lib")
     spoil(folder)
     refused(inside("inspect", folder), 1, *words)
@@ -295,7 +309,9 @@ def test_records_errors(tmp_path: Path, inside: Any) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
     refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", spec), 1, "nothing was measured")
     refused(inside("records", "export", tmp_path / "r.csv", "--spec", spec), 1, ".jsonl")
-    refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", tmp_path / "no.yaml"), 2, "No such file")
+    refused(
+        inside("records", "export", tmp_path / "r.jsonl", "--spec", tmp_path / "no.yaml"), 2, "No such file"
+    )
     refused(inside("records", "import", tmp_path / "no.jsonl"), 1, "no.jsonl")
     for text, words in (
         ("", ["empty"]),
@@ -324,4 +340,6 @@ def test_a_reader_that_goes_away() -> None:
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) in {0, 1} and "Traceback" not in errors and "Exception ignored" not in errors, errors
+    assert process.wait(60) in {0, 1} and "Traceback" not in errors and "Exception ignored" not in errors, (
+        errors
+    )

@@ -39,7 +39,10 @@ def test_another_rule_gives_other_code() -> None:
 def test_the_manifest_says_what_the_contract_asks_for(name: str) -> None:
     files, manifest = library_bytes(name), manifest_of(name)
     for file, facts in manifest["files"].items():
-        assert facts == {"bytes": len(files[file]), "sha256": "sha256:" + hashlib.sha256(files[file]).hexdigest()}
+        assert facts == {
+            "bytes": len(files[file]),
+            "sha256": "sha256:" + hashlib.sha256(files[file]).hexdigest(),
+        }
     assert set(manifest["files"]) == {"dispatch.json", "library.so", "report.json"}
     blob = files["blobs/" + manifest["runtime"]["sha256"].replace(":", "-")]
     assert manifest["runtime"]["bytes"] == len(blob)
@@ -95,7 +98,9 @@ def test_every_category_is_reachable_and_right_when_a_rule_is_deep() -> None:
     from small_libraries import SAFE_ERROR, error
 
     data = spec_data(
-        "deep", shape_vars={"Z": {"min": 1, "max": 6}, "A": {"min": 1, "max": 6}}, dims={"m": "Z", "n": 17, "k": "A"}
+        "deep",
+        shape_vars={"Z": {"min": 1, "max": 6}, "A": {"min": 1, "max": 6}},
+        dims={"m": "Z", "n": 17, "k": "A"},
     )
     data["tensors"]["W"].pop("constant")
     parts = make_parts(data)

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_libraries import SAFE_ERROR, built, copy_of, draw, error, expected, packed_arguments, rewrite_manifest
+from small_libraries import (
+    SAFE_ERROR,
+    built,
+    copy_of,
+    draw,
+    error,
+    expected,
+    packed_arguments,
+    rewrite_manifest,
+)
 
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError, ShapeError, TargetError, TensorError
@@ -75,8 +84,16 @@ def test_shapes_that_disagree_with_each_other(varying: Any) -> None:
 def test_an_epilogue_tensor_of_another_shape() -> None:
     library = dietcode.load(built("epilogue"))
     arguments = packed_arguments(library, draw("epilogue", T=2))
-    refused(ShapeError, r"^bias: extent 39 of axis 0; allowed: 40", lambda: library(**arguments | {"bias": zeros(39)}))
-    refused(ShapeError, r"^R: extent 4 of axis 0; allowed: 4\*T = 8", lambda: library(**arguments | {"R": zeros(4, 40)}))
+    refused(
+        ShapeError,
+        r"^bias: extent 39 of axis 0; allowed: 40",
+        lambda: library(**arguments | {"bias": zeros(39)}),
+    )
+    refused(
+        ShapeError,
+        r"^R: extent 4 of axis 0; allowed: 4\*T = 8",
+        lambda: library(**arguments | {"R": zeros(4, 40)}),
+    )
 
 
 def test_values_between_the_declared_ones() -> None:
@@ -92,7 +109,11 @@ def test_values_between_the_declared_ones() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", ">f4", "complex64", "bool", "O", "U3"])
 def test_another_dtype(varying: Any, dtype: str) -> None:
-    refused(TensorError, r"^W: dtype .*allowed: float32", lambda: varying(X=zeros(2, 21), W=zeros(50, 21, dtype=dtype)))
+    refused(
+        TensorError,
+        r"^W: dtype .*allowed: float32",
+        lambda: varying(X=zeros(2, 21), W=zeros(50, 21, dtype=dtype)),
+    )
     refused(
         TensorError,
         r"^out: dtype .*allowed: float32",
@@ -101,7 +122,13 @@ def test_another_dtype(varying: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [np.asfortranarray(np.ones((2, 21), np.float32)), zeros(4, 21)[::2], zeros(2, 42)[:, ::2], zeros(2, 21)[:, ::-1]]
+    "value",
+    [
+        np.asfortranarray(np.ones((2, 21), np.float32)),
+        zeros(4, 21)[::2],
+        zeros(2, 42)[:, ::2],
+        zeros(2, 21)[:, ::-1],
+    ],
 )
 def test_not_contiguous(varying: Any, value: Any) -> None:
     refused(TensorError, r"^X: not contiguous", lambda: varying(X=value, W=zeros(50, 21)))
@@ -167,7 +194,11 @@ def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:
 def test_missing_and_unknown_arguments(varying: Any, dense: Any) -> None:
     refused(TensorError, "^W: missing", lambda: varying(X=zeros(2, 21)))
     refused(TensorError, "^X: missing", varying)
-    refused(TensorError, "^Z: unknown argument; allowed: W, X, out", lambda: varying(X=zeros(2, 21), W=zeros(50, 21), Z=1))
+    refused(
+        TensorError,
+        "^Z: unknown argument; allowed: W, X, out",
+        lambda: varying(X=zeros(2, 21), W=zeros(50, 21), Z=1),
+    )
     refused(TensorError, "^T: unknown argument", lambda: varying(X=zeros(2, 21), W=zeros(50, 21), T=1))
     refused(TensorError, r"^W: missing; pass what lib.pack", lambda: dense(X=zeros(16, 48)))
 
@@ -188,7 +219,11 @@ def test_keywords_that_are_missing_or_wrong() -> None:
 
 
 def test_an_unpacked_constant(dense: Any) -> None:
-    refused(TensorError, r"^W: ndarray; pass what lib.pack\(W=…\) returned", lambda: dense(X=zeros(16, 48), W=zeros(64, 48)))
+    refused(
+        TensorError,
+        r"^W: ndarray; pass what lib.pack\(W=…\) returned",
+        lambda: dense(X=zeros(16, 48), W=zeros(64, 48)),
+    )
 
 
 def test_a_constant_packed_by_another_library(dense: Any) -> None:
@@ -229,7 +264,11 @@ def test_out_that_does_not_fit(varying: Any) -> None:
     read_only.setflags(write=False)
     refused(TensorError, "^out: read-only", lambda: varying(**arrays, out=read_only))
     for shape in ((3, 51), (2, 50), (50, 3), (150,), (1, 3, 50), (0, 50)):
-        refused(ShapeError, r"^out: shape .*allowed: \[3, 50\]", lambda shape=shape: varying(**arrays, out=zeros(*shape)))
+        refused(
+            ShapeError,
+            r"^out: shape .*allowed: \[3, 50\]",
+            lambda shape=shape: varying(**arrays, out=zeros(*shape)),
+        )
     refused(TensorError, "^out: not contiguous", lambda: varying(**arrays, out=zeros(50, 3).T))
     refused(TensorError, "^out: ", lambda: varying(**arrays, out=[0.0]))
 
@@ -245,7 +284,9 @@ def test_out_that_overlaps_an_input() -> None:
     beside = raw[half:].reshape(3, 20, 20)
     assert library(P=x, V=v, out=beside) is beside
     x.setflags(write=False)
-    refused(TensorError, "^out: overlaps", lambda: library(P=x, V=v, out=raw[1 : half + 1].reshape(3, 20, 20)))
+    refused(
+        TensorError, "^out: overlaps", lambda: library(P=x, V=v, out=raw[1 : half + 1].reshape(3, 20, 20))
+    )
 
 
 def test_out_that_overlaps_an_input_of_torch() -> None:
@@ -296,7 +337,9 @@ def test_a_keyword_that_is_no_integer_of_any_size() -> None:
 def test_a_cpu_without_a_feature_of_the_manifest(tmp_path: Path) -> None:
     folder = copy_of("dense", tmp_path / "lib")
     features = dietcode.load(built("dense")).manifest["requires"]
-    rewrite_manifest(folder, requires=features | {"cpu_features": [*features["cpu_features"], "avx99", "fma9"]})
+    rewrite_manifest(
+        folder, requires=features | {"cpu_features": [*features["cpu_features"], "avx99", "fma9"]}
+    )
     refused(TargetError, "avx99, fma9", lambda: dietcode.load(folder))
 
 
@@ -317,4 +360,8 @@ def test_another_machine_or_system(tmp_path: Path, field: str, value: str) -> No
 
 @pytest.mark.parametrize("num_threads", [0, -1, "2", 1.5])
 def test_num_threads_below_one(num_threads: Any) -> None:
-    refused(LibraryError, rf"^num_threads: given {num_threads!r}", lambda: dietcode.load(built("dense"), num_threads=num_threads))
+    refused(
+        LibraryError,
+        rf"^num_threads: given {num_threads!r}",
+        lambda: dietcode.load(built("dense"), num_threads=num_threads),
+    )

@@ -90,7 +90,7 @@ def test_nothing_but_the_output_is_written() -> None:
 @pytest.mark.parametrize("name", ["rows", "varying", "bmm"])
 def test_inputs_may_have_any_alignment(name: str) -> None:
     library = dietcode.load(built(name))
-    values = {variable: 19 for variable in SPECS[name]["shape_vars"]}
+    values = dict.fromkeys(SPECS[name]["shape_vars"], 19)
     for offset in (4, 20, 60):
         arrays = draw(name, **values)
         right = expected(name, arrays)
@@ -113,7 +113,9 @@ def test_the_same_call_gives_the_same_bits_whatever_the_alignment_of_the_input()
     library = dietcode.load(built("rows"))
     arrays = draw("rows", M=33)
     weights = library.pack(W=arrays["W"])
-    np.testing.assert_array_equal(library(X=arrays["X"], W=weights), library(X=shifted(arrays["X"]), W=weights))
+    np.testing.assert_array_equal(
+        library(X=arrays["X"], W=weights), library(X=shifted(arrays["X"]), W=weights)
+    )
 
 
 def test_read_only_inputs_are_taken_and_left_alone() -> None:

@@ -183,7 +183,11 @@ for task in os.listdir("/proc/self/task"):
 
 def test_none_in_place_of_the_compiler_is_no_runtime() -> None:
     """`sys.modules["tvm"] = None` is how a program forbids an import."""
-    python(f"import sys\nsys.modules['tvm'] = None\n{PRELUDE}\nimport dietcode\ncheck(dietcode.load(sys.argv[1]), 9)", built("rows"))
+    python(
+        f"import sys\nsys.modules['tvm'] = None\n{PRELUDE}\n"
+        "import dietcode\ncheck(dietcode.load(sys.argv[1]), 9)",
+        built("rows"),
+    )
 
 
 def test_a_process_bound_to_one_core() -> None:
@@ -291,13 +295,16 @@ check(library, 50)
     python(script, built("rows"))
 
 
+THREADED_CALL = "t = threading.Thread(target=check, args=(library, 70)); t.start(); t.join()"
+
+
 @pytest.mark.parametrize(
     "before",
     [
         "pass",
         "check(library, 3)",
-        "thread = threading.Thread(target=check, args=(library, 70)); thread.start(); thread.join()",
-        "check(library, 3); thread = threading.Thread(target=check, args=(library, 70)); thread.start(); thread.join()",
+        THREADED_CALL,
+        f"check(library, 3); {THREADED_CALL}",
     ],
     ids=["no call", "a call", "a thread's call", "both"],
 )
