@@ -11,6 +11,7 @@ import numpy as np
 
 from dietcode.bench.vendor import Operator, reference, vendor_paths
 from dietcode.runtime.library import Library, load
+from dietcode.runtime.tensors import aligned_empty
 from dietcode.workload.expr import DimExpr
 
 # After a call the vendor's threads spin for some milliseconds, and so do ours; a kernel that starts then
@@ -85,7 +86,7 @@ class _Constants:
     def get(self, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, Any]:
         key = (name, shape)
         if key not in self.arrays:
-            self.arrays[key] = rng.standard_normal(shape, dtype=np.float32)
+            self.arrays[key] = _aligned(rng.standard_normal(shape, dtype=np.float32))
             packs = name in self.library.manifest["packed"]
             self.packed[key] = self.library.pack(**{name: self.arrays[key]}) if packs else self.arrays[key]
         return self.arrays[key], self.packed[key]
@@ -110,10 +111,10 @@ def _record(
         if name in operator.constants:
             arrays[name], arguments[name] = constants.get(name, shape, rng)
         else:
-            arrays[name] = arguments[name] = rng.standard_normal(shape, dtype=np.float32)
+            arrays[name] = arguments[name] = _aligned(rng.standard_normal(shape, dtype=np.float32))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
-    output = np.full([extents[k] for k in operator.output], np.nan, dtype=np.float32)
+    output = _aligned(np.full([extents[k] for k in operator.output], np.nan, dtype=np.float32))
     library(**arguments, out=output)
     expected = reference(operator, arrays)
     error = float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
@@ -136,6 +137,13 @@ def _record(
         "vendors": vendors,
         "max_rel_error": error,
     }
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy at a multiple of 64 bytes, where torch's own tensors lie; the same memory serves every path."""
+    copy = aligned_empty(array.shape)
+    copy[...] = array
+    return copy
 
 
 def interleave(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

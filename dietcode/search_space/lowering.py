@@ -90,6 +90,7 @@ class _Emitter:
             i64(size) if isinstance(size, int) else size for size in problem.sizes(extents)
         )
         self.panels = ceildiv(self.columns, self.lanes, self.ops)
+        self.spilled: Any = None  # one tile of each task, for tiles that are written back in part
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
     def _declare(self, name: str, pointer: Any) -> Any:
@@ -118,6 +119,8 @@ class _Emitter:
         # A loop without annotations is dropped where it has one turn; its buffers would then be lifted out
         # of the device's scope, which does not compile.
         with T.parallel(i64(0), i64(num_cores), annotations={"dietcode.tasks": num_cores}) as task:
+            shape = (i64(self.tile.rows * self.tile.columns),)
+            self.spilled = T.alloc_buffer(shape, DTYPE, scope="local")
             row_tiles = bind(ceildiv(self.rows, self.tile.rows, self.ops))
             column_tiles = bind(ceildiv(self.columns, self.tile.columns, self.ops))
             grid = choose_partition(
@@ -161,10 +164,13 @@ class _Emitter:
             bind(column_tile * self.tile.columns),
             bind(column_tile * self.vectors),
         )
-        accumulators = T.alloc_buffer((i64(self.tile.rows * self.tile.columns),), DTYPE, scope="local")
+        # One buffer a vector: a larger one would come from the heap and be written and read for each tile.
+        accumulators = {
+            slot: T.alloc_buffer((i64(self.lanes),), DTYPE, scope="local") for slot in self._slots()
+        }
         zero = splat(tirx.const(0, DTYPE), self.lanes)
-        for slot in self._slots():
-            store(accumulators, zero, [slot], self.lanes)
+        for accumulator in accumulators.values():
+            store(accumulator, zero, [0], self.lanes)
         inside = tirx.all(at.row + self.tile.rows <= self.rows, at.column + self.tile.columns <= self.columns)
         with T.If(inside):
             with T.Then():
@@ -182,7 +188,7 @@ class _Emitter:
             for vector in range(self.vectors)
         ]
 
-    def _accumulate(self, accumulators: Any, at: _Tile, padded: bool) -> None:
+    def _accumulate(self, accumulators: dict[int, Any], at: _Tile, padded: bool) -> None:
         """``acc[i, j] += A[i, k] · B[k, j]`` over the whole reduction, no check inside."""
         rows = [at.row + i for i in range(self.tile.rows)]
         panels = [at.panel + v for v in range(self.vectors)]
@@ -202,8 +208,8 @@ class _Emitter:
                 a_value = splat(load(a_buffer, [index[letter] for letter in a_letters], 1), self.lanes)
                 for v in range(self.vectors):
                     slot = i * self.tile.columns + v * self.lanes
-                    acc = load(accumulators, [slot], self.lanes)
-                    store(accumulators, acc + a_value * panel_values[v], [slot], self.lanes)
+                    value = load(accumulators[slot], [0], self.lanes) + a_value * panel_values[v]
+                    store(accumulators[slot], value, [0], self.lanes)
 
     def _output_index(self, at: _Tile, row: Any, column: Any) -> list[Any]:
         """Index into an output-shaped buffer whose column letters are flattened."""
@@ -213,19 +219,19 @@ class _Emitter:
         leading = letters[: len(letters) - len(self.problem.columns)]
         return [*(index[letter] for letter in leading), column]
 
-    def _write_back(self, accumulators: Any, at: _Tile) -> None:
+    def _write_back(self, accumulators: dict[int, Any], at: _Tile) -> None:
         output = self.buffers[self.problem.output]
         for slot in self._slots():
             row, column = divmod(slot, self.tile.columns)
             index = self._output_index(at, at.row + row, at.column + column)
-            value = self._finish(load(accumulators, [slot], self.lanes), index, self.lanes)
+            value = self._finish(load(accumulators[slot], [0], self.lanes), index, self.lanes)
             store(output, value, index, self.lanes)
 
-    def _write_back_padded(self, accumulators: Any, at: _Tile) -> None:
+    def _write_back_padded(self, accumulators: dict[int, Any], at: _Tile) -> None:
         """Spill the tile, then copy the part that exists; keeps the accumulators in registers until then."""
-        spilled = T.alloc_buffer((i64(self.tile.rows * self.tile.columns),), DTYPE, scope="local")
+        spilled = self.spilled
         for slot in self._slots():
-            store(spilled, load(accumulators, [slot], self.lanes), [slot], self.lanes)
+            store(spilled, load(accumulators[slot], [0], self.lanes), [slot], self.lanes)
         output = self.buffers[self.problem.output]
         num_rows = tirx.min(i64(self.tile.rows), self.rows - at.row)
         num_columns = tirx.min(i64(self.tile.columns), self.columns - at.column)
