@@ -70,29 +70,19 @@ def tune(name: str, folder: Path) -> float:
 
 def bench(folder: Path, num_instances: int) -> list[dict[str, Any]]:
     """Records of ``dietcode bench --json``."""
-    output = subprocess.run(
-        [
-            *(sys.executable, "-m", "dietcode", "bench", str(folder), "--vs", "torch", "--json"),
-            *("--instances", str(num_instances)),
-        ],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    rows: list[dict[str, Any]] = json.loads(output.stdout)
-    return rows
+    arguments = ("bench", str(folder), "--vs", "torch", "--json", "--instances", str(num_instances))
+    return _json_of("dietcode", *arguments)
 
 
 def vendor_alone(folder: Path, bindings: list[dict[str, int]]) -> list[dict[str, Any]]:
     """GFLOP/s of the vendor's paths in a process of their own."""
-    output = subprocess.run(
-        [sys.executable, "-m", "benchmarks.vendor_alone", str(folder), json.dumps(bindings)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    return _json_of("benchmarks.vendor_alone", str(folder), json.dumps(bindings))
+
+
+def _json_of(module: str, *arguments: str) -> list[dict[str, Any]]:
+    """What ``python -m module`` prints, which is a JSON list."""
+    command = [sys.executable, "-m", module, *arguments]
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     rows: list[dict[str, Any]] = json.loads(output.stdout)
     return rows
 

@@ -84,7 +84,6 @@ class Library:
         self._inputs: dict[str, dict[str, Any]] = manifest["inputs"]
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
-        self._output_name: str = manifest["output"]["name"]
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
         self._variables: dict[str, dict[str, Any]] = {

@@ -9,7 +9,6 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as T
 
-VOID = ir.PrimType("void")
 INT32 = ir.PrimType("int32")
 
 warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
