@@ -8,8 +8,11 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test lint clean
 
-# pip runs again when the metadata or the constraints change.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# pip runs again when the metadata, the constraints or the extras change.
+comma := ,
+STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is needed; run make PYTHON=/path/to/python3")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
@@ -21,7 +24,7 @@ $(CLIENT_VENV)/.installed: pyproject.toml constraints.txt
 	$(CLIENT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt .
 	touch $@
 
-demo: $(VENV)/.installed $(CLIENT_VENV)/.installed
+demo: $(STAMP) $(CLIENT_VENV)/.installed
 	$(BIN)/dietcode tune examples/bert-dense.yaml -o build/bert-dense
 	$(BIN)/dietcode inspect build/bert-dense
 	@echo
@@ -33,13 +36,13 @@ demo: $(VENV)/.installed $(CLIENT_VENV)/.installed
 	  $(BIN)/dietcode bench build/bert-dense --vs torch --instances 12; \
 	else echo; echo "For the table beside PyTorch: make demo EXTRAS=tune,dev,bench"; fi
 
-lint: $(VENV)/.installed
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: $(VENV)/.installed lint
+test: lint
 	$(BIN)/python -m pytest
 
 clean:
