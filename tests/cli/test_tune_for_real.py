@@ -27,6 +27,11 @@ from dietcode.runtime.manifest import read_manifest, write_folder
 SPEC = spec_data("tiny", shape_vars={"T": {"min": 1, "max": 4}}, dims={"m": "4*T", "n": 32, "k": 24})
 
 
+def heed_interrupts() -> None:
+    """A job in a shell's background, which this run may be, inherits that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
     """Start ``python -m dietcode`` with a cache of its own."""
     return subprocess.Popen(
@@ -37,6 +42,7 @@ def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
         cwd=ROOT,
         env=os.environ | {"DIETCODE_CACHE": str(cache)},
         start_new_session=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - this process has one thread then
     )
 
 
