@@ -14,9 +14,10 @@ from dietcode.runtime.library import Library, load
 from dietcode.runtime.tensors import aligned_empty
 from dietcode.workload.expr import DimExpr
 
-# After a call the vendor's threads spin for some milliseconds, and so do ours; a kernel that starts then
-# waits for a core (4 ms were seen). Each path gets a pause and warm calls before its clock starts.
-_PAUSE_SECS = 0.03
+# After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
+# then shares a core with them and takes twice as long. So each path waits until the process is idle, and gets
+# warm calls, before its clock starts.
+_PAUSE_SECS, _MAX_PAUSES, _IDLE_SHARE = 0.01, 100, 0.1
 _WARM_SECS = 20e-3
 _BATCH_SECS = 10e-3
 
@@ -154,13 +155,22 @@ def interleave(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, fl
     numbers = {name: _number(call) for name, call in calls.items()}
     for _ in range(rounds):
         for name, call in calls.items():
-            time.sleep(_PAUSE_SECS)
+            _settle()
             _warm(call)
             started = time.perf_counter()
             for _ in range(numbers[name]):
                 call()
             readings[name].append((time.perf_counter() - started) / numbers[name])
     return {name: float(np.median(values)) for name, values in readings.items()}
+
+
+def _settle() -> None:
+    """Sleep until no thread of this process computes any more, for a second at the most."""
+    for _ in range(_MAX_PAUSES):
+        before = time.process_time()
+        time.sleep(_PAUSE_SECS)
+        if time.process_time() - before < _PAUSE_SECS * _IDLE_SHARE:
+            return
 
 
 def _warm(call: Callable[[], Any]) -> None:
