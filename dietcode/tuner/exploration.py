@@ -86,13 +86,13 @@ class Exploration:
             self._measure(todo, known)
         if self.records.calibration is None:
             self._calibrate()
-        if todo or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            self._finals()
         if not any(m.error is None for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             raise TuningError(
                 f"no micro-kernel worked; the first said: {failures[0] if failures else 'none'}"
             )
+        if todo or all(m.num_readings == 1 for m in self.records.measurements.values()):
+            self._finals()
 
     def _seed_trials(self) -> int:
         return max(1, min(_MAX_SEED_TRIALS, self.spec.budget.trials // _SEED_SHARE_OF_TRIALS))

@@ -191,6 +191,7 @@ def test_where_nothing_works_there_is_no_library(tuned: Any, tmp_path: Path) -> 
         tuned(children=FakeChildren(faults=names))
     assert isinstance(caught.value, TuningError)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("no micro-kernel worked; the first said: ")
     assert not (tmp_path / "lib").exists()
 
 
