@@ -4,12 +4,15 @@
     ├── RequestError              the request was wrong; ``exit_status`` 2
     │   ├── SpecError             a field of a workload spec
     │   ├── ShapeError            a call's shapes, or shape variables out of range
-    │   └── TensorError           a call's tensor: dtype, layout, device
+    │   ├── TensorError           a call's tensor: dtype, layout, device
+    │   ├── NotFoundError         no such job, library, version or blob
+    │   └── ConflictError         a request that does not fit the state of what it is about
     ├── TargetError               a target that cannot be built for or run on here
     ├── LibraryError              a library folder that cannot be loaded or verified
     ├── RecordsError              a records file that cannot be used
     ├── CandidateError            one micro-kernel is wrong; the only one that search swallows
-    └── TuningError               tuning as a whole cannot go on
+    ├── TuningError               tuning as a whole cannot go on
+    └── ServerError               the server cannot be reached, or failed
 
 Every message is one line: what was given, what is allowed, what to do.
 """
@@ -72,3 +75,15 @@ class CandidateError(DietCodeError):
 
 class TuningError(DietCodeError):
     """Tuning cannot go on, for instance because no candidate worked."""
+
+
+class ServerError(DietCodeError):
+    """The server cannot be reached, or failed."""
+
+
+class NotFoundError(RequestError):
+    """No such job, library, version or blob."""
+
+
+class ConflictError(RequestError):
+    """A request that does not fit the state of what it is about."""

@@ -143,9 +143,15 @@ def _report(spec: Any, target: Any, kernels: Any, instances: Any, assignment: An
                 "category": category,
                 "micro_kernel": kernels[category].name,
                 "flops": 2.0 * float(np.prod(list(extents.values()))),
+                "weight": 1.0,
                 "f_local": 1e9,
+                "f_spatial": 1.0,
+                "f_pad": 1.0,
                 "padding_ratio": 1.0,
                 "predicted_gflops": 1.0,
+                "best_micro_kernel": kernels[1 - category].name,
+                "best_predicted_gflops": 1.25,
+                "predicted_loss": 0.2,
             }
         )
     return {

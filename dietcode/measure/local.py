@@ -38,18 +38,20 @@ class LocalChildren:
         self._builders = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,
-            initializer=worker.limit_memory,
+            initializer=worker.start_child,
             initargs=(_MEMORY_BYTES,),
             stderr=subprocess.DEVNULL,
         )
         self._runner = PopenWorker(
-            initializer=worker.limit_memory, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL
+            initializer=worker.start_child, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL
         )
+
+        self._pending: list[concurrent.futures.Future[dict[str, Any]]] = []
 
     def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
         """Results in the order of `requests`."""
-        futures = [self._builders.submit(worker.build, request) for request in requests]
-        for future in futures:
+        self._pending = [self._builders.submit(worker.build, request) for request in requests]
+        for future in self._pending:
             yield _outcome(future)
 
     def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
@@ -79,6 +81,8 @@ class LocalChildren:
 
     def close(self) -> None:
         """End all children."""
+        for future in self._pending:
+            future.cancel()  # or the pool would start them all the same
         self._runner.kill()
         self._builders.shutdown(wait=False)
 

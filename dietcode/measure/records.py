@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dietcode.errors import RecordsError
 from dietcode.search_space.limits import MicroKernel
@@ -136,6 +136,30 @@ class Records:
             self.measurements[measurement.micro_kernel] = measurement
 
 
+class RecordsStore(Protocol):
+    """Where the records of one workload on one device are kept while they grow.
+
+    Attributes
+    ----------
+    records : Records
+        All that is known.
+    """
+
+    records: Records
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Keep one line, lastingly, and take it into `records`.
+
+        Raises
+        ------
+        RecordsError
+            It cannot be kept.
+        """
+
+    def clear(self) -> None:
+        """Forget everything, to measure it again."""
+
+
 class RecordsFile:
     """A records file that grows by a line at a time."""
 
@@ -166,6 +190,11 @@ class RecordsFile:
                 stream.flush()
         except OSError as error:
             raise RecordsError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+    def clear(self) -> None:
+        """Forget everything, to measure it again."""
+        self.records = Records(self.records.workload, self.records.device)
+        write_records(self.path, self.records)
 
 
 def make_parent(path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 from dietcode.errors import RecordsError
-from dietcode.measure.records import Records, make_parent, read_records, write_records
+from dietcode.measure.records import Records, RecordsFile, make_parent, read_records, write_records
 from dietcode.runtime.cache import cache_dir
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.identity import workload_digest
@@ -19,6 +21,25 @@ def records_path(folder: Path, workload: str, device_id: str) -> Path:
     """File of a workload's records on a device, under the cache folder."""
     name = hashlib.sha256(workload.encode()).hexdigest()[:24]
     return folder / "records" / device_id / f"{name}.jsonl"
+
+
+class FileKeeper:
+    """Keeps records under the cache folder: a file for each workload and device."""
+
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile:
+        """The records of a workload on a device; empty where nothing is known.
+
+        Raises
+        ------
+        RecordsError
+            What is there cannot be read, or nothing can be written there.
+        """
+        path = records_path(cache_dir(), workload, str(device["id"]))
+        return RecordsFile(path, Records(workload, dict(device)))
+
+    def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
+        """Where MetaSchedule keeps its database of them."""
+        return records_path(cache_dir(), workload, str(device["id"])).with_suffix(".metaschedule")
 
 
 def export_file(spec: Spec, file: Path) -> Records:

@@ -13,13 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.lifeline import die_with_parent
+
 _SAFE_ERROR = 1e-5
 _POISON = np.float32("nan")
 _RESOURCES: dict[str, Any] = {}
 
 
-def limit_memory(max_bytes: int) -> None:
-    """Cap the address space of this process, so that a runaway candidate fails alone."""
+def start_child(max_bytes: int) -> None:
+    """First thing in each child: end with the parent, and cap the address space, so that a runaway candidate
+    fails alone.
+    """
+    die_with_parent()
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
 

@@ -13,11 +13,13 @@ import tvm
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
+from dietcode.lifeline import die_with_parent
 from dietcode.target.cpu import CpuTarget
 
 _TRIALS_PER_ROUND = 16
 _RUN_TIMEOUT_SECS = 10
 _MIN_REPEAT_MS = 20
+_WORKLOADS, _TRIALS = "database_workload.json", "database_tuning_record.json"
 
 
 def static_contraction(subscripts: list[str], extents: dict[str, int], constant: bool) -> Any:
@@ -42,8 +44,8 @@ def tune(request: dict[str, Any]) -> None:
     """Run the trials that the database does not hold yet."""
     target = CpuTarget.from_json(request["target"])
     work_dir = Path(request["work_dir"])
-    database = work_dir / "database_tuning_record.json"
-    done = len(database.read_text().splitlines()) if database.exists() else 0
+    drop_torn_line(work_dir / _WORKLOADS)
+    done = drop_torn_line(work_dir / _TRIALS)
     remaining = request["num_trials"] - done
     if remaining <= 0:
         return
@@ -55,15 +57,33 @@ def tune(request: dict[str, Any]) -> None:
         str(work_dir),
         max_trials_global=remaining,
         num_trials_per_iter=per_round,
-        builder=ms.builder.LocalBuilder(max_workers=target.num_cores, initializer=skip_foreign_intrinsics),
+        builder=ms.builder.LocalBuilder(max_workers=target.num_cores, initializer=start_builder),
         runner=ms.runner.LocalRunner(
+            initializer=die_with_parent,
             timeout_sec=_RUN_TIMEOUT_SECS,
             evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_MIN_REPEAT_MS),
         ),
         cost_model=ms.cost_model.XGBModel(num_warmup_samples=per_round),
         num_tuning_cores=target.num_cores,
-        seed=0,
+        seed=done,  # a run that goes on must not sample the same candidates again
     )
+
+
+def drop_torn_line(path: Path) -> int:
+    """Cut off what a killed run left half written, which MetaSchedule would not read; the number of lines."""
+    if not path.exists():
+        return 0
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        path.write_bytes(whole)
+    return whole.count(b"\n")
+
+
+def start_builder() -> None:
+    """First thing in each builder process."""
+    die_with_parent()
+    skip_foreign_intrinsics()
 
 
 def skip_foreign_intrinsics() -> None:
@@ -79,5 +99,7 @@ def skip_foreign_intrinsics() -> None:
 
 
 if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    die_with_parent(given["parent_pid"])
     skip_foreign_intrinsics()
-    tune(json.load(sys.stdin))
+    tune(given)

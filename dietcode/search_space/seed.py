@@ -62,6 +62,7 @@ def run_seed(
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     request = {
+        "parent_pid": os.getpid(),
         "subscripts": [
             problem.subscripts[n] for n in (problem.row_operand, problem.column_operand, problem.output)
         ],
@@ -110,11 +111,19 @@ def _run_worker(
             assert process.stdin is not None
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
-            while process.poll() is None and time.monotonic() < deadline:
+            while _is_running(process.pid) and time.monotonic() < deadline:
                 on_poll()
                 time.sleep(_POLL_SECS)
         finally:
             _end_group(process)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a child still runs; it stays to be waited for.
+
+    Not `Popen.poll`: an interrupt in the middle of it leaves its lock held, and the next `wait` hangs.
+    """
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ from dietcode.errors import TuningError
 from dietcode.measure.calibration import attach_reference, calibrate
 from dietcode.measure.measurer import BuildResult, Measurer
 from dietcode.measure.points import choose_anchors, wave_points
-from dietcode.measure.records import Measurement, Records, RecordsFile
+from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.search_space.seed import run_seed
@@ -51,7 +51,7 @@ class Exploration:
     problem: Problem
     target: CpuTarget
     instances: Instances
-    file: RecordsFile
+    store: RecordsStore
     measurer: Measurer
     work_dir: Path
     deadline: float
@@ -65,7 +65,7 @@ class Exploration:
     @property
     def records(self) -> Records:
         """What is known so far."""
-        return self.file.records
+        return self.store.records
 
     def run(self) -> None:
         """Do what the records lack, within the budget.
@@ -115,7 +115,7 @@ class Exploration:
             self._say("seed", "MetaSchedule on the largest instance", done, trials, gflops, left)
 
         seed, facts = run_seed(self.problem, extents, self.target, self.work_dir, trials, allowed, progress)
-        self.file.append({"kind": "seed", **facts})
+        self.store.append({"kind": "seed", **facts})
         self._say(
             "seed",
             f"T0 = {seed.rows}x{seed.columns}, {facts['best_gflops']} GFLOP/s after {facts['trials']} trials",
@@ -139,7 +139,7 @@ class Exploration:
             return
         self._say("calibrate", "sweep of 1…4P tiles")
         calibration = calibrate(self.measurer)
-        self.file.append({"kind": "calibration", **calibration.to_json()})
+        self.store.append({"kind": "calibration", **calibration.to_json()})
         self._say(
             "calibrate",
             f"κ = {calibration.kappa:.2f} on {self.target.num_cores} cores, "
@@ -166,7 +166,7 @@ class Exploration:
             ]
             for candidate, built in zip(batch, self.measurer.build(requests), strict=True):
                 measurement = self._measure_one(candidate, built, anchors)
-                self.file.append(measurement.to_json())
+                self.store.append(measurement.to_json())
                 done += 1
                 spent = self.clock() - started
                 self._say(
@@ -204,7 +204,7 @@ class Exploration:
             self._say("measure", f"{len(todo)} finalists again", reading, _FINAL_READINGS - 1)
         for measurement, rows in zip(todo, readings, strict=True):
             secs = tuple(float(s) for s in np.median(rows, axis=0))
-            self.file.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
+            self.store.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
 
     def _finalists(self) -> list[Measurement]:
         """Micro-kernels predicted within a few percent of the best for some instance."""

@@ -31,7 +31,7 @@ def build_report(
     rule_losses: tuple[float, float],
 ) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
-    best = fitted.throughput.max(axis=1)
+    best = fitted.throughput.argmax(axis=1)
     chosen = fitted.throughput[:, list(selection.chosen)]
     reached = chosen[np.arange(len(assignment)), assignment]
     failed = [m for m in records.measurements.values() if m.error is not None]
@@ -109,7 +109,7 @@ def _instance(
     selection: Selection,
     assignment: IntArray,
     reached: Any,
-    best: Any,
+    best: IntArray,
 ) -> dict[str, Any]:
     category = int(assignment[row])
     factors = fitted.factors[selection.chosen[category]]
@@ -127,5 +127,7 @@ def _instance(
         "padding_ratio": float(1.0 / factors.f_pad[row]),
         "imbalance": float(factors.imbalance[row]),
         "predicted_gflops": float(reached[row] / 1e9),
-        "predicted_loss": float(1.0 - reached[row] / best[row]),
+        "best_micro_kernel": fitted.models[int(best[row])].micro_kernel.name,
+        "best_predicted_gflops": float(fitted.throughput[row, int(best[row])] / 1e9),
+        "predicted_loss": float(1.0 - reached[row] / fitted.throughput[row, int(best[row])]),
     }

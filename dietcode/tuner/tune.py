@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -17,8 +17,8 @@ from dietcode.errors import RecordsError, TuningError
 from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Children, Measurer
-from dietcode.measure.records import Records, RecordsFile, check_belongs, read_records
-from dietcode.measure.store import records_path
+from dietcode.measure.records import Records, RecordsStore, check_belongs, read_records
+from dietcode.measure.store import FileKeeper
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import CODE, check_writable, write_folder
 from dietcode.search_space.limits import Limits
@@ -36,24 +36,37 @@ _MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
+class Keeper(Protocol):
+    """Where records are kept between runs; `dietcode.measure.store.FileKeeper` is the command line's."""
+
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore:
+        """The records of a workload on a device."""
+
+    def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
+        """Folder for MetaSchedule's database of them."""
+
+
 @dataclass(frozen=True)
 class TuneResult:
     """What was made.
 
     Attributes
     ----------
-    folder : Path
-        The library.
+    files : mapping of str to bytes
+        The library's files by relative path.
     report : dict
         Its report.
+    device : dict
+        Who measured; the device of the records.
     secs : float
-        Wall time of this run.
+        Wall time of this run, once the machine was its own.
     measured : int
         Micro-kernels measured by this run; the rest came from the records.
     """
 
-    folder: Path
+    files: Mapping[str, bytes]
     report: dict[str, Any]
+    device: dict[str, Any]
     secs: float
     measured: int
 
@@ -73,8 +86,39 @@ def tune(
     ----------
     folder : Path
         Where the library goes; an older library there is replaced.
+    records, force, listener, children
+        As `make_library` has them.
+
+    Raises
+    ------
+    SpecError, TargetError, RecordsError, LibraryError, TuningError
+        See `dietcode.errors`; the folder is untouched then.
+    """
+    check_writable(folder)
+    result = make_library(spec, records=records, force=force, listener=listener, children=children)
+    write_folder(folder, result.files)
+    cache_runtime(folder)
+    listener(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))
+    return result
+
+
+def make_library(
+    spec: Spec,
+    *,
+    records: Path | None = None,
+    keeper: Keeper | None = None,
+    force: bool = False,
+    listener: Listener = silent,
+    children: Children | None = None,
+) -> TuneResult:
+    """Tune a workload for its whole range; alone on this machine, so that nothing disturbs a timing.
+
+    Parameters
+    ----------
     records : Path, optional
         Build from these measurements alone: nothing is measured and no device is needed.
+    keeper : Keeper, optional
+        Where records are kept; files under the cache folder by default.
     force : bool
         Forget what was measured before.
     children : Children, optional
@@ -82,16 +126,15 @@ def tune(
 
     Raises
     ------
-    SpecError, TargetError, RecordsError, LibraryError, TuningError
-        See `dietcode.errors`; the folder is untouched then.
+    SpecError, TargetError, RecordsError, TuningError
+        See `dietcode.errors`.
     """
-    started = time.monotonic()
     problem = problem_from_spec(spec)
     instances = make_instances(spec)
-    check_writable(folder)
     check_linker()
     with contextlib.ExitStack() as stack:
-        measured = 0
+        stack.enter_context(_measuring_slot(listener))
+        started, measured = time.monotonic(), 0
         if records is not None:
             known = read_records(records)
             check_belongs(known, workload_digest(spec), None, records)
@@ -102,7 +145,9 @@ def tune(
             children = LocalChildren(target.num_cores, target.num_cores)
             stack.callback(children.close)
         if records is None:
-            known, measured = _explore(spec, problem, target, instances, started, force, listener, children)
+            known, measured = _explore(
+                spec, problem, target, instances, started, force, listener, children, keeper or FileKeeper()
+            )
         listener(Event("select", "fitting the cost model and choosing categories"))
         parts = assemble(spec, problem, target, instances, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
@@ -112,10 +157,7 @@ def tune(
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = library_files(parts)
         _verify(parts, files[CODE], instances, listener, children)
-    write_folder(folder, files)
-    cache_runtime(folder)
-    listener(Event("build", f"{folder}: {len(files[CODE])} bytes of code", 1, 1))
-    return TuneResult(folder, parts.report, time.monotonic() - started, measured)
+    return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
 def _target_of(records: Records, spec: Spec, path: Path) -> CpuTarget:
@@ -142,44 +184,33 @@ def _explore(
     force: bool,
     listener: Listener,
     children: Children,
+    keeper: Keeper,
 ) -> tuple[Records, int]:
-    """Measure what is missing, alone on this device."""
+    """Measure what is missing."""
     if not target.runs_here:
         raise TuningError(
             f"{target.mcpu} code does not run on this CPU, so nothing can be measured for it here; "
             "measure on such a machine and build with --records"
         )
     device, workload = device_record(target), workload_digest(spec)
-    path = records_path(cache_dir(), workload, str(device["id"]))
-    work_dir = path.with_suffix(".metaschedule")
-    with _measuring_slot(listener):
-        if force:
-            path.unlink(missing_ok=True)
-            for old in work_dir.glob("*.json"):
-                old.unlink()
-        file = RecordsFile(path, Records(workload, device))
-        before = len(file.records.measurements)
-        with Measurer(children, problem, spec.variables, target) as measurer:
-            Exploration(
-                spec,
-                problem,
-                target,
-                instances,
-                file,
-                measurer,
-                work_dir,
-                started + spec.budget.seconds,
-                listener,
-            ).run()
-            _measure_fixed_bytes(file, measurer)
-        return file.records, len(file.records.measurements) - before
+    store, work_dir = keeper.open(workload, device), keeper.work_dir(workload, device)
+    if force:
+        store.clear()
+        for old in work_dir.glob("*.json"):
+            old.unlink()
+    before = len(store.records.measurements)
+    deadline = started + spec.budget.seconds
+    with Measurer(children, problem, spec.variables, target) as measurer:
+        Exploration(spec, problem, target, instances, store, measurer, work_dir, deadline, listener).run()
+        _measure_fixed_bytes(store, measurer)
+    return store.records, len(store.records.measurements) - before
 
 
-def _measure_fixed_bytes(file: RecordsFile, measurer: Measurer) -> None:
+def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
     """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
-    if file.records.fixed_bytes is not None:
+    if store.records.fixed_bytes is not None:
         return
-    working = [m for m in file.records.measurements.values() if m.error is None][:2]
+    working = [m for m in store.records.measurements.values() if m.error is None][:2]
     fixed = 0
     if len(working) == 2:
         kernels = [m.micro_kernel for m in working]
@@ -189,11 +220,11 @@ def _measure_fixed_bytes(file: RecordsFile, measurer: Measurer) -> None:
         (pair,) = measurer.build([request])
         if pair.error is None:
             fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
-    file.append({"kind": "fixed_bytes", "bytes": fixed})
+    store.append({"kind": "fixed_bytes", "bytes": fixed})
 
 
 class _measuring_slot:  # noqa: N801 - reads as a statement
-    """One tuning run measures on this machine at a time."""
+    """One tuning run works on this machine at a time: a build beside a timing would disturb it."""
 
     def __init__(self, listener: Listener) -> None:
         place = cache_dir() / "locks"
@@ -208,7 +239,7 @@ class _measuring_slot:  # noqa: N801 - reads as a statement
         try:
             self._lock.acquire(timeout=0.1)
         except Timeout:
-            self._listener(Event("calibrate", "another tuning run is measuring on this machine; waiting"))
+            self._listener(Event("calibrate", "another tuning run works on this machine; waiting for it"))
             self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:

@@ -40,7 +40,7 @@ def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"DIETCODE_CACHE": str(cache)},
+        env=os.environ | {"DIETCODE_CACHE": str(cache), "PYTHONFAULTHANDLER": "1"},
         start_new_session=True,
         preexec_fn=heed_interrupts,  # noqa: PLW1509 - this process has one thread then
     )
@@ -49,6 +49,10 @@ def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
 def finished(process: subprocess.Popen[str], timeout_secs: float = 90.0) -> tuple[int, str, str]:
     try:
         out, err = process.communicate(timeout=timeout_secs)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler says where it hangs
+        out, err = process.communicate(timeout=5.0)
+        pytest.fail(f"no end after {timeout_secs} s: {err[-4000:]}")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,8 @@ from compiled import cpu_target, make_problem
 
 from dietcode.errors import TuningError
 from dietcode.search_space import seed as seed_module
-from dietcode.search_space.seed import _best_record, _inner_tiles, _records, _state, run_seed
+from dietcode.search_space.metaschedule import drop_torn_line
+from dietcode.search_space.seed import _best_record, _inner_tiles, _is_running, _records, _state, run_seed
 
 DATABASE = "database_tuning_record.json"
 
@@ -137,3 +144,40 @@ def test_the_worker_is_ended_at_its_deadline(tmp_path: Path, monkeypatch: pytest
     child = int(marker.read_text())
     status = Path(f"/proc/{child}/stat")
     assert not status.exists() or status.read_text().split()[2] in "ZX"
+
+
+@pytest.mark.parametrize("torn", ["", "[0, [[", "[0]x"])
+def test_a_torn_last_line_is_dropped_before_a_run_goes_on(tmp_path: Path, torn: str) -> None:
+    folder = write(tmp_path / "db", GOOD, SLOW, torn=torn)
+    assert drop_torn_line(folder / DATABASE) == 2
+    assert (folder / DATABASE).read_text() == f"{GOOD}\n{SLOW}\n"
+    assert drop_torn_line(tmp_path / "none") == 0
+
+
+def test_an_interrupt_while_looking_at_the_child_leaves_nothing_locked() -> None:
+    """With `Popen.poll` in its place, one interrupt in five makes the `wait` that follows hang."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    before = signal.signal(signal.SIGALRM, interrupt)
+    rng = random.Random(0)
+    deadline, interrupts = time.monotonic() + 1.0, 0
+    try:
+        while time.monotonic() < deadline:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 2e-4))
+                while _is_running(child.pid):
+                    pass
+                raise AssertionError("it does not run")
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts > 100
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait(10) == -signal.SIGKILL
+    with pytest.raises(ChildProcessError):
+        _is_running(child.pid)

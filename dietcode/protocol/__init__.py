@@ -1,0 +1,35 @@
+"""What travels between the server and its clients: one set of models for both sides."""
+
+from __future__ import annotations
+
+from dietcode.protocol.models import (
+    FINAL_STATES,
+    RESTING_STATES,
+    FileFacts,
+    Job,
+    JobEvent,
+    JobPage,
+    JobState,
+    LibraryInfo,
+    LibraryPage,
+    LibraryRef,
+    Problem,
+    Progress,
+    SubmitRequest,
+)
+
+__all__ = [
+    "FINAL_STATES",
+    "RESTING_STATES",
+    "FileFacts",
+    "Job",
+    "JobEvent",
+    "JobPage",
+    "JobState",
+    "LibraryInfo",
+    "LibraryPage",
+    "LibraryRef",
+    "Problem",
+    "Progress",
+    "SubmitRequest",
+]

@@ -1,0 +1,203 @@
+"""Jobs, events, libraries and problems, as JSON under ``/api/v1``.
+
+Readers ignore fields that they do not know, so that an older client can talk to a newer server.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class JobState(str, Enum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    WAITING_FOR_RUNNER = "waiting_for_runner"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+"""States that only `resume` (of a failed or cancelled job) leaves."""
+RESTING_STATES = FINAL_STATES | {JobState.INTERRUPTED}
+"""States in which nothing happens until somebody asks for it."""
+
+
+class Model(BaseModel):
+    """Base of all: immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SubmitRequest(BaseModel):
+    """Body of ``POST /jobs``.
+
+    Attributes
+    ----------
+    spec : dict
+        A workload, as in the spec reference; weights are given inline, never as a file.
+    force : bool
+        Measure again what is already known; makes a new job in any case.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: dict[str, Any]
+    force: bool = False
+
+
+class Progress(Model):
+    """The newest step of a running job.
+
+    Attributes
+    ----------
+    stage : str
+        calibrate, seed, measure, select, build, verify or publish.
+    done, total : int
+        Progress within the stage; a total of 0 means that it is not known.
+    best_gflops : float or None
+        Best throughput so far, in GFLOP/s.
+    secs_left : float or None
+        Estimate until the end of the stage, in seconds.
+    """
+
+    stage: str
+    message: str
+    done: int = 0
+    total: int = 0
+    best_gflops: float | None = None
+    secs_left: float | None = None
+
+
+class LibraryRef(Model):
+    """A published version."""
+
+    name: str
+    version: int
+
+
+class Job(Model):
+    """One tuning job.
+
+    Attributes
+    ----------
+    id : str
+        16 hex digits.
+    workload : str
+        ``sha256:<hex>`` of what is measured; jobs with the same one share records.
+    device_id, device : str or None
+        The device that the job measures on; None while none is known.
+    attempt : int
+        How often a worker has started on it.
+    measured : int
+        Micro-kernels measured by this job so far.
+    error : str or None
+        One line: why it failed or was interrupted.
+    """
+
+    id: str
+    name: str
+    state: JobState
+    workload: str
+    device_id: str | None = None
+    device: str | None = None
+    target: dict[str, Any]
+    spec: dict[str, Any]
+    force: bool = False
+    attempt: int = 0
+    measured: int = 0
+    cancel_requested: bool = False
+    progress: Progress | None = None
+    error: str | None = None
+    library: LibraryRef | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    updated_at: datetime
+
+
+class JobPage(Model):
+    """Jobs, newest first; `next` is the `cursor` of the following page."""
+
+    jobs: list[Job]
+    next: str | None = None
+
+
+class JobEvent(Model):
+    """One thing that happened to a job; `id` counts from 1 within the job."""
+
+    id: int
+    job: str
+    at: datetime
+    kind: Literal["state", "progress"]
+    state: JobState | None = None
+    progress: Progress | None = None
+    message: str = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class FileFacts(Model):
+    """Digest and size of one file."""
+
+    sha256: str
+    size_bytes: int
+
+
+class LibraryInfo(Model):
+    """One published version of a library.
+
+    Attributes
+    ----------
+    manifest : FileFacts
+        Of ``manifest.json``, byte for byte as ``GET /libraries/{name}/{version}`` gives it.
+    size_bytes : int
+        All files together, without the TVM runtime.
+    """
+
+    name: str
+    version: int
+    job: str | None = None
+    workload: str
+    device: str
+    target: dict[str, Any]
+    num_micro_kernels: int
+    size_bytes: int
+    manifest: FileFacts
+    created_at: datetime
+
+
+class LibraryPage(Model):
+    """Libraries, newest first; `next` is the `cursor` of the following page."""
+
+    libraries: list[LibraryInfo]
+    next: str | None = None
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457).
+
+    Attributes
+    ----------
+    type : str
+        ``urn:dietcode:problem:<name>``.
+    detail : str
+        One line: what was given, what is allowed, what to do.
+    field : str or None
+        Dotted path of the field of the spec that was refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    instance: str | None = None
+    field: str | None = None
