@@ -176,6 +176,7 @@ def _report(spec: Any, target: Any, kernels: Any, instances: Any, assignment: An
                 "provenance": "a test",
                 "bytes": 1,
                 "category": category,
+                "instances_preferring": len(rows) if category == 0 else 0,
                 "instances_served": int((assignment == category).sum()),
                 "f_local": {"median_fit_error": 0.0},
             }

@@ -101,6 +101,11 @@ class CpuTarget:
         """Whether this machine can execute the code."""
         return not missing_features(self.features)
 
+    @property
+    def measurable_here(self) -> bool:
+        """Whether a timing on this machine says what the target would do: its features, and enough cores."""
+        return self.runs_here and self.num_cores <= available_cores()
+
 
 def resolve_target(spec: TargetSpec) -> CpuTarget:
     """Resolve ``target`` of a spec against this machine.

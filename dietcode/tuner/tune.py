@@ -187,9 +187,10 @@ def _explore(
     keeper: Keeper,
 ) -> tuple[Records, int]:
     """Measure what is missing."""
-    if not target.runs_here:
+    if not target.measurable_here:
+        lacks = f"has no {target.num_cores} cores" if target.runs_here else f"does not run {target.mcpu} code"
         raise TuningError(
-            f"{target.mcpu} code does not run on this CPU, so nothing can be measured for it here; "
+            f"this machine {lacks}, so nothing can be measured for it here; "
             "measure on such a machine and build with --records"
         )
     device, workload = device_record(target), workload_digest(spec)

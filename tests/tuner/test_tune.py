@@ -280,5 +280,10 @@ def test_a_machine_that_cannot_run_the_code_measures_nothing(
 
     spec = make_spec(target={"kind": "llvm", "mcpu": "haswell"})
     monkeypatch.setattr(cpu, "missing_features", lambda names: ["avx2"])
-    with pytest.raises(TuningError, match="does not run on this CPU"):
+    with pytest.raises(TuningError, match="does not run haswell code"):
         tuned(spec)
+
+
+def test_a_machine_with_fewer_cores_measures_nothing(tuned: Any) -> None:
+    with pytest.raises(TuningError, match="has no 1024 cores"):
+        tuned(make_spec(target={"kind": "llvm", "num_cores": 1024}))

@@ -1,0 +1,101 @@
+"""Examples that the OpenAPI document shows; the tests hold them against the models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_DIGEST = "sha256:" + "5f" * 32
+_AT = "2026-01-05T09:30:00Z"
+
+SPEC: dict[str, Any] = {
+    "name": "bert-dense",
+    "op": {"einsum": "mk,nk->mn"},
+    "tensors": {
+        "X": {"dims": "mk", "dtype": "float32"},
+        "W": {"dims": "nk", "dtype": "float32", "constant": True},
+    },
+    "output": {"name": "Y", "dtype": "float32"},
+    "shape_vars": {"T": {"min": 1, "max": 128}},
+    "dims": {"m": "16*T", "n": 2304, "k": 768},
+    "target": {"kind": "llvm"},
+    "budget": {"trials": 256, "seconds": 600},
+}
+SUBMIT: dict[str, Any] = {"spec": SPEC, "force": False}
+TARGET: dict[str, Any] = {"kind": "llvm", "mcpu": "skylake-avx512", "num_cores": 2}
+PROGRESS: dict[str, Any] = {
+    "stage": "measure",
+    "message": "micro-kernels",
+    "done": 41,
+    "total": 256,
+    "best_gflops": 251.4,
+    "secs_left": 190.0,
+}
+JOB: dict[str, Any] = {
+    "id": "0123456789abcdef",
+    "name": "bert-dense",
+    "state": "running",
+    "workload": _DIGEST,
+    "device_id": "8c1f2a",
+    "device": "Intel Xeon, 2 cores",
+    "target": TARGET,
+    "spec": SPEC,
+    "force": False,
+    "attempt": 1,
+    "measured": 41,
+    "cancel_requested": False,
+    "progress": PROGRESS,
+    "error": None,
+    "library": None,
+    "created_at": _AT,
+    "started_at": _AT,
+    "finished_at": None,
+    "updated_at": _AT,
+}
+JOB_PAGE: dict[str, Any] = {"jobs": [JOB], "next": None}
+EVENT: dict[str, Any] = {
+    "id": 7,
+    "job": JOB["id"],
+    "at": _AT,
+    "kind": "progress",
+    "state": None,
+    "progress": PROGRESS,
+    "message": "micro-kernels",
+    "data": {},
+}
+LIBRARY: dict[str, Any] = {
+    "name": "bert-dense",
+    "version": 3,
+    "job": JOB["id"],
+    "workload": _DIGEST,
+    "device": "Intel Xeon, 2 cores",
+    "target": TARGET,
+    "num_micro_kernels": 3,
+    "size_bytes": 53_248,
+    "manifest": {"sha256": _DIGEST, "size_bytes": 4_096},
+    "created_at": _AT,
+}
+LIBRARY_PAGE: dict[str, Any] = {"libraries": [LIBRARY], "next": None}
+MANIFEST: dict[str, Any] = {
+    "format": "dietcode-library/1",
+    "name": "bert-dense",
+    "files": {"library.so": {"bytes": 53_248, "sha256": _DIGEST}},
+}
+PROBLEMS: dict[int, tuple[str, str]] = {
+    400: ("request", "the body is not JSON: Expecting value"),
+    403: ("origin", "Origin: given 'https://example.org'; allowed: http://127.0.0.1:8000, or none"),
+    404: ("not-found", "job '0123456789abcdef': no such job; `dietcode jobs` lists them"),
+    409: ("conflict", "job '0123456789abcdef' has succeeded already; there is nothing to cancel"),
+    413: (
+        "body-too-large",
+        "the body is larger than 1048576 bytes",
+    ),
+    415: ("request", "Content-Type: given 'text/plain'; allowed: application/json"),
+    416: ("request", "Range: given 'bytes=900-'; allowed: within 0 to 511"),
+    421: ("host", "Host: given 'example.org'; allowed: 127.0.0.1, localhost, [::1]"),
+    422: ("request", "query.limit: given '0'; Input should be greater than or equal to 1"),
+    500: ("internal", "the server failed on this request; its log says why"),
+    503: ("unavailable", "the server's database does not answer; try again later"),
+}
+SPEC_PROBLEM = ("spec", "given 0; allowed: at least 1", "shape_vars.T.min")
+METRICS = 'dietcode_jobs{state="running"} 1.0\n'
+EVENTS = 'event: state\ndata: {"id":1,"job":"0123456789abcdef","kind":"state","state":"queued"}\nid: 1\n\n'

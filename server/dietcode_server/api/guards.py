@@ -1,0 +1,132 @@
+"""What is refused before any route sees it, and the headers that every response carries.
+
+The server has no logins yet and listens on a loopback address, so what has to be kept out are pages in the
+user's own browser, which reach it by another name for its address (DNS rebinding), across origins, or with a
+form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dietcode.workload.text import clip
+from dietcode_server.api.problems import Refusal, body_too_large
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+_PAGES = re.compile(r"/|/jobs/[^/]+")
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+class Guard:
+    """ASGI middleware: checks Host, Origin, Sec-Fetch-Site, Content-Type and Content-Length.
+
+    Parameters
+    ----------
+    allowed_hosts : iterable of str
+        Names by which the server may be called, besides the loopback ones.
+    max_body_bytes : int
+        Largest declared body. Bodies that declare nothing are counted while they are read, elsewhere.
+    """
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Iterable[str], max_body_bytes: int) -> None:
+        self.app = app
+        self.hosts = frozenset(_bracketed(name.lower()) for name in (*LOOPBACK_NAMES, *allowed_hosts))
+        self.max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a refused request, or pass it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check(scope)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, send_with_headers)
+            return
+        await self.app(scope, receive, send_with_headers)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        _check_origin(scope, headers)
+        if scope["method"] not in _READING:
+            _check_content_type(headers)
+        self._check_length(headers)
+
+    def _check_host(self, headers: Headers) -> None:
+        given = headers.getlist("host")
+        match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        if match is None or match["name"] not in self.hosts:
+            shown = clip(given[0]) if given else "none"
+            raise Refusal(
+                "host",
+                421,
+                f"Host: given {shown}; allowed: {', '.join(sorted(self.hosts))}; "
+                "DIETCODE_SERVE_ALLOWED_HOSTS adds names",
+            )
+
+    def _check_length(self, headers: Headers) -> None:
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and (len(declared) > 18 or int(declared) > self.max_body_bytes):
+            # Nobody reads the rest of that body, so the connection cannot be used again.
+            raise Refusal("body-too-large", 413, body_too_large(self.max_body_bytes), {"Connection": "close"})
+
+
+def _check_origin(scope: Scope, headers: Headers) -> None:
+    """Refuse what a page of another origin asks for; following a link to a page is allowed."""
+    own = f"{scope['scheme']}://{headers['host']}".lower()
+    for origin in headers.getlist("origin"):
+        if origin.lower() != own:
+            raise Refusal("origin", 403, f"Origin: given {clip(origin)}; allowed: {own}, or none")
+    site = headers.get("sec-fetch-site", "none").lower()
+    follows_link = (
+        scope["method"] == "GET"
+        and headers.get("sec-fetch-mode", "").lower() == "navigate"
+        and headers.get("sec-fetch-dest", "document").lower() == "document"
+        and _PAGES.fullmatch(scope["path"]) is not None
+    )
+    if site not in ("same-origin", "none") and not follows_link:
+        raise Refusal(
+            "origin",
+            403,
+            f"Sec-Fetch-Site: given {clip(site)}; allowed: same-origin, none, or a link to a page",
+        )
+
+
+def _check_content_type(headers: Headers) -> None:
+    """Refuse the types that an HTML form can send: a page cannot send JSON here without asking first."""
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    for given in headers.getlist("content-type") or ([""] if has_body else []):
+        if given.partition(";")[0].strip().lower() != "application/json":
+            raise Refusal(
+                "request",
+                415,
+                f"Content-Type: given {clip(given) if given else 'none'}; allowed: application/json",
+            )
+
+
+def _bracketed(name: str) -> str:
+    """An IPv6 address as a Host header writes it."""
+    return f"[{name}]" if ":" in name and not name.startswith("[") else name

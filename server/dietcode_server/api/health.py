@@ -1,0 +1,49 @@
+"""Whether the server lives, whether it can work, and how much it does."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy import func, select
+
+from dietcode_server.api import examples
+from dietcode_server.api.openapi import problems, shows
+from dietcode_server.api.problems import Refusal
+from dietcode_server.api.services import ServicesOf
+from dietcode_server.store.tables import JobRow
+
+router = APIRouter(tags=["health"])
+_OK = {"status": "ok"}
+
+
+@router.get("/healthz", summary="Does the process live?", responses={200: shows(_OK), **problems()})
+async def check_health() -> dict[str, str]:
+    """Asks nothing of the database."""
+    return _OK
+
+
+@router.get("/readyz", summary="Can the server work?", responses={200: shows(_OK), **problems()})
+def check_ready(services: ServicesOf) -> dict[str, str]:
+    """The database answers with the schema that this version needs, and the engine runs."""
+    if not services.database.at_head():
+        raise Refusal(
+            "unavailable", 503, "the database has another schema than this version needs; restart it"
+        )
+    if not services.supervisor.healthy():
+        raise Refusal("unavailable", 503, "the engine that runs jobs has stopped; restart the server")
+    return _OK
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={200: shows(examples.METRICS, "text/plain"), **problems()},
+)
+def read_metrics(services: ServicesOf) -> Response:
+    """Jobs by state; requests and latency by route template."""
+    with services.database.read() as session:
+        rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+        num_jobs = {state: int(count) for state, count in rows}
+    text = services.metrics.render(num_jobs)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})

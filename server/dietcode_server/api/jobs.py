@@ -1,0 +1,122 @@
+"""Jobs: submit, list, look at, cancel, resume."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Query, Response
+
+from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
+from dietcode.workload.parse import spec_from_data
+from dietcode_server.api import examples
+from dietcode_server.api.names import LIBRARY_NAME, check_job_id
+from dietcode_server.api.openapi import problems, shows
+from dietcode_server.api.services import ServicesOf
+from dietcode_server.store import jobs, wire
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="The same key with the same body gives the same job, with force too.",
+    ),
+]
+JobFilter = Annotated[list[JobState], Query(max_length=16, description="Only jobs in one of these states.")]
+NameFilter = Annotated[str | None, Query(pattern=LIBRARY_NAME, description="Only this name.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Most entries of the page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Submit a workload",
+    responses={
+        200: shows(examples.JOB, description="The job there is for this content, or for this key.")
+        | {"model": Job},
+        201: shows(examples.JOB, description="A new job.")
+        | {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}},
+        **problems(400, 409, 413, 415, 422, spec=True),
+    },
+)
+def submit_job(
+    request: Annotated[SubmitRequest, Body(examples=[examples.SUBMIT])],
+    services: ServicesOf,
+    response: Response,
+    key: IdempotencyKey = None,
+) -> Job:
+    """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
+    spec = spec_from_data(request.spec)
+    resolved = services.targets.resolve(spec)
+    with services.database.write() as session:
+        row, is_new = jobs.submit(
+            session,
+            spec=spec,
+            target=resolved.target,
+            device=resolved.device,
+            runnable=resolved.runnable,
+            force=request.force,
+            idempotency_key=key,
+        )
+        job = wire.to_wire(session, row)
+    if is_new:
+        services.supervisor.wake()
+        response.headers["Location"] = f"{router.prefix}/{job.id}"
+    else:
+        response.status_code = 200
+    return job
+
+
+@router.get("", summary="List jobs, newest first", responses={200: shows(examples.JOB_PAGE), **problems(422)})
+def list_jobs(
+    services: ServicesOf,
+    state: JobFilter = [],  # noqa: B006 - FastAPI copies it
+    name: NameFilter = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JobPage:
+    """A page; its `next` is the cursor of the following one."""
+    with services.database.read() as session:
+        rows, following = jobs.list_jobs(session, states=state, name=name, limit=limit, cursor=cursor)
+        return JobPage(jobs=[wire.to_wire(session, row) for row in rows], next=following)
+
+
+@router.get("/{job_id}", summary="Look at a job", responses={200: shows(examples.JOB), **problems(404, 422)})
+def show_job(job_id: str, services: ServicesOf) -> Job:
+    """All that is known about it, its newest step and error included."""
+    with services.database.read() as session:
+        return wire.to_wire(session, jobs.get(session, check_job_id(job_id)))
+
+
+@router.post(
+    "/{job_id}/cancel",
+    summary="Cancel a job",
+    responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422)},
+)
+def cancel_job(job_id: str, services: ServicesOf) -> Job:
+    """A running job ends soon after; what it measured is kept."""
+    with services.database.write() as session:
+        job = wire.to_wire(session, jobs.request_cancel(session, check_job_id(job_id)))
+    services.supervisor.wake()
+    return job
+
+
+@router.post(
+    "/{job_id}/resume",
+    summary="Resume an interrupted, failed or cancelled job",
+    responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422)},
+)
+def resume_job(job_id: str, services: ServicesOf) -> Job:
+    """It goes on from what was measured; a job that waits or runs stays as it is."""
+    with services.database.read() as session:
+        data = jobs.get(session, check_job_id(job_id)).spec
+    runnable = services.targets.resolve(spec_from_data(data)).runnable
+    with services.database.write() as session:
+        job = wire.to_wire(session, jobs.resume(session, job_id, runnable=runnable))
+    services.supervisor.wake()
+    return job

@@ -1,0 +1,174 @@
+"""One server process: data folder, database, engine, HTTP; and its orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+
+import uvicorn
+from filelock import FileLock, Timeout
+
+from dietcode.errors import DietCodeError, RequestError
+from dietcode.workload.text import clip
+from dietcode_server.api.app import create_app
+from dietcode_server.api.settings import Settings
+from dietcode_server.store.database import Database
+
+_GRACE_SECS = 3
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises
+    ------
+    RequestError
+        The address is not a loopback one.
+    DietCodeError
+        The data folder cannot be used, the port is taken, or the database cannot be opened.
+    """
+    from dietcode_server.engine.processes import LocalEngine
+    from dietcode_server.engine.supervisor import Supervisor
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    family, address = _loopback(settings.host)
+    with ExitStack() as stack:
+        stack.enter_context(_locked(settings.data_dir))
+        listener = stack.enter_context(_listen(family, address, settings.port))
+        database = Database(settings.database)
+        stack.callback(database.dispose)
+        asked_to_stop = stack.enter_context(_no_sudden_end())
+        database.upgrade()
+        engine = LocalEngine(
+            settings.database, settings.data_dir / "work", settings.data_dir / "logs", settings.heartbeat_secs
+        )
+        supervisor = Supervisor(database, engine, settings.lost_after_secs)
+        app = create_app(database, settings, supervisor)
+        supervisor.start()
+        stack.callback(supervisor.stop)
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # nothing stands in front of a loopback address
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_SECS,
+        )
+        ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
+        _Server(config, ready, asked_to_stop, app.state.services.stopping).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and tells the open event streams when it is to stop."""
+
+    def __init__(
+        self, config: uvicorn.Config, ready: str, asked: Callable[[], bool], stopping: Event
+    ) -> None:
+        super().__init__(config)
+        self._ready, self._asked, self._stopping = ready, asked, stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._asked():
+            self.should_exit = True
+        else:
+            print(self._ready, file=sys.stderr, flush=True)  # noqa: T201
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def _no_sudden_end() -> Iterator[Callable[[], bool]]:
+    """SIGTERM and SIGINT end nothing at once in here: yields a function that says whether one came.
+
+    While uvicorn serves it has handlers of its own, and raises what it caught again afterwards.
+    """
+    asked = Event()
+    older = {
+        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in older.items():
+            signal.signal(number, handler)
+
+
+def _loopback(host: str) -> tuple[socket.AddressFamily, str]:
+    """Family and address of a loopback host.
+
+    Raises
+    ------
+    RequestError
+        It is another address, or none.
+    """
+    name = "127.0.0.1" if host.lower() == "localhost" else host.removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        raise RequestError(f"--host: given {clip(host)}; allowed: 127.0.0.1, ::1 or localhost") from None
+    if not address.is_loopback:
+        raise RequestError(
+            f"--host: given {clip(host)}, which others can reach, and this version has no tokens to tell "
+            "them apart; allowed: a loopback address such as 127.0.0.1"
+        )
+    return socket.AF_INET if address.version == 4 else socket.AF_INET6, str(address)
+
+
+def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reason = os.strerror(error.errno or 0).lower()
+        raise DietCodeError(
+            f"{address} port {port}: {reason}; choose another with --port, or 0 for a free one"
+        ) from error
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    address, port = listener.getsockname()[:2]
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make the data folder where it is missing, and keep other servers out of it.
+
+    Raises
+    ------
+    DietCodeError
+        It cannot be written, or another server has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "server.lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DietCodeError(
+            f"{folder}: another server uses this data folder; end it, or choose another with --data-dir"
+        ) from None
+    except OSError as error:
+        raise DietCodeError(
+            f"{folder}: cannot be written: {error.strerror or error}; choose another with --data-dir"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,50 @@
+"""What the routes work with, handed to them by the application."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request
+
+from dietcode_server.api.metrics import Metrics
+from dietcode_server.api.settings import Settings
+from dietcode_server.engine.targets import Targets
+from dietcode_server.store.database import Database
+
+
+class SupervisorLike(Protocol):
+    """The part of the engine that the routes know; both methods may be called from any thread."""
+
+    def wake(self) -> None:
+        """Look at the jobs now: one was added, resumed or is to be cancelled."""
+
+    def healthy(self) -> bool:
+        """Whether the engine works."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """One server's parts.
+
+    Attributes
+    ----------
+    stopping : threading.Event
+        Set when the server begins to stop: open event streams end then.
+    """
+
+    database: Database
+    settings: Settings
+    supervisor: SupervisorLike
+    targets: Targets = field(default_factory=Targets)
+    metrics: Metrics = field(default_factory=Metrics)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesOf = Annotated[Services, Depends(_services)]

@@ -1,0 +1,86 @@
+"""Everything that can be set about the server, in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from dietcode.errors import RequestError
+from dietcode.workload.text import one_line
+
+ENV_PREFIX = "DIETCODE_SERVE_"
+
+
+def _default_data_dir() -> Path:
+    return Path(platformdirs.user_data_dir("dietcode"))
+
+
+class Settings(BaseSettings):
+    """The server's settings; each is also read from the environment, as in ``DIETCODE_SERVE_PORT``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid"
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on: a loopback one.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    data_dir: Path = Field(
+        default_factory=_default_data_dir,
+        description="Folder of the database and of what running jobs need; made where it is missing.",
+    )
+    database_url: str = Field(
+        "", description="SQLAlchemy URL of the database. [default: SQLite, dietcode.db in data_dir]"
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Names, besides the loopback ones and host, by which clients may call the server "
+        "(Host header, without port); separated by commas in the environment.",
+    )
+    max_body_bytes: int = Field(1 << 20, ge=1, description="Largest body of a request, in bytes.")
+    heartbeat_secs: float = Field(2.0, gt=0, description="How often a worker says that it lives, in seconds.")
+    lost_after_secs: float = Field(
+        15.0, gt=0, description="A job without a heartbeat for so long, in seconds, is interrupted."
+    )
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, given: Path) -> Path:
+        return given.expanduser().absolute()
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_hosts(cls, given: object) -> object:
+        if isinstance(given, str):
+            return tuple(name.strip() for name in given.split(",") if name.strip())
+        return given
+
+    @property
+    def database(self) -> str:
+        """The URL of the database that is used."""
+        from sqlalchemy import URL
+
+        if self.database_url:
+            return self.database_url
+        url = URL.create("sqlite", database=str(self.data_dir / "dietcode.db"))
+        return url.render_as_string(hide_password=False)
+
+
+def load_settings(**options: Any) -> Settings:
+    """Settings from options, then the environment, then defaults; an option that is None is not given.
+
+    Raises
+    ------
+    RequestError
+        A setting is refused; names it and says what is allowed.
+    """
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        name = str(detail["loc"][0]) if detail["loc"] else "settings"
+        option = f"--{name.replace('_', '-')}" if options.get(name) is not None else ENV_PREFIX + name.upper()
+        raise RequestError(f"{option}: {one_line(str(detail['msg']))}") from None

@@ -1,0 +1,35 @@
+"""Where a job's measurements are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dietcode_server.store.database import Database
+from dietcode_server.store.records import SqlRecords
+from dietcode_server.store.tables import JobRow
+
+
+class SqlKeeper:
+    """`dietcode.tuner.tune.Keeper` in the server's database, with MetaSchedule's files beside it."""
+
+    def __init__(self, database: Database, job: JobRow, work_root: Path) -> None:
+        self._database = database
+        self._job = job
+        self._root = work_root
+
+    def open(self, workload: str, device: Mapping[str, Any]) -> SqlRecords:
+        """The records of a workload on a device; a job that measures anew forgets the older ones first."""
+        job = self._job
+        store = SqlRecords(
+            self._database, workload, dict(device), spec=job.spec, job_id=job.id, attempt=job.attempt
+        )
+        if job.force and not store.has_lines_of(job.id):
+            store.clear()
+        return store
+
+    def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
+        """Folder of MetaSchedule's database; a job that measures anew has one of its own."""
+        own = f".{self._job.id}" if self._job.force else ""
+        return self._root / str(device["id"]) / f"{workload.removeprefix('sha256:')[:24]}{own}"

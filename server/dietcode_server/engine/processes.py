@@ -1,0 +1,90 @@
+"""The local engine: a child process for each job on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dietcode.errors import DietCodeError
+from dietcode_server.engine.runner import end_tree, runner_name
+
+
+@dataclass
+class WorkerProcess:
+    """A started worker.
+
+    Attributes
+    ----------
+    runner : str
+        The name under which it claims its job.
+    """
+
+    job_id: str
+    runner: str
+    process: subprocess.Popen[bytes]
+
+    def exit_status(self) -> int | None:
+        """None while it runs; a signal's number, negated, where one ended it."""
+        return self.process.poll()
+
+    def end(self) -> None:
+        """Kill it with all its descendants."""
+        end_tree(self.process.pid)
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Starts workers on this machine.
+
+    Attributes
+    ----------
+    work_root, log_dir : Path
+        Folders for MetaSchedule's files and for what workers print.
+    command : tuple of str
+        What a worker process runs.
+    """
+
+    database_url: str
+    work_root: Path
+    log_dir: Path
+    heartbeat_secs: float
+    command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
+
+    def start(self, job_id: str) -> WorkerProcess:
+        """Start a worker for a queued job, which it claims itself.
+
+        Raises
+        ------
+        DietCodeError
+            No process can be started.
+        """
+        request = {
+            "parent_pid": os.getpid(),
+            "database_url": self.database_url,
+            "job": job_id,
+            "work_root": str(self.work_root),
+            "heartbeat_secs": self.heartbeat_secs,
+        }
+        try:
+            self.log_dir.mkdir(parents=True, exist_ok=True)
+            self.work_root.mkdir(parents=True, exist_ok=True)
+            with (self.log_dir / f"{job_id}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            assert process.stdin is not None
+            runner = runner_name(process.pid)
+            process.stdin.write(json.dumps(request).encode())
+            process.stdin.close()
+        except OSError as error:
+            raise DietCodeError(f"no worker can be started: {error.strerror or error}") from error
+        return WorkerProcess(job_id, runner, process)

@@ -1,0 +1,1 @@
+"""The database of the service: jobs and their events, tuning records, published libraries and their bytes."""

@@ -1,0 +1,213 @@
+"""The one way into the database: who may read, who may write, and which schema it has.
+
+SQLite in WAL mode, so that readers never wait and the server and its worker write the same file;
+PostgreSQL takes the same calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
+
+from dietcode.errors import DietCodeError
+
+BUSY_SECS = 10.0
+_RETRY_SECS = 0.02
+_MAX_REASON_CHARS = 200
+_UPGRADE_LOCK = 0x64696574  # "diet": any fixed number will do
+# What to do about it, by what SQLite says.
+_ADVICE = {
+    "disk is full": "make room, then try again",
+    "disk i/o error": "is the disk full, or a limit on file sizes reached?",
+    "locked": f"another process has held it for {BUSY_SECS:.0f} s; end that process, or try again",
+    "readonly": "make the file and its folder writable",
+    "unable to open": "is its folder there, and writable?",
+    "no such table": "run `dietcode serve` once, which makes the tables",
+    "not a database": "move it away, or choose another --data-dir",
+    "malformed": "restore it from a backup",
+}
+
+
+class StoreError(DietCodeError):
+    """The database cannot be read or written: its disk is full, it is locked, or it is not there."""
+
+
+class Database:
+    """A database and its connections; safe to share between the threads of one process.
+
+    Parameters
+    ----------
+    url : str
+        As ``sqlite:////absolute/path/dietcode.db`` or ``postgresql+psycopg://…``.
+
+    Raises
+    ------
+    StoreError
+        `url` cannot be understood.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = make_url(url)
+            self.is_sqlite = parsed.get_backend_name() == "sqlite"
+            options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECS}} if self.is_sqlite else {}
+            # Threads wait for the disk, not for the pool: a connection costs little.
+            self.engine: Engine = create_engine(parsed, max_overflow=-1, **options)
+        except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            raise StoreError(
+                f"database URL: {_one_line(error)}; allowed: sqlite:////absolute/path/dietcode.db, "
+                "or postgresql+psycopg://… with psycopg installed"
+            ) from error
+        self.place = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
+        self._writer = self.engine.execution_options(dietcode_mode="write")
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that sees one state of the database and cannot change it.
+
+        What it loaded stays readable after it ends.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be read.
+        """
+        with self._translated(), Session(self.engine) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session whose changes become visible together at its end, or not at all if it ends in an error.
+
+        On SQLite it holds the one write lock from its first statement: be brief.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be written; nothing of this session was kept.
+        """
+        with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """A connection without a session, in a transaction that may change the schema."""
+        return self._writer.begin()
+
+    def upgrade(self) -> None:
+        """Bring the schema to the one this code needs; processes that start at once wait for each other.
+
+        Raises
+        ------
+        StoreError
+            The schema is newer than this code, or the database cannot be written.
+        """
+        with self._translated():
+            if self.is_sqlite:
+                self._use_wal()
+            config = migrations_config()
+            with self.begin() as connection:
+                if not self.is_sqlite:  # BEGIN IMMEDIATE does it for SQLite
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+                self._check_known(connection, ScriptDirectory.from_config(config))
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+
+    def at_head(self) -> bool:
+        """Whether the schema is the one this code needs.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be read.
+        """
+        with self._translated(), self.engine.connect() as connection:
+            script = ScriptDirectory.from_config(migrations_config())
+            return set(_revisions(connection)) == set(script.get_heads())
+
+    def dispose(self) -> None:
+        """Close the connections that nobody uses."""
+        self.engine.dispose()
+
+    def _check_known(self, connection: Connection, script: ScriptDirectory) -> None:
+        known = {revision.revision for revision in script.walk_revisions()}
+        for revision in _revisions(connection):
+            if revision not in known:
+                raise StoreError(
+                    f"{self.place}: its schema {revision!r} is newer than this version of dietcode, which "
+                    f"knows up to {script.get_current_head()!r}; update it, or choose another --data-dir"
+                )
+
+    def _use_wal(self) -> None:
+        """Turn WAL on; it stays on in the file. SQLite does not wait for a lock here by itself."""
+        deadline = time.monotonic() + BUSY_SECS
+        while True:
+            try:
+                with self.engine.connect().execution_options(dietcode_mode="bare") as connection:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                return
+            except OperationalError as error:
+                if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECS)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Make one line of what the database's driver raises."""
+        try:
+            yield
+        except IntegrityError:
+            raise  # a mistake of ours, not the disk's
+        except (DBAPIError, PoolTimeoutError) as error:
+            reason = _one_line(getattr(error, "orig", None) or error)
+            advice = next((text for key, text in _ADVICE.items() if key in reason.lower()), None)
+            raise StoreError(f"{self.place}: {reason}" + (f"; {advice}" if advice else "")) from error
+
+
+def migrations_config() -> Config:
+    """Alembic's configuration, with the migrations that are installed beside this package."""
+    config = Config()
+    config.set_main_option("script_location", "dietcode_migrations:")
+    return config
+
+
+def _revisions(connection: Connection) -> tuple[str, ...]:
+    return MigrationContext.configure(connection).get_current_heads()
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """Settings that SQLite keeps for each connection."""
+    connection.isolation_level = None  # `_begin_sqlite` says when a transaction begins, and which kind
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+# How a transaction begins, by the mode of its connection. A writer takes the lock at once: a reader that
+# turns writer fails without waiting. The journal's mode is set outside of transactions.
+_BEGIN = {
+    "read": ("PRAGMA query_only = ON", "BEGIN"),
+    "write": ("PRAGMA query_only = OFF", "BEGIN IMMEDIATE"),
+    "bare": ("PRAGMA query_only = OFF",),
+}
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    for statement in _BEGIN[connection.get_execution_options().get("dietcode_mode", "read")]:
+        connection.exec_driver_sql(statement)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:_MAX_REASON_CHARS]

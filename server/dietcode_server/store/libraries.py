@@ -1,0 +1,233 @@
+"""Published libraries: immutable versions of a name, with their files and the reasons for their dispatch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import Session
+
+from dietcode.errors import LibraryError, NotFoundError
+from dietcode.runtime.manifest import BLOBS, DISPATCH, FILES, MANIFEST, REPORT, blob_name, file_facts
+from dietcode.workload.text import clip, one_line
+from dietcode_server.store import blobs
+from dietcode_server.store.paging import newest_first
+from dietcode_server.store.subjects import remember_workload, utc_now
+from dietcode_server.store.tables import (
+    CategoryRow,
+    DispatchRow,
+    JobRow,
+    LibraryFile,
+    LibraryRow,
+    MicroKernelRow,
+)
+
+_MAX_NAMED = 10
+_MAX_VERSION = (1 << 31) - 1
+
+
+def publish(
+    session: Session, *, job: JobRow | None, device_name: str, files: Mapping[str, bytes]
+) -> LibraryRow:
+    """Publish a library as the next version of its name, all of it or nothing.
+
+    What is the newest version already, byte for byte, stays that version.
+
+    Parameters
+    ----------
+    job : JobRow or None
+        The job that made it.
+    device_name : str
+        What it was measured on.
+    files : mapping of str to bytes
+        Content by relative path, as `dietcode.library.build.library_files` gives it.
+
+    Raises
+    ------
+    LibraryError
+        The files do not fit the manifest, or each other.
+    """
+    manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
+    try:
+        _check_files(files, manifest)
+        newest = _newest(session, manifest["name"])
+        if newest is not None and newest.manifest_digest == file_facts(files[MANIFEST])["sha256"]:
+            return newest
+        explained = _explained(manifest, report, dispatch)
+        row = LibraryRow(
+            name=manifest["name"],
+            version=1 if newest is None else newest.version + 1,
+            job_id=None if job is None else job.id,
+            workload=manifest["workload_digest"],
+            device=device_name,
+            target=manifest["target"],
+            dispatch_rule=dispatch["rule"],
+            num_micro_kernels=len(dispatch["categories"]),
+            size_bytes=sum(len(files[name]) for name in (MANIFEST, *FILES)),
+            created_at=utc_now(),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise LibraryError(f"the library cannot be published: {one_line(what)}") from error
+    with session.begin_nested():  # so that a caller who goes on after an error commits no half of it
+        remember_workload(session, row.workload, manifest["workload"], row.created_at)
+        _insert(session, row, files, explained)
+    return row
+
+
+def get(session: Session, name: str, version: int | None = None) -> LibraryRow:
+    """One version of a library; without `version` the newest.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such version; names what there is.
+    """
+    newest = _newest(session, name)
+    if newest is None:
+        raise NotFoundError(f"{clip(name)}: no such library; {_names(session)}")
+    if version is None or version == newest.version:
+        return newest
+    row = None
+    if 1 <= version <= _MAX_VERSION:
+        of_version = (LibraryRow.name == name, LibraryRow.version == version)
+        row = session.scalar(select(LibraryRow).where(*of_version))
+    if row is None:
+        there = f"there are 1 to {newest.version}" if newest.version > 1 else "there is 1"
+        raise NotFoundError(f"{name}@{one_line(str(version), 20)}: no such version; {there}")
+    return row
+
+
+def list_libraries(
+    session: Session, *, name: str | None = None, limit: int = 50, cursor: str | None = None
+) -> tuple[list[LibraryRow], str | None]:
+    """A page of published versions, newest first, and the cursor of the next page; None after the last.
+
+    Raises
+    ------
+    RequestError
+        `limit` is out of range, or `cursor` is none that an earlier page gave.
+    """
+    query = select(LibraryRow)
+    if name is not None:
+        query = query.where(LibraryRow.name == name)
+    return newest_first(session, query, LibraryRow, limit, cursor)
+
+
+def manifest_bytes(session: Session, row: LibraryRow) -> bytes:
+    """The manifest, byte for byte as it was published."""
+    return b"".join(blobs.read(session, row.manifest_digest))
+
+
+def _json(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    try:
+        data = json.loads(files[name])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise LibraryError(
+            f"{name}: missing, or not JSON; a library cannot be published without it"
+        ) from error
+    if not isinstance(data, dict):
+        raise LibraryError(f"{name}: not a JSON object")
+    return data
+
+
+def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
+    """Check that the files are those of the manifest, each by its digest.
+
+    Raises
+    ------
+    LibraryError
+        One is missing, altered or not listed.
+    """
+    runtime = f"{BLOBS}/{blob_name(manifest['runtime']['sha256'])}"
+    listed = {**manifest["files"], runtime: manifest["runtime"]}
+    if set(manifest["files"]) != set(FILES):
+        raise LibraryError(f"{MANIFEST}: must list {', '.join(FILES)}")
+    for name in sorted({*listed, *files} - {MANIFEST}):
+        if name not in listed:
+            raise LibraryError(f"{clip(name)}: the manifest does not list it")
+        if name not in files:
+            raise LibraryError(f"{name}: missing, but the manifest lists it")
+        if file_facts(files[name]) != listed[name]:
+            raise LibraryError(f"{name}: not what the manifest lists; it was altered")
+
+
+def _newest(session: Session, name: str) -> LibraryRow | None:
+    newest = select(func.max(LibraryRow.version)).where(LibraryRow.name == name).scalar_subquery()
+    return session.scalar(select(LibraryRow).where(LibraryRow.name == name, LibraryRow.version == newest))
+
+
+def _names(session: Session) -> str:
+    query = select(LibraryRow.name).distinct().order_by(LibraryRow.name).limit(_MAX_NAMED + 1)
+    names = list(session.scalars(query))
+    if not names:
+        return "none is published yet"
+    more = " and more" if len(names) > _MAX_NAMED else ""
+    return f"there are {', '.join(names[:_MAX_NAMED])}{more}"
+
+
+def _explained(
+    manifest: dict[str, Any], report: dict[str, Any], dispatch: dict[str, Any]
+) -> dict[type[Any], list[dict[str, Any]]]:
+    """The rows that say which micro-kernel serves what, and why; a table comes after those it refers to."""
+    kernels = [
+        {
+            "micro_kernel": row["micro_kernel"],
+            "provenance": row["provenance"],
+            "category": row["category"],
+            "object_bytes": row["bytes"],
+            "instances_preferring": row["instances_preferring"],
+            "instances_served": row["instances_served"],
+            "f_local": row["f_local"],
+        }
+        for row in report["micro_kernels"]
+    ]
+    categories = [
+        {"category": row["category"], "micro_kernel": row["micro_kernel"]} for row in dispatch["categories"]
+    ]
+    known = {row["micro_kernel"] for row in kernels}
+    for category in categories:
+        if category["micro_kernel"] not in known:
+            raise ValueError(f"{REPORT} does not describe micro-kernel {category['micro_kernel']!r}")
+    numbers = {category["category"] for category in categories}
+    for row in report["instances"]:
+        if row["category"] not in numbers:
+            raise ValueError(f"{DISPATCH} has no category {row['category']!r}, which {REPORT} names")
+    first = manifest["variable_order"][0]
+    instances = [_instance(position, row, first) for position, row in enumerate(report["instances"])]
+    return {MicroKernelRow: kernels, CategoryRow: categories, DispatchRow: instances}
+
+
+def _instance(position: int, row: dict[str, Any], first_variable: str) -> dict[str, Any]:
+    copied = ("shape_vars", "weight", "category", "f_local", "f_spatial", "f_pad", "predicted_gflops")
+    return {
+        "position": position,
+        **{name: row[name] for name in copied},
+        "first_variable": row["shape_vars"][first_variable],
+        "best_micro_kernel": row["best_micro_kernel"],
+        "best_predicted_gflops": row["best_predicted_gflops"],
+    }
+
+
+def _insert(
+    session: Session,
+    row: LibraryRow,
+    files: Mapping[str, bytes],
+    explained: dict[type[Any], list[dict[str, Any]]],
+) -> None:
+    digests = {path: blobs.put(session, data) for path, data in files.items()}
+    row.manifest_digest = digests[MANIFEST]
+    session.add(row)
+    session.flush()
+    session.execute(
+        insert(LibraryFile),
+        [
+            {"library_id": row.id, "path": path, "digest": digests[path], "size_bytes": len(data)}
+            for path, data in files.items()
+        ],
+    )
+    for table, rows in explained.items():
+        if rows:
+            session.execute(insert(table), [{"library_id": row.id, **values} for values in rows])

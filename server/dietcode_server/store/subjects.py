@@ -1,0 +1,31 @@
+"""What jobs, records and libraries are about: workloads and devices, each entered once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from dietcode_server.store.tables import Device, Workload
+
+
+def utc_now() -> datetime:
+    """The time, aware, in UTC."""
+    return datetime.now(timezone.utc)
+
+
+def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: datetime) -> None:
+    """Enter a workload that is not known yet."""
+    if session.get(Workload, digest) is None:
+        session.add(Workload(digest=digest, spec=spec, created_at=now))
+        session.flush()  # rows that point to it may follow in any order
+
+
+def remember_device(
+    session: Session, device_id: str, name: str, target: dict[str, Any], now: datetime
+) -> None:
+    """Enter a device that is not known yet."""
+    if session.get(Device, device_id) is None:
+        session.add(Device(id=device_id, name=name, target=target, created_at=now))
+        session.flush()

@@ -1,0 +1,270 @@
+"""The tables. SQLite and PostgreSQL both take them; ``migrations/`` makes them.
+
+Each row is written for a person at a SQL prompt as much as for the service: see the view
+``dispatch_explained`` for which kernel serves a shape, and why.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    DateTime,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+BigId = BigInteger().with_variant(Integer, "sqlite")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware time, in UTC, also where the database keeps no zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        """Into the database."""
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        """Out of the database."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+
+
+class Base(DeclarativeBase):
+    """Parent of all tables."""
+
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own form
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(),
+    }
+
+
+class Workload(Base):
+    """What is measured, by digest."""
+
+    __tablename__ = "workloads"
+
+    digest: Mapped[str] = mapped_column(String(71), primary_key=True)
+    spec: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class Device(Base):
+    """What is measured on."""
+
+    __tablename__ = "devices"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    target: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    """The truth about a job.
+
+    `runner` names the process that works on it: ``host/pid/start time``.
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("jobs_by_state", "state", "created_at"), Index("jobs_by_age", "created_at", "id"))
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    digest: Mapped[str] = mapped_column(String(71), index=True)
+    idempotency_key: Mapped[str | None] = mapped_column(String(255), unique=True)
+    name: Mapped[str] = mapped_column(String(128), index=True)
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
+    spec: Mapped[dict[str, Any]]
+    target: Mapped[dict[str, Any]]
+    force: Mapped[bool] = mapped_column(Boolean, default=False)
+    state: Mapped[str] = mapped_column(String(24))
+    attempt: Mapped[int] = mapped_column(Integer, default=0)
+    measured: Mapped[int] = mapped_column(Integer, default=0)
+    cancel_requested: Mapped[bool] = mapped_column(Boolean, default=False)
+    runner: Mapped[str | None] = mapped_column(Text)
+    heartbeat_at: Mapped[datetime | None]
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[str | None] = mapped_column(Text)
+    num_events: Mapped[int] = mapped_column(Integer, default=0)
+    library_id: Mapped[int | None] = mapped_column(ForeignKey("libraries.id"))
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    updated_at: Mapped[datetime]
+
+
+class EventRow(Base):
+    """One thing that happened to a job; `seq` counts from 1 within the job."""
+
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(Integer, primary_key=True)
+    at: Mapped[datetime]
+    kind: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str | None] = mapped_column(String(24))
+    message: Mapped[str] = mapped_column(Text, default="")
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    data: Mapped[dict[str, Any]]
+
+
+class TuningRecord(Base):
+    """One line of the records of a (workload, device), in the order in which it became known.
+
+    A later line about the same thing takes the place of the earlier. `line` is the line of the
+    records format; the other columns repeat what a person asks for.
+    """
+
+    __tablename__ = "tuning_records"
+    __table_args__ = (Index("tuning_records_by_workload", "workload", "device_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    attempt: Mapped[int | None] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(String(16))
+    micro_kernel: Mapped[str | None] = mapped_column(String(64))
+    num_readings: Mapped[int | None] = mapped_column(Integer)
+    error: Mapped[str | None] = mapped_column(Text)
+    line: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class Blob(Base):
+    """Content by digest; its bytes are in `blob_chunks`."""
+
+    __tablename__ = "blobs"
+
+    digest: Mapped[str] = mapped_column(String(71), primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+
+
+class BlobChunk(Base):
+    """A piece of a blob: all pieces but the last have CHUNK_BYTES, so that a range finds its place."""
+
+    __tablename__ = "blob_chunks"
+
+    digest: Mapped[str] = mapped_column(ForeignKey("blobs.digest"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class LibraryRow(Base):
+    """One immutable version of a name."""
+
+    __tablename__ = "libraries"
+    __table_args__ = (UniqueConstraint("name", "version"), Index("libraries_by_age", "created_at", "id"))
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    name: Mapped[str] = mapped_column(String(128))
+    version: Mapped[int] = mapped_column(Integer)
+    job_id: Mapped[str | None] = mapped_column(String(16))  # no foreign key: jobs point here
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
+    device: Mapped[str] = mapped_column(Text)
+    target: Mapped[dict[str, Any]]
+    manifest_digest: Mapped[str] = mapped_column(ForeignKey("blobs.digest"))
+    dispatch_rule: Mapped[dict[str, Any]]
+    num_micro_kernels: Mapped[int] = mapped_column(Integer)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+
+
+class LibraryFile(Base):
+    """A file of a library, ``manifest.json`` and the runtime blob among them."""
+
+    __tablename__ = "library_files"
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    path: Mapped[str] = mapped_column(String(255), primary_key=True)
+    digest: Mapped[str] = mapped_column(ForeignKey("blobs.digest"), index=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class MicroKernelRow(Base):
+    """A micro-kernel that was considered for a library; `category` is null where it was not chosen."""
+
+    __tablename__ = "micro_kernels"
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    micro_kernel: Mapped[str] = mapped_column(String(64), primary_key=True)
+    provenance: Mapped[str] = mapped_column(Text)
+    category: Mapped[int | None] = mapped_column(Integer)
+    object_bytes: Mapped[int] = mapped_column(Integer)
+    instances_preferring: Mapped[int] = mapped_column(Integer)
+    instances_served: Mapped[int] = mapped_column(Integer)
+    f_local: Mapped[dict[str, Any]]
+
+
+class CategoryRow(Base):
+    """A category of a library: the number that the dispatch rule gives, and its micro-kernel."""
+
+    __tablename__ = "categories"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["library_id", "micro_kernel"], ["micro_kernels.library_id", "micro_kernels.micro_kernel"]
+        ),
+    )
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    category: Mapped[int] = mapped_column(Integer, primary_key=True)
+    micro_kernel: Mapped[str] = mapped_column(String(64))
+
+
+class DispatchRow(Base):
+    """One instance of a library: what serves it, what is predicted of it, what would be best for it.
+
+    `first_variable` is the value of the workload's first shape variable, for `WHERE` without JSON.
+    """
+
+    __tablename__ = "dispatch_table"
+    __table_args__ = (
+        ForeignKeyConstraint(["library_id", "category"], ["categories.library_id", "categories.category"]),
+        Index("dispatch_by_first_variable", "library_id", "first_variable"),
+    )
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    shape_vars: Mapped[dict[str, Any]]
+    first_variable: Mapped[int] = mapped_column(BigInteger)
+    weight: Mapped[float] = mapped_column(Float)
+    category: Mapped[int] = mapped_column(Integer)
+    f_local: Mapped[float] = mapped_column(Float)
+    f_spatial: Mapped[float] = mapped_column(Float)
+    f_pad: Mapped[float] = mapped_column(Float)
+    predicted_gflops: Mapped[float] = mapped_column(Float)
+    best_micro_kernel: Mapped[str] = mapped_column(String(64))
+    best_predicted_gflops: Mapped[float] = mapped_column(Float)
+
+
+DISPATCH_EXPLAINED = """
+CREATE VIEW dispatch_explained AS
+SELECT l.name AS library, l.version, d.shape_vars, d.first_variable, d.category, c.micro_kernel,
+       d.f_local, d.f_spatial, d.f_pad, d.predicted_gflops,
+       d.best_micro_kernel, d.best_predicted_gflops,
+       1 - d.predicted_gflops / d.best_predicted_gflops AS predicted_loss,
+       m.object_bytes, m.provenance
+FROM dispatch_table d
+JOIN libraries l ON l.id = d.library_id
+JOIN categories c ON c.library_id = d.library_id AND c.category = d.category
+JOIN micro_kernels m ON m.library_id = d.library_id AND m.micro_kernel = c.micro_kernel
+"""

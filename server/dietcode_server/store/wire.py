@@ -1,0 +1,73 @@
+"""Rows as the models that travel to clients."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from dietcode.protocol import FileFacts, Job, JobEvent, JobState, LibraryInfo, LibraryRef, Progress
+from dietcode_server.store import blobs
+from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow
+
+
+def to_wire(session: Session, row: JobRow) -> Job:
+    """A job, with the name of its device and its library."""
+    device = None if row.device_id is None else session.get_one(Device, row.device_id)
+    library = None if row.library_id is None else session.get_one(LibraryRow, row.library_id)
+    return Job(
+        id=row.id,
+        name=row.name,
+        state=JobState(row.state),
+        workload=row.workload,
+        device_id=row.device_id,
+        device=None if device is None else device.name,
+        target=row.target,
+        spec=row.spec,
+        force=row.force,
+        attempt=row.attempt,
+        measured=row.measured,
+        cancel_requested=row.cancel_requested,
+        progress=_progress(row.progress),
+        error=row.error,
+        library=None if library is None else LibraryRef(name=library.name, version=library.version),
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        updated_at=row.updated_at,
+    )
+
+
+def event_to_wire(row: EventRow) -> JobEvent:
+    """An event; its `id` is its number within the job."""
+    return JobEvent.model_validate(
+        {
+            "id": row.seq,
+            "job": row.job_id,
+            "at": row.at,
+            "kind": row.kind,
+            "state": row.state,
+            "progress": row.progress,
+            "message": row.message,
+            "data": row.data,
+        }
+    )
+
+
+def library_to_wire(session: Session, row: LibraryRow) -> LibraryInfo:
+    """A published version, with digest and size of its manifest."""
+    manifest: FileFacts = blobs.facts(session, row.manifest_digest)
+    return LibraryInfo(
+        name=row.name,
+        version=row.version,
+        job=row.job_id,
+        workload=row.workload,
+        device=row.device,
+        target=row.target,
+        num_micro_kernels=row.num_micro_kernels,
+        size_bytes=row.size_bytes,
+        manifest=manifest,
+        created_at=row.created_at,
+    )
+
+
+def _progress(data: dict[str, object] | None) -> Progress | None:
+    return None if data is None else Progress.model_validate(data)
