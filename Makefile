@@ -1,9 +1,9 @@
-# make demo   tune the paper's workload, load it where no compiler is, print a table
+# make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
 PYTHON ?= python3
 VENV ?= .venv
 CLIENT_VENV ?= build/client-venv
-EXTRAS ?= tune,dev
+EXTRAS ?= server,dev
 BIN := $(VENV)/bin
 
 .PHONY: demo test lint clean
@@ -25,16 +25,7 @@ $(CLIENT_VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP) $(CLIENT_VENV)/.installed
-	$(BIN)/dietcode tune examples/bert-dense.yaml -o build/bert-dense
-	$(BIN)/dietcode inspect build/bert-dense
-	@echo
-	@echo "The same library in an environment without a compiler, beside NumPy:"
-	$(CLIENT_VENV)/bin/python -c 'import importlib.util as u; assert u.find_spec("tvm") is None'
-	PATH=$(CURDIR)/$(CLIENT_VENV)/bin $(CLIENT_VENV)/bin/dietcode bench build/bert-dense --vs numpy --instances 24
-	@if $(BIN)/python -c 'import torch' 2>/dev/null; then \
-	  echo; echo "Beside PyTorch (eager; oneDNN with a prepacked weight):"; \
-	  $(BIN)/dietcode bench build/bert-dense --vs torch --instances 12; \
-	else echo; echo "For the table beside PyTorch: make demo EXTRAS=tune,dev,bench"; fi
+	examples/demo.sh $(CURDIR)/$(BIN) $(CURDIR)/$(CLIENT_VENV)/bin
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """DietCode: one tuning run for a whole range of shapes.
 
-``dietcode.load`` opens a tuned library and needs no compiler. The packages, in processing order:
-``workload``, ``target``, ``search_space``, ``measure``, ``cost_model``, ``dispatcher``, ``library``,
-``tuner``; ``runtime`` is the half that a deployed program imports.
+``dietcode.load`` opens a tuned library, ``dietcode.pull`` gets one from a server; neither needs a compiler.
+The packages, in processing order: ``workload``, ``target``, ``search_space``, ``measure``, ``cost_model``,
+``dispatcher``, ``library``, ``tuner``; ``runtime`` and ``client`` are what a deployed program imports.
 """
 
 from __future__ import annotations
@@ -12,9 +12,50 @@ from typing import TYPE_CHECKING, Any
 from dietcode._version import __version__
 
 if TYPE_CHECKING:
+    import os
+
     from dietcode.runtime.library import Library, load
 
-__all__ = ["Library", "__version__", "load"]
+__all__ = ["Library", "__version__", "load", "pull"]
+
+
+def pull(
+    ref: str,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    server: str | None = None,
+    token: str | None = None,
+    num_threads: int | None = None,
+) -> Library:
+    """Download a library, or take it from the cache, check it, and load it.
+
+    Parameters
+    ----------
+    ref : str
+        ``NAME`` for the latest version, or ``NAME@VERSION``.
+    folder : path, optional
+        Where to put it; by default the cache.
+    server, token : str, optional
+        By default ``$DIETCODE_SERVER``, or ``http://127.0.0.1:8000``, and ``$DIETCODE_TOKEN``.
+    num_threads : int, optional
+        Threads of the pool, as for `load`.
+
+    Raises
+    ------
+    RequestError
+        `ref` is none, or there is no such library or version.
+    ServerError
+        The server cannot be reached, or failed.
+    LibraryError
+        What arrived is not what the manifest lists, or cannot be written or loaded.
+    TargetError
+        This CPU lacks an instruction set that the code uses.
+    """
+    from dietcode.client import Client
+    from dietcode.runtime.library import load
+
+    with Client(server, token=token) as client:
+        return load(client.pull(ref, folder), num_threads=num_threads)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from dietcode._version import __version__
+from dietcode.cli import remote
+from dietcode.cli.serve import serve
 from dietcode.errors import DietCodeError, RequestError
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app = typer.Typer(
 )
 records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
 app.add_typer(records_app, name="records")
+app.command()(serve)
+remote.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
@@ -122,9 +126,9 @@ def tune(
         result = run_tuning(parsed, output, records=records, force=force, listener=progress.hear)
     if as_json:
         facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
-        _print_json({"folder": str(result.folder), "secs": result.secs, "measured": result.measured} | facts)
+        _print_json({"folder": str(output), "secs": result.secs, "measured": result.measured} | facts)
     else:
-        typer.echo(f"{result.folder}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
+        typer.echo(f"{output}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
 
 
 @app.command()

@@ -1,17 +1,33 @@
-"""Progress of a tuning run on a terminal, or as plain lines where stderr is none."""
+"""Progress of a tuning run, here or on a server, on a terminal, or as plain lines where stderr is none."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
-from dietcode.tuner.events import Event
-
 _PLAIN_INTERVAL_SECS = 5.0
+
+
+class Step(Protocol):
+    """What is shown: an event of the tuner, or the progress of a job, with the same fields."""
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def best_gflops(self) -> float | None: ...
+    @property
+    def secs_left(self) -> float | None: ...
 
 
 class Progress:
@@ -41,7 +57,7 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: Step) -> None:
         """Show one event."""
         text = describe(event)
         if self._bars is None:
@@ -60,7 +76,11 @@ class Progress:
             counts=counts,
         )
 
-    def _plain(self, event: Event, text: str) -> None:
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def _plain(self, event: Step, text: str) -> None:
         """A line at the start and end of a stage, and every few seconds between."""
         now = time.monotonic()
         ends = event.total == 0 or event.done >= event.total
@@ -71,7 +91,7 @@ class Progress:
         self._console.print(f"{event.stage}{counts}: {text}", markup=False, soft_wrap=True)
 
 
-def describe(event: Event) -> str:
+def describe(event: Step) -> str:
     """One line: message, best GFLOP/s, time left."""
     parts = [event.message]
     if event.best_gflops is not None:

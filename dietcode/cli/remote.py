@@ -1,0 +1,261 @@
+"""The commands that talk to a server. `register` adds them to the app."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dietcode.errors import RequestError
+
+if TYPE_CHECKING:
+    from dietcode.client import Client
+    from dietcode.client.pull import Pulled
+    from dietcode.protocol import Job
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="[default: $DIETCODE_SERVER, or http://127.0.0.1:8000]"),
+]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, as `dietcode jobs` lists it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
+
+_LOCK = Path("dietcode.lock")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (submit, jobs, show, watch, cancel, resume, pull):
+        app.command()(command)
+
+
+def submit(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Have a server tune a workload; the job's id is the last line printed.
+
+    With --wait, exit status 0 says that the job succeeded, 1 that it did not.
+    """
+    from dietcode.cli.watch import follow, succeeded
+    from dietcode.client import calls
+    from dietcode.workload.parse import load_spec
+
+    parsed = load_spec(spec)
+    with _client(server) as client:
+        job, is_new = client.transport.send(calls.submit(parsed, force, None))
+        if not is_new:
+            typer.echo(f"dietcode: known already: {_sentence(job)}", err=True)
+        if not (wait and as_json):
+            _print_job(job, as_json)
+        if wait:
+            job = follow(client, job.id, as_json=False) if job.library is None else job
+            if as_json:
+                _print_job(job, as_json)
+            succeeded(job)
+
+
+def jobs(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only jobs in this state; may be given again.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """List jobs, newest first."""
+    with _client(server) as client:
+        found = list(_pages(client, state or [], name, limit))
+    if as_json:
+        _print_json([job.model_dump(mode="json") for job in found])
+    else:
+        _print_jobs(found)
+
+
+def show(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+    """Show one job."""
+    with _client(server) as client:
+        job = client.job(job_id)
+    if as_json:
+        _print_json(job.model_dump(mode="json"))
+        return
+    for name, value in _facts(job).items():
+        if value:
+            typer.echo(f"{name:<10} {value}")
+
+
+def watch(
+    job_id: JobId,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+    server: Server = None,
+) -> None:
+    """Show a job's progress until it is finished; Ctrl-C leaves the job running.
+
+    Exit status 0 says that the job succeeded, 1 that it did not.
+    """
+    from dietcode.cli.watch import follow, succeeded
+
+    with _client(server) as client:
+        job = succeeded(follow(client, job_id, as_json))
+    if not as_json and job.library is not None:
+        typer.echo(f"{job.library.name}@{job.library.version}")
+
+
+def cancel(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+    """End a job; what it measured is kept."""
+    with _client(server) as client:
+        _print_steered(client.cancel(job_id), as_json)
+
+
+def resume(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+    """Go on with a job that was interrupted, failed or cancelled."""
+    with _client(server) as client:
+        _print_steered(client.resume(job_id), as_json)
+
+
+def pull(
+    library: Annotated[
+        str | None, typer.Argument(metavar="NAME[@VERSION]", help="Left out: all that the lock file lists.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to put it, complete.")
+    ] = None,
+    lock: Annotated[Path, typer.Option("--lock", metavar="FILE", help="The lock file.")] = _LOCK,
+    no_lock: Annotated[bool, typer.Option("--no-lock", help="Leave the lock file alone.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Download a library, check it, keep it in the cache, and lock it; prints its folder."""
+    from dietcode.client.pull import install, pull_and_lock
+    from dietcode.client.pull import pull as pull_only
+
+    if library is None:
+        if output is not None or no_lock:
+            given = "-o" if output is not None else "--no-lock"
+            raise RequestError(f"pull: {given} needs a NAME; without one, all that {lock} lists is pulled")
+        done = install(lock, server, None)
+    else:
+        with _client(server) as client:
+            if no_lock:
+                done = [pull_only(client.transport, library, output, _warn)]
+            else:
+                done = [pull_and_lock(client.transport, library, output, lock, _warn)]
+    if as_json:
+        _print_json([_pulled_facts(one) for one in done])
+        return
+    for one in done:
+        typer.echo(f"dietcode: {one.listing.label}, manifest {one.listing.manifest.sha256}", err=True)
+        typer.echo(str(one.folder))
+
+
+def _client(server: str | None) -> Client:
+    from dietcode.client import Client
+
+    return Client(server)
+
+
+def _pages(client: Client, states: list[str], name: str | None, limit: int) -> Iterable[Job]:
+    """As many jobs as asked for, over as many pages as that takes."""
+    cursor = None
+    while limit > 0:
+        page = client.jobs(states, name, min(limit, 500), cursor)
+        yield from page.jobs[:limit]
+        limit -= len(page.jobs)
+        cursor = page.next
+        if cursor is None or not page.jobs:
+            return
+
+
+def _sentence(job: Job) -> str:
+    from dietcode.workload.text import one_line
+
+    error = f": {one_line(job.error)}" if job.error else ""
+    return f"job {job.id} of {one_line(job.name, 64)}, {job.state.value.replace('_', ' ')}{error}"
+
+
+def _print_steered(job: Job, as_json: bool) -> None:
+    if as_json:
+        _print_json(job.model_dump(mode="json"))
+        return
+    ends = job.cancel_requested and job.finished_at is None
+    typer.echo(_sentence(job) + (", ends soon" if ends else ""))
+
+
+def _print_job(job: Job, as_json: bool) -> None:
+    if as_json:
+        _print_json(job.model_dump(mode="json"))
+    else:
+        typer.echo(job.id)
+
+
+def _facts(job: Job) -> dict[str, str]:
+    """What `show` prints, by the word in front."""
+    from dietcode.cli.progress import describe
+    from dietcode.workload.text import one_line
+
+    step, library = job.progress, job.library
+    counts = f" {step.done}/{step.total}" if step is not None and step.total else ""
+    times = {"created": job.created_at, "started": job.started_at, "finished": job.finished_at}
+    facts = {
+        "job": job.id,
+        "name": job.name,
+        "state": job.state.value + (", cancel requested" if job.cancel_requested else ""),
+        "error": job.error or "",
+        "library": f"{library.name}@{library.version}" if library else "",
+        "progress": f"{step.stage}{counts}: {describe(step)}" if step else "",
+        "measured": f"{job.measured} micro-kernels, attempt {job.attempt}" if job.attempt else "",
+        "device": job.device or "",
+        "workload": job.workload,
+        **{word: time.isoformat(sep=" ", timespec="seconds") for word, time in times.items() if time},
+    }
+    return {word: one_line(text, 400) for word, text in facts.items()}
+
+
+def _print_jobs(found: list[Job]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from dietcode.workload.text import one_line
+
+    table = Table("job", "name", "state", "progress", "measured", "library", "created")
+    for job in found:
+        step = job.progress
+        counts = f" {step.done}/{step.total}" if step and step.total else ""
+        progress = f"{step.stage}{counts}" if step else ""
+        library = f"{job.library.name}@{job.library.version}" if job.library else ""
+        created = job.created_at.isoformat(sep=" ", timespec="seconds")
+        cells = (job.id, job.name, job.state.value, progress, str(job.measured), library, created)
+        table.add_row(*(Text(one_line(cell, 64)) for cell in cells))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a pipe has no width; keep rows whole
+    console.print(table)
+
+
+def _pulled_facts(one: Pulled) -> dict[str, Any]:
+    listing = one.listing
+    return {
+        "name": listing.name,
+        "version": listing.version,
+        "server": one.server,
+        "folder": str(one.folder),
+        "manifest": listing.manifest.model_dump(),
+        "files": {path: facts.model_dump() for path, facts in listing.files.items()},
+        "runtime": listing.runtime.model_dump(),
+    }
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def _warn(text: str) -> None:
+    typer.echo(f"dietcode: {' '.join(text.split())}", err=True)

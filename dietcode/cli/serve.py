@@ -1,0 +1,56 @@
+"""``dietcode serve``: the server, where its packages are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dietcode.errors import RequestError
+
+_NEEDED = (
+    "alembic",
+    "fastapi",
+    "jinja2",
+    "prometheus_client",
+    "pydantic_settings",
+    "sqlalchemy",
+    "tvm",
+    "uvicorn",
+)
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A loopback address. [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 picks a free one. [default: 8000]")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Database and work files. [default: the user's data folder]"),
+    ] = None,
+) -> None:
+    """Run the server and its dashboard until Ctrl-C."""
+    _need_server()
+    from dietcode_server.api.run import run
+    from dietcode_server.api.settings import load_settings
+
+    run(load_settings(host=host, port=port, data_dir=data_dir))
+
+
+def _need_server() -> None:
+    """Say what to install before an import fails deep inside.
+
+    Raises
+    ------
+    RequestError
+        The server extra is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[server]'")

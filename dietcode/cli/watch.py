@@ -1,0 +1,100 @@
+"""Following one job on a terminal until nothing happens to it any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dietcode.errors import DietCodeError, ServerError
+
+if TYPE_CHECKING:
+    from dietcode.cli.progress import Progress
+    from dietcode.client import Client
+    from dietcode.protocol import Job, JobEvent
+
+# How long the server may be away, in seconds: an hour, as a machine is restarted or a laptop sleeps.
+_RECONNECT_SECS = 3600.0
+
+
+class LeftError(DietCodeError):
+    """Ctrl-C ended the watching, not the job."""
+
+    exit_status = 130
+
+
+def follow(client: Client, job_id: str, as_json: bool) -> Job:
+    """Show a job's events until it rests, and return it.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print each event on stdout as a line of JSON, and nothing on stderr but lost connections.
+
+    Raises
+    ------
+    LeftError
+        Ctrl-C; the job goes on.
+    DietCodeError
+        As the client.
+    """
+    try:
+        if as_json:
+            for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=_say_lost):
+                typer.echo(event.model_dump_json())
+        else:
+            _show(client, job_id)
+        return client.job(job_id)
+    except KeyboardInterrupt:
+        raise LeftError(
+            f"left; job {job_id} goes on, and `dietcode watch {job_id}` follows it again"
+        ) from None
+
+
+def succeeded(job: Job) -> Job:
+    """Return a job that succeeded.
+
+    Raises
+    ------
+    DietCodeError
+        It did not; says why, and what to do.
+    """
+    from dietcode.protocol import JobState
+    from dietcode.workload.text import one_line
+
+    if job.state is JobState.SUCCEEDED:
+        return job
+    reason = f": {one_line(job.error, 300)}" if job.error else ""
+    raise DietCodeError(
+        f"job {job.id}: {job.state.value}{reason}; `dietcode resume {job.id}` goes on with it"
+    )
+
+
+def _show(client: Client, job_id: str) -> None:
+    from dietcode.cli.progress import Progress
+
+    with Progress() as progress:
+
+        def lost(error: ServerError) -> None:
+            progress.say(_LOST)
+
+        for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=lost):
+            _hear(progress, event)
+
+
+def _hear(progress: Progress, event: JobEvent) -> None:
+    from dietcode.workload.text import one_line
+
+    if event.progress is not None:
+        clean = {"stage": one_line(event.progress.stage, 20), "message": one_line(event.progress.message)}
+        progress.hear(event.progress.model_copy(update=clean))
+    elif event.state is not None:
+        message = f": {one_line(event.message)}" if event.message else ""
+        progress.say(f"job {event.job}: {event.state.value.replace('_', ' ')}{message}")
+
+
+_LOST = "dietcode: the server does not answer; trying again"
+
+
+def _say_lost(error: ServerError) -> None:
+    typer.echo(_LOST, err=True)

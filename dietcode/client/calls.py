@@ -1,0 +1,210 @@
+"""Every call of the API, once: what is sent and how the answer is read. Both clients send these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from dietcode.client.answers import MAX_JSON_BYTES, Answer
+from dietcode.client.listing import MAX_MANIFEST_BYTES, digest_of
+from dietcode.errors import LibraryError, RequestError, ServerError
+from dietcode.protocol import Job, JobPage, JobState, LibraryInfo, LibraryPage, SubmitRequest
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+from dietcode.workload.text import clip, one_line
+
+T = TypeVar("T")
+
+_JOB_ID = re.compile(r"[0-9a-f]{16}")
+_LIBRARY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_MAX_VERSION = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request.
+
+    Attributes
+    ----------
+    path : str
+        Below ``/api/v1``.
+    read : callable
+        From an `Answer` of status 200 or 201 to the result.
+    max_bytes : int
+        Largest body that is read.
+    """
+
+    method: str
+    path: str
+    read: Callable[[Answer], T]
+    params: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Any = None
+    max_bytes: int = MAX_JSON_BYTES
+
+
+class Submitted(NamedTuple):
+    """A job, and whether this call made it."""
+
+    job: Job
+    is_new: bool
+
+
+class Manifest(NamedTuple):
+    """A library's ``manifest.json``, byte for byte, and the version that it is of."""
+
+    data: bytes
+    version: int
+
+
+def submit(spec: Spec | Mapping[str, Any], force: bool, idempotency_key: str | None) -> Call[Submitted]:
+    """``POST /jobs``."""
+    parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
+    headers = {}
+    if idempotency_key is not None:
+        if not re.fullmatch(r"[\x20-\x7e]{1,255}", idempotency_key):
+            given = clip(idempotency_key)
+            raise RequestError(
+                f"idempotency_key: given {given}; allowed: 1 to 255 printable ASCII characters"
+            )
+        headers["Idempotency-Key"] = idempotency_key
+    body = SubmitRequest(spec=parsed.to_json(), force=force).model_dump(mode="json")
+    return Call(
+        "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
+    )
+
+
+def job(job_id: str) -> Call[Job]:
+    """``GET /jobs/{id}``."""
+    return Call("GET", job_path(job_id), lambda got: _same_job(got, job_id))
+
+
+def cancel(job_id: str) -> Call[Job]:
+    """``POST /jobs/{id}/cancel``."""
+    return Call("POST", f"{job_path(job_id)}/cancel", lambda got: _same_job(got, job_id))
+
+
+def resume(job_id: str) -> Call[Job]:
+    """``POST /jobs/{id}/resume``."""
+    return Call("POST", f"{job_path(job_id)}/resume", lambda got: _same_job(got, job_id))
+
+
+def jobs(states: Sequence[JobState | str], name: str | None, limit: int, cursor: str | None) -> Call[JobPage]:
+    """``GET /jobs``."""
+    params = [("state", _state(state).value) for state in states]
+    return Call("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
+
+
+def libraries(name: str | None, limit: int, cursor: str | None) -> Call[LibraryPage]:
+    """``GET /libraries``."""
+    return Call("GET", "/libraries", lambda got: got.model(LibraryPage), _page(name, limit, cursor))
+
+
+def library(name: str, version: int | None) -> Call[LibraryInfo]:
+    """``GET /libraries/{name}/{version}/info``."""
+    return Call("GET", f"{library_path(name, version)}/info", lambda got: got.model(LibraryInfo))
+
+
+def manifest(name: str, version: int | None) -> Call[Manifest]:
+    """``GET /libraries/{name}/{version}``: the manifest, checked against the digest in the headers."""
+
+    def read(got: Answer) -> Manifest:
+        given = got.headers.get("dietcode-version", "")
+        if not re.fullmatch(r"[1-9][0-9]{0,9}", given):
+            raise ServerError(
+                f"{got.url}: the answer names no version; does DIETCODE_SERVER name a DietCode server?"
+            )
+        if version is not None and int(given) != version:
+            raise ServerError(f"{got.url}: asked for version {version}, given version {given}")
+        told, found = got.headers.get("dietcode-manifest", ""), digest_of(got.body)
+        if told != found:
+            raise LibraryError(
+                f"{name}@{given}: the manifest that arrived is {found}, the server announced "
+                f"{one_line(told, 80) or 'none'}; try again"
+            )
+        return Manifest(got.body, int(given))
+
+    return Call("GET", library_path(name, version), read, max_bytes=MAX_MANIFEST_BYTES)
+
+
+def job_path(job_id: str) -> str:
+    """``/jobs/{id}``.
+
+    Raises
+    ------
+    RequestError
+        It is no job's id.
+    """
+    if not _JOB_ID.fullmatch(job_id):
+        raise RequestError(
+            f"job {clip(job_id)}: no job id; allowed: 16 hex digits, as `dietcode jobs` lists them"
+        )
+    return f"/jobs/{job_id}"
+
+
+def library_path(name: str, version: int | None) -> str:
+    """``/libraries/{name}/{version}``; None is ``latest``."""
+    check_name(name)
+    if version is not None and not 1 <= version <= _MAX_VERSION:
+        raise RequestError(f"{name}@{clip(version)}: no version; allowed: 1 or more, or none for the latest")
+    return f"/libraries/{name}/{'latest' if version is None else version}"
+
+
+def parse_ref(ref: str) -> tuple[str, int | None]:
+    """Read ``NAME[@VERSION]``; the version is None for the latest.
+
+    Raises
+    ------
+    RequestError
+        It is neither.
+    """
+    name, at, version = ref.partition("@")
+    check_name(name)
+    if not at or version == "latest":
+        return name, None
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", version) or int(version) > _MAX_VERSION:
+        raise RequestError(
+            f"{clip(ref)}: no version {clip(version)}; allowed: NAME, or NAME@3 with a number from 1"
+        )
+    return name, int(version)
+
+
+def check_name(name: str) -> None:
+    """Refuse what can be no library's name.
+
+    Raises
+    ------
+    RequestError
+        It has other characters, or leads out of a folder.
+    """
+    if not _LIBRARY.fullmatch(name) or ".." in name:
+        raise RequestError(
+            f"{clip(name)}: no name of a library; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', "
+            "a letter or digit first, as in bert-dense or bert-dense@3"
+        )
+
+
+def _same_job(got: Answer, job_id: str) -> Job:
+    found = got.model(Job)
+    if found.id != job_id:
+        raise ServerError(f"{got.url}: asked for job {job_id}, given {clip(found.id)}")
+    return found
+
+
+def _state(given: JobState | str) -> JobState:
+    try:
+        return JobState(given)
+    except ValueError:
+        allowed = ", ".join(state.value for state in JobState)
+        raise RequestError(f"state: given {clip(given)}; allowed: {allowed}") from None
+
+
+def _page(name: str | None, limit: int, cursor: str | None) -> list[tuple[str, str]]:
+    if name is not None:
+        check_name(name)
+    if not 1 <= limit <= 500:
+        raise RequestError(f"limit: given {limit}; allowed: 1 to 500")
+    pairs = (("name", name), ("limit", str(limit)), ("cursor", cursor))
+    return [(key, value) for key, value in pairs if value is not None]

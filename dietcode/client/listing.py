@@ -1,0 +1,114 @@
+"""What a library consists of, read from a manifest that is not trusted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dietcode.client.answers import parse_object
+from dietcode.errors import LibraryError
+from dietcode.protocol import FileFacts
+from dietcode.runtime.manifest import FILES, FORMAT, blob_name
+from dietcode.workload.text import clip, one_line
+
+MAX_MANIFEST_BYTES = 8 << 20
+MAX_FILE_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One version of a library.
+
+    Attributes
+    ----------
+    manifest : FileFacts
+        Of the manifest itself.
+    files : dict
+        Facts of each file beside it, by name.
+    runtime : FileFacts
+        The TVM runtime that it needs.
+    """
+
+    name: str
+    version: int
+    manifest: FileFacts
+    files: dict[str, FileFacts]
+    runtime: FileFacts
+
+    @property
+    def label(self) -> str:
+        """``name@version``, for messages."""
+        return f"{self.name}@{self.version}"
+
+
+def digest_of(data: bytes) -> str:
+    """``sha256:<hex>``."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def facts_of(data: bytes) -> FileFacts:
+    """Digest and size."""
+    return FileFacts(sha256=digest_of(data), size_bytes=len(data))
+
+
+def read_listing(data: bytes, name: str, version: int) -> Listing:
+    """Check what a pull needs of a manifest; loading checks the rest.
+
+    Raises
+    ------
+    LibraryError
+        It is no manifest, is another library's, or lists other files than a library has.
+    """
+    label = f"{name}@{version}"
+    try:
+        plain = parse_object(data)
+    except ValueError as error:
+        raise LibraryError(f"{label}: the manifest is not JSON: {one_line(str(error), 120)}") from None
+    if not isinstance(plain, dict):
+        raise LibraryError(f"{label}: the manifest is no JSON object")
+    if plain.get("format") != FORMAT:
+        raise LibraryError(f"{label}: format {clip(plain.get('format'))}; this version reads {FORMAT}")
+    if plain.get("name") != name:
+        raise LibraryError(f"{label}: the manifest is that of another library, {clip(plain.get('name'))}")
+    files = plain.get("files")
+    if not isinstance(files, dict) or set(files) != set(FILES):
+        given = ", ".join(sorted(map(clip, files))) if isinstance(files, dict) else clip(files)
+        raise LibraryError(
+            f"{label}: the manifest lists {one_line(given, 120) or 'no files'}; allowed: {', '.join(FILES)}"
+        )
+    return Listing(
+        name,
+        version,
+        facts_of(data),
+        {path: _facts(facts, f"{label}: {path}") for path, facts in sorted(files.items())},
+        _facts(plain.get("runtime"), f"{label}: runtime"),
+    )
+
+
+def check_facts(facts: FileFacts, where: str) -> FileFacts:
+    """Refuse sizes and digests that no file of a library has.
+
+    Raises
+    ------
+    LibraryError
+        One line.
+    """
+    if not 0 <= facts.size_bytes <= MAX_FILE_BYTES:
+        raise LibraryError(
+            f"{where}: given a size of {clip(facts.size_bytes)} bytes; "
+            f"allowed: at most {MAX_FILE_BYTES >> 20} MiB"
+        )
+    try:
+        blob_name(facts.sha256)
+    except LibraryError as error:
+        raise LibraryError(f"{where}: {error}") from None
+    return facts
+
+
+def _facts(given: object, where: str) -> FileFacts:
+    listed = given if isinstance(given, Mapping) else {}
+    size, digest = listed.get("bytes"), listed.get("sha256")
+    if not isinstance(size, int) or isinstance(size, bool) or not isinstance(digest, str):
+        raise LibraryError(f"{where}: given {clip(given)}; allowed: bytes and sha256")
+    return check_facts(FileFacts(sha256=digest, size_bytes=size), where)

@@ -1,0 +1,199 @@
+"""``dietcode.lock``: exactly which libraries a project uses, for another machine to get the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dietcode.client import calls
+from dietcode.client.address import normal_url
+from dietcode.client.answers import reason_of
+from dietcode.client.listing import Listing, check_facts
+from dietcode.errors import DietCodeError, LibraryError, RequestError
+from dietcode.protocol import FileFacts
+from dietcode.runtime.cache import cache_dir
+from dietcode.runtime.manifest import FILES, pretty_json
+from dietcode.workload.text import clip
+
+FORMAT = "dietcode-lock/1"
+_MAX_BYTES = 8 << 20
+
+
+class LockEntry(BaseModel):
+    """One library.
+
+    Attributes
+    ----------
+    server : str
+        Where it came from.
+    folder : str or None
+        Where it was put, relative to the lock file's folder; None for the cache.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(ge=1, le=2**31 - 1)
+    server: str
+    manifest: FileFacts
+    files: dict[str, FileFacts]
+    runtime: FileFacts
+    folder: str | None = None
+
+    def fits(self, listing: Listing) -> bool:
+        """Whether a manifest lists the same content."""
+        return (self.manifest, self.files, self.runtime) == (listing.manifest, listing.files, listing.runtime)
+
+
+class _Lock(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["dietcode-lock/1"]
+    libraries: dict[str, LockEntry]
+
+
+def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path) -> LockEntry:
+    """Return what a lock file says of a library.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the library was put. A place outside the lock file's folder means nothing elsewhere, and is left
+        out.
+    """
+    relative = None
+    if folder is not None:
+        with suppress(ValueError):
+            relative = folder.resolve().relative_to(lock.resolve().parent).as_posix()
+    return LockEntry(
+        version=listing.version,
+        server=server,
+        manifest=listing.manifest,
+        files=listing.files,
+        runtime=listing.runtime,
+        folder=relative,
+    )
+
+
+def read_lock(path: Path) -> dict[str, LockEntry]:
+    """Read a lock file; one that is not there has no entries.
+
+    Raises
+    ------
+    LibraryError
+        It cannot be read, or is none.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise LibraryError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; is this a lock file?")
+        lock = _Lock.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValidationError, RecursionError) as error:
+        raise LibraryError(
+            f"{path}: no lock file of format {FORMAT} ({reason_of(error)}); "
+            "restore it, or delete it and pull again"
+        ) from None
+    for name, entry in lock.libraries.items():
+        _check_entry(path, name, entry)
+    return lock.libraries
+
+
+def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
+    where = f"{path}: {clip(name)}"
+    try:
+        calls.check_name(name)
+        normal_url(entry.server)
+    except RequestError as error:
+        raise LibraryError(f"{where}: {error}") from None
+    if set(entry.files) != set(FILES):
+        raise LibraryError(f"{where}: files: allowed: {', '.join(FILES)}")
+    for what, facts in {"manifest": entry.manifest, "runtime": entry.runtime, **entry.files}.items():
+        check_facts(facts, f"{where}: {what}")
+    if entry.folder is None:
+        return
+    place = PurePosixPath(entry.folder)
+    if place.is_absolute() or not place.parts or ".." in place.parts or "\0" in entry.folder:
+        raise LibraryError(f"{where}: folder {clip(entry.folder)}; allowed: one below the lock file's folder")
+
+
+def folder_of(entry: LockEntry, path: Path) -> Path | None:
+    """Return the folder that an entry names.
+
+    Raises
+    ------
+    LibraryError
+        A link leads out of the lock file's folder.
+    """
+    if entry.folder is None:
+        return None
+    folder, root = path.parent / entry.folder, path.resolve().parent
+    if root not in folder.resolve().parents:
+        raise LibraryError(f"{path}: folder {clip(entry.folder)} leads out of {root} by a link")
+    return folder
+
+
+def update_lock(path: Path, name: str, entry: LockEntry) -> None:
+    """Add or replace one entry; the file is replaced at once, or not at all.
+
+    Raises
+    ------
+    LibraryError
+        What is there is no lock file.
+    DietCodeError
+        It cannot be written.
+    """
+    with exclusive(path):
+        entries: Mapping[str, LockEntry] = {**read_lock(path), name: entry}
+        plain = {key: value.model_dump(mode="json") for key, value in entries.items()}
+        data = pretty_json({"format": FORMAT, "libraries": plain})
+        staged: Path | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name_of_staged = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+            staged = Path(name_of_staged)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            staged.chmod(0o644)
+            staged.replace(path)
+        except OSError as error:
+            raise DietCodeError(f"{path}: cannot be written: {error.strerror or error}") from error
+        finally:
+            if staged is not None:
+                staged.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(place: Path) -> Iterator[None]:
+    """Keep other processes of this user from changing the same place meanwhile.
+
+    Raises
+    ------
+    DietCodeError
+        The lock cannot be made in the cache.
+    """
+    name = hashlib.sha256(os.fsencode(place.resolve())).hexdigest()[:16]
+    path = cache_dir() / "locks" / f"{name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        lock.acquire()
+    except OSError as error:
+        raise DietCodeError(
+            f"{path}: cannot be locked: {error.strerror or error}; see DIETCODE_CACHE"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

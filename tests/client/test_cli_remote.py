@@ -1,0 +1,241 @@
+"""The commands that talk to a server: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_libraries import ROOT, spec_data
+from wire_server import JOB, WireServer, job, progress_event, state_event
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec_data()))
+    return path
+
+
+def failed(done: Any, status: int, *words: str) -> None:
+    lines = done.stderr.splitlines()
+    assert done.returncode == status, done
+    assert lines[-1].startswith("dietcode: ") and all(word in lines[-1] for word in words), done.stderr
+
+
+HEAVY = ("httpx2", "pydantic", "numpy", "rich", "filelock", "tvm", "fastapi", "sqlalchemy")
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_imports_nothing_heavy(argument: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dietcode", argument],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "dietcode.cli.remote" in imported and not imported & set(HEAVY)
+
+
+def test_submit_prints_the_id_last(command: Command, wire: WireServer, spec: Path) -> None:
+    done = command("submit", spec)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{JOB}\n", "")
+    done = command("submit", spec, "--force", "--json")
+    assert json.loads(done.stdout)["id"] == JOB
+    assert done.stderr == f"dietcode: known already: job {JOB} of dense, queued\n"
+    assert json.loads(wire.requests[-1].body)["force"] is True
+
+
+def test_submit_refuses_a_wrong_spec_before_asking(
+    command: Command, wire: WireServer, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text(json.dumps(spec_data("../x")))
+    failed(command("submit", tmp_path / "bad.json"), 2, "name: ")
+    failed(command("submit", tmp_path / "none.json"), 2, "none.json")
+    assert not wire.requests
+
+
+def finish(wire: WireServer, state: str, **changes: Any) -> None:
+    wire.jobs[JOB] = job(state=state, **changes)
+    wire.events = [
+        state_event(1, "queued"),
+        state_event(2, "running"),
+        progress_event(3, best_gflops=12.4, total=3, message="3 of 3\x1b[31m"),
+        state_event(4, state, changes.get("error", "")),
+    ]
+
+
+LIBRARY = {"library": {"name": "dense", "version": 3}}
+
+
+def test_submit_and_wait(command: Command, wire: WireServer, spec: Path) -> None:
+    threading.Timer(0.2, finish, [wire, "succeeded"], LIBRARY).start()
+    done = command("submit", spec, "--wait")
+    assert (done.returncode, done.stdout) == (0, f"{JOB}\n"), done
+    assert "measure 3/3: 3 of 3?[31m, best 12 GFLOP/s\n" in done.stderr and "\x1b" not in done.stderr
+    assert f"job {JOB}: succeeded\n" in done.stderr
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "interrupted"])
+def test_waiting_for_a_job_that_does_not_succeed(
+    command: Command, wire: WireServer, spec: Path, state: str
+) -> None:
+    finish(wire, state, error="no candidate worked")
+    done = command("submit", spec, "--wait")
+    assert done.stdout == f"{JOB}\n"
+    failed(done, 1, f"job {JOB}: {state}: no candidate worked; `dietcode resume {JOB}`")
+
+
+def test_watch(command: Command, wire: WireServer) -> None:
+    finish(wire, "succeeded", **LIBRARY)
+    done = command("watch", JOB)
+    assert (done.returncode, done.stdout) == (0, "dense@3\n")
+    done = command("watch", JOB, "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["id"] for event in events] == [1, 2, 3, 4] and done.stderr == ""
+    finish(wire, "failed", error="because")
+    failed(command("watch", JOB, "--json"), 1, "failed: because")
+
+
+def child(*arguments: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dietcode", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | env,
+    )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_ctrl_c_leaves_the_job_running(wire: WireServer, options: list[str]) -> None:
+    finish(wire, "running")
+    process = child("watch", JOB, *options)
+    until(lambda: bool(wire.asked("/events")))
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert err.splitlines()[-1] == (
+        f"dietcode: left; job {JOB} goes on, and `dietcode watch {JOB}` follows it again"
+    )
+    assert not wire.asked("/cancel") and (out != "") == bool(options)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_watch_outlives_a_restart_of_the_server(
+    command: Command, wire: WireServer, options: list[str]
+) -> None:
+    finish(wire, "running")
+    wire.events.pop()
+
+    def restart() -> None:
+        until(lambda: bool(wire.asked("/events")))
+        time.sleep(0.1)
+        wire.stop()
+        time.sleep(0.5)
+        finish(wire, "succeeded", **LIBRARY)
+        wire.start()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    done = command("watch", JOB, *options)
+    thread.join()
+    assert done.returncode == 0, done
+    assert done.stderr.count("dietcode: the server does not answer; trying again\n") == 1
+    if options:
+        assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2, 3, 4]
+    else:
+        assert done.stdout == "dense@3\n"
+
+
+def test_jobs(command: Command, wire: WireServer) -> None:
+    for number in range(5):
+        wire.jobs[f"{number:016x}"] = job(f"{number:016x}", "running", name=f"n{number}")
+    done = command("jobs")
+    assert done.returncode == 0 and len(wire.asked("/jobs")) == 3
+    assert all(f"{number:016x}" in done.stdout for number in range(5))
+    done = command("jobs", "--json", "--limit", 3, "--state", "running")
+    assert [one["name"] for one in json.loads(done.stdout)] == ["n0", "n1", "n2"]
+    assert json.loads(command("jobs", "--state", "failed", "--json").stdout) == []
+    assert [one["name"] for one in json.loads(command("jobs", "--name", "n4", "--json").stdout)] == ["n4"]
+    failed(command("jobs", "--state", "done"), 2, "state: given 'done'; allowed: queued")
+
+
+def test_text_of_a_server_cannot_steer_the_terminal(command: Command, wire: WireServer) -> None:
+    wire.jobs[JOB] = job(name="[red]\x1b[2J", state="failed", error="\x1b]0;title\x07 [bold]")
+    for arguments in (["jobs"], ["show", JOB], ["show", JOB, "--json"], ["cancel", JOB]):
+        done = command(*arguments)
+        assert done.returncode == 0 and "\x1b" not in done.stdout and "\x07" not in done.stdout
+    assert "[red]" in command("jobs").stdout
+
+
+def test_show(command: Command, wire: WireServer) -> None:
+    finish(wire, "succeeded", **LIBRARY, measured=17, attempt=2, progress=progress_event(1)["progress"])
+    done = command("show", JOB)
+    facts = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert (facts["job"], facts["state"], facts["library"]) == (JOB, "succeeded", "dense@3")
+    assert facts["measured"] == "17 micro-kernels, attempt 2"
+    assert facts["progress"] == "measure 1/100: candidate 1"
+    assert json.loads(command("show", JOB, "--json").stdout)["library"] == LIBRARY["library"]
+    failed(command("show", "0" * 16), 2, "no such job")
+    failed(command("show", "../x"), 2, "16 hex digits")
+
+
+def test_cancel_and_resume(command: Command, wire: WireServer) -> None:
+    wire.jobs[JOB] = job(state="running")
+    assert command("cancel", JOB).stdout == f"job {JOB} of dense, cancelled\n"
+    assert json.loads(command("resume", JOB, "--json").stdout)["state"] == "queued"
+    wire.jobs[JOB]["state"] = "succeeded"
+    failed(command("cancel", JOB), 2, "nothing to cancel")
+
+
+def test_no_server(command: Command, wire: WireServer, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire.stop()
+    for arguments in (["submit", spec], ["jobs"], ["show", JOB], ["cancel", JOB], ["pull", "dense"]):
+        done = command(*arguments)
+        failed(done, 1, "cannot be reached: connection refused; start it with `dietcode serve`")
+        assert done.stderr.count("\n") == 1
+    failed(command("jobs", "--server", "localhost:1"), 2, "server: given 'localhost:1'")
+
+
+def test_the_server_option_comes_first(
+    command: Command, wire: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIETCODE_SERVER", "http://127.0.0.1:9")
+    assert command("jobs", "--server", wire.url).returncode == 0
+
+
+def test_pull_without_a_server_warns(
+    command: Command, wire: WireServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from small_libraries import library_bytes
+
+    monkeypatch.chdir(tmp_path)
+    wire.publish("dense", 4, library_bytes("dense"))
+    facts = json.loads(command("pull", "dense", "--json").stdout)[0]
+    assert (facts["name"], facts["version"], Path(facts["folder"]).name) == ("dense", 4, "dense")
+    wire.stop()
+    done = command("pull", "dense")
+    assert (done.returncode, done.stdout) == (0, f"{facts['folder']}\n")
+    assert "using dense@4 from the cache, there may be a newer one" in done.stderr.splitlines()[0]

@@ -1,0 +1,173 @@
+"""The dashboard's pages and the figures."""
+
+from __future__ import annotations
+
+import pytest
+from small_libraries import library_bytes, spec_data
+from sqlalchemy import update
+
+from dietcode.protocol import JobState, Progress
+from dietcode_server.store import jobs, libraries
+from dietcode_server.store.tables import JobRow
+
+HOSTILE = "<script>alert('x')</script>\"&'>{{ 7*7 }}"
+
+
+@pytest.fixture
+def hostile(service) -> str:
+    """A job whose name, error and messages try to become markup."""
+    job_id = service.add_job()
+    service.run_job(job_id)
+    with service.database.write() as session:
+        jobs.add_progress(session, job_id, Progress(stage=HOSTILE, message=HOSTILE, done=1, total=2))
+        jobs.finish(session, job_id, JobState.FAILED, error=HOSTILE)
+        changes = {"name": HOSTILE, "spec": spec_data() | {"name": HOSTILE}, "target": {"mcpu": HOSTILE}}
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(**changes))
+    return job_id
+
+
+def test_pages_escape_everything(service, hostile):
+    with service.database.write() as session:
+        libraries.publish(session, job=None, device_name=HOSTILE, files=library_bytes("dense"))
+    for path in ("/", f"/jobs/{hostile}"):
+        page = service.client.get(path)
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "&lt;script&gt;alert(" in page.text
+        assert "<script" not in page.text
+        assert "alert('x')" not in page.text
+        assert "{{ 7*7 }}" in page.text
+
+
+def test_pages_need_no_script_and_nothing_from_elsewhere(client, hostile):
+    for path in ("/", f"/jobs/{hostile}"):
+        page = client.get(path)
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "style-src 'self'" in policy
+        assert "unsafe" not in policy
+        for outside in ("http://", "https://", "//", "style=", "onclick", "javascript:"):
+            assert outside not in page.text.replace("<!doctype html>", ""), outside
+    style = client.get("/style.css")
+    assert style.headers["content-type"].startswith("text/css")
+    assert "url(" not in style.text
+
+
+def test_the_dashboard_lists_jobs_and_libraries(service):
+    job_id = service.add_job("listed")
+    with service.database.write() as session:
+        libraries.publish(session, job=None, device_name="a test", files=library_bytes("values"))
+    page = service.client.get("/").text
+    assert f'href="/jobs/{job_id}"' in page
+    assert "listed" in page and "waiting_for_runner" in page
+    assert 'href="/api/v1/libraries/values/1"' in page
+    assert 'http-equiv="refresh"' in page
+
+
+def test_an_empty_dashboard_says_what_to_do(tmp_path, targets, service):
+    from dataclasses import replace
+
+    from dietcode_server.store.database import Database
+
+    database = Database(f"sqlite:///{tmp_path}/empty.db")
+    database.upgrade()
+    page = replace(service, database=database).client.get("/").text
+    database.dispose()
+    assert "dietcode submit" in page
+
+
+def test_a_job_page_reloads_until_the_job_rests(service, hostile):
+    waiting = service.client.get(f"/jobs/{service.add_job()}").text
+    assert 'http-equiv="refresh"' in waiting
+    failed = service.client.get(f"/jobs/{hostile}").text
+    assert 'http-equiv="refresh"' not in failed
+    assert 'role="alert"' in failed
+
+
+def test_a_job_page_shows_the_newest_events(service):
+    job_id = service.add_job()
+    with service.database.write() as session:
+        for step in range(300):
+            jobs.add_progress(session, job_id, Progress(stage="measure", message=f"step no {step}."))
+    page = service.client.get(f"/jobs/{job_id}").text
+    assert "The newest 200 of 301." in page
+    assert "step no 299." in page and "step no 100." in page
+    assert "step no 99." not in page
+
+
+def test_health_and_readiness(service, problem):
+    assert service.client.get("/healthz").json() == {"status": "ok"}
+    assert service.client.get("/readyz").json() == {"status": "ok"}
+    service.supervisor.works = False
+    try:
+        assert "engine" in problem(service.client.get("/readyz"), 503, "unavailable")["detail"]
+        assert service.client.get("/healthz").status_code == 200
+    finally:
+        service.supervisor.works = True
+
+
+def test_a_database_without_its_schema_is_not_ready(tmp_path, service, problem):
+    from dataclasses import replace
+
+    from dietcode_server.store.database import Database
+
+    database = Database(f"sqlite:///{tmp_path}/bare.db")
+    bare = replace(service, database=database)
+    assert "schema" in problem(bare.client.get("/readyz"), 503, "unavailable")["detail"]
+    database.dispose()
+
+
+def figures(client) -> dict[str, float]:
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain"), response.text
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_jobs_are_counted_by_state(service):
+    before = figures(service.client)
+    assert {name for name in before if name.startswith("dietcode_jobs{")} == {
+        f'dietcode_jobs{{state="{state.value}"}}' for state in JobState
+    }
+    name = 'dietcode_jobs{state="waiting_for_runner"}'
+    job_id = service.add_job()
+    assert figures(service.client)[name] == before[name] + 1
+    service.run_job(job_id)
+    assert figures(service.client)[name] == before[name]
+
+
+def test_requests_are_counted_by_route_and_not_by_path(service):
+    client = service.client
+    client.get("/api/v1/jobs/x")
+    client.get("/nowhere/0")
+    client.request("ODD0", "/healthz")
+    client.get("/healthz", headers={"host": "evil.example"})
+    before = figures(client)
+    for number in range(20):
+        client.get(f"/api/v1/jobs/{number:016x}")
+        client.get(f"/nowhere/{number}")
+        client.request(f"ODD{number}", "/healthz")
+    after = figures(client)
+    assert before.keys() == after.keys()
+
+    def grown(labels: str) -> float:
+        return sum(
+            after[name] - before[name]
+            for name in after
+            if name.startswith(f"dietcode_http_requests_total{{{labels}")
+        )
+
+    assert grown('method="GET",route="/api/v1/jobs/{job_id}",status="404"') == 20
+    assert grown('method="GET",route="unmatched",status="404"') == 20
+    assert grown('method="other",route="/healthz",status="405"') == 20
+
+
+def test_failures_are_counted(service):
+    def fail() -> None:
+        raise RuntimeError
+
+    service.supervisor.wake, kept = fail, service.supervisor.wake
+    try:
+        service.client.post("/api/v1/jobs", json={"spec": spec_data("fails-too")})
+    finally:
+        service.supervisor.wake = kept
+    name = 'dietcode_http_requests_total{method="POST",route="/api/v1/jobs",status="500"}'
+    assert figures(service.client)[name] == 1
