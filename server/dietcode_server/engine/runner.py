@@ -34,7 +34,7 @@ def is_alive(runner: str) -> bool:
         _, pid, started = runner.rsplit("/", 2)
         process = psutil.Process(int(pid))
         same = abs(process.create_time() - float(started)) < _START_TOLERANCE_SECS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except (ValueError, psutil.NoSuchProcess):
         return False
 

@@ -244,7 +244,7 @@ def claim(session: Session, job_id: str, runner: str, *, now: datetime | None = 
     if taken is None:
         return False
     row = _locked(session, job_id)
-    row.started_at = row.started_at or now
+    row.started_at, row.progress = row.started_at or now, None  # what an earlier attempt did last is past
     _enter(session, row, JobState.RUNNING, now)
     return True
 
