@@ -108,15 +108,20 @@ def cancel_job(job_id: str, services: ServicesOf) -> Job:
 
 @router.post(
     "/{job_id}/resume",
-    summary="Resume an interrupted, failed or cancelled job",
+    summary="Resume a job",
     responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422)},
 )
 def resume_job(job_id: str, services: ServicesOf) -> Job:
-    """It goes on from what was measured; a job that waits or runs stays as it is."""
+    """An interrupted, failed or cancelled one, or one whose runner is here now; it goes on from what was
+    measured. A queued or running job stays as it is.
+    """
     with services.database.read() as session:
-        data = jobs.get(session, check_job_id(job_id)).spec
-    runnable = services.targets.resolve(spec_from_data(data)).runnable
+        row = jobs.get(session, check_job_id(job_id))
+        data, target = row.spec, row.target
+    found = services.targets.resolve(spec_from_data(data))
+    here = found.runnable and found.target == target  # not where the data folder moved to another machine
     with services.database.write() as session:
-        job = wire.to_wire(session, jobs.resume(session, job_id, runnable=runnable))
+        row = jobs.resume(session, job_id, runnable=here, device=found.device if here else None)
+        job = wire.to_wire(session, row)
     services.supervisor.wake()
     return job

@@ -39,6 +39,7 @@ def run(settings: Settings) -> None:
     from dietcode_server.engine.supervisor import Supervisor
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("dietcode").setLevel(logging.INFO)
     family, address = _loopback(settings.host)
     with ExitStack() as stack:
         stack.enter_context(_locked(settings.data_dir))

@@ -20,6 +20,7 @@ from dietcode_server.store.tables import JobRow
 
 _POLL_SECS = 0.5
 _STALLED_SECS = 30.0
+_STOP_SECS = 10.0
 _log = logging.getLogger("dietcode.supervisor")
 
 
@@ -55,7 +56,7 @@ class Supervisor:
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STOP_SECS)
 
     def healthy(self) -> bool:
         """Whether the thread acts and the database answers it."""

@@ -9,14 +9,16 @@ import json
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.errors import TargetError
+from dietcode.errors import ServerError, TargetError
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import Spec
 
 _TIMEOUT_SECS = 60.0
+_MAX_KNOWN = 256
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Targets:
     """Answers from memory after the first question; thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Resolved | str] = {}
+        self._known: OrderedDict[bytes, Resolved | str] = OrderedDict()
         self._lock = threading.Lock()
 
     def resolve(self, spec: Spec) -> Resolved:
@@ -52,12 +54,18 @@ class Targets:
         ------
         TargetError
             It is unknown, or cannot be built for by this version.
+        ServerError
+            It cannot be found out.
         """
         key = canonical_bytes(spec.target.to_json())
         with self._lock:
-            if key not in self._known:
-                self._known[key] = _ask(key)
-            found = self._known[key]
+            found = self._known.get(key)
+        if found is None:
+            found = _ask(key)  # seconds: others do not wait for it
+            with self._lock:
+                self._known[key] = found
+                while len(self._known) > _MAX_KNOWN:
+                    self._known.popitem(last=False)
         if isinstance(found, str):
             raise TargetError(found)
         return found
@@ -74,7 +82,7 @@ def _ask(target: bytes) -> Resolved | str:
         )
         answer = json.loads(done.stdout)
     except (subprocess.SubprocessError, OSError, ValueError) as error:
-        raise TargetError(f"target: cannot be resolved on this server: {type(error).__name__}") from error
+        raise ServerError(f"a target cannot be resolved: {type(error).__name__}") from error
     if "error" in answer:
         return str(answer["error"])
     device = answer["device"]

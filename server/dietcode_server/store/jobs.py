@@ -199,8 +199,22 @@ def request_cancel(session: Session, job_id: str, *, now: datetime | None = None
     return row
 
 
-def resume(session: Session, job_id: str, *, runnable: bool = True, now: datetime | None = None) -> JobRow:
-    """Queue an interrupted, failed or cancelled job again; what it measured is kept.
+def resume(
+    session: Session,
+    job_id: str,
+    *,
+    runnable: bool = True,
+    device: tuple[str, str, dict[str, Any]] | None = None,
+    now: datetime | None = None,
+) -> JobRow:
+    """Queue an interrupted, failed or cancelled job again, or one that waited for a runner that is here now.
+
+    What it measured is kept.
+
+    Parameters
+    ----------
+    runnable, device
+        As `submit` takes them.
 
     Raises
     ------
@@ -209,11 +223,14 @@ def resume(session: Session, job_id: str, *, runnable: bool = True, now: datetim
     ConflictError
         It has succeeded.
     """
-    row = _locked(session, job_id)
+    row, now = _locked(session, job_id), now or utc_now()
     state = JobState(row.state)
-    if state in _RESUMABLE:
+    if state in _RESUMABLE or (state == JobState.WAITING_FOR_RUNNER and runnable):
+        if device is not None:
+            remember_device(session, *device, now)
+            row.device_id = device[0]
         row.error, row.finished_at, row.cancel_requested = None, None, False
-        _enter(session, row, _ready(runnable), now or utc_now(), "resumed")
+        _enter(session, row, _ready(runnable), now, "resumed")
     elif state == JobState.SUCCEEDED:
         raise ConflictError(f"job {row.id!r} has succeeded already; submit with force to measure again")
     return row

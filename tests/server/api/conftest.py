@@ -54,9 +54,16 @@ class Service:
     def add_job(self, name: str | None = None) -> str:
         """A new job that waits for a runner, without asking the API."""
         spec = spec_from_data(spec_data(name or f"job-{next(_numbers)}"))
+        target = self.targets.resolve(spec).target
         with self.database.write() as session:
             row, _ = jobs.submit(
-                session, spec=spec, target={}, device=None, runnable=False, force=True, idempotency_key=None
+                session,
+                spec=spec,
+                target=target,
+                device=None,
+                runnable=False,
+                force=True,
+                idempotency_key=None,
             )
             return row.id
 

@@ -24,7 +24,8 @@ import dietcode
 from dietcode.client import Client
 from dietcode.protocol import FINAL_STATES, Job, JobState
 
-STAGES_OF_KILLS = ["start"] * 4 + ["seed"] * 3 + ["calibrate"] * 5 + ["measure"] * 8  # or later
+# Each kill comes at a random moment within so many seconds after its stage was reached, or a later one.
+KILLS = [("start", 2.5)] * 6 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 6 + [("measure", 1.2)] * 6
 STAGES = ("start", "seed", "calibrate", "measure", "select", "build", "verify", "publish")
 MARK = "DIETCODE_TEST_MARK"
 BUDGET = {"trials": 12, "seconds": 120}
@@ -156,9 +157,10 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
     client = service.start()
     number, killed, hit = 0, 0, Counter[str]()
     job = client.submit(spec(number))
-    while killed < len(STAGES_OF_KILLS):
-        wait_for_stage(client, job, STAGES_OF_KILLS[killed])
-        time.sleep(rng.uniform(0.0, 3.0))
+    while killed < len(KILLS):
+        stage, within_secs = KILLS[killed]
+        wait_for_stage(client, job, stage)
+        time.sleep(rng.uniform(0.0, within_secs))
         now = client.job(job.id)
         pid = service.worker_pid()
         if now.state == JobState.SUCCEEDED or pid is None:

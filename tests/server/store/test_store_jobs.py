@@ -180,8 +180,8 @@ def test_no_such_job(database: Database, job_id: str) -> None:
 
 
 CANCEL = {Q: C, W: C, I: C, R: R, C: C, S: ConflictError, F: ConflictError}
-RESUME = {I: Q, F: Q, C: Q, Q: Q, R: R, W: W, S: ConflictError}
-RESUME_WITHOUT_RUNNER = RESUME | {I: W, F: W, C: W}
+RESUME = {I: Q, F: Q, C: Q, Q: Q, R: R, W: Q, S: ConflictError}
+RESUME_WITHOUT_RUNNER = RESUME | {I: W, F: W, C: W, W: W}
 
 
 @pytest.mark.parametrize("before", ALL)
