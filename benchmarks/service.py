@@ -1,4 +1,4 @@
-"""What the service costs: a job beside `dietcode tune`, metadata calls while a job is tuning, a pull of 10 MB.
+"""What the service costs: a job beside `dietcode tune`, metadata calls while it tunes, a pull of 10 MB.
 
 python -m benchmarks.service
 """
@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import psutil
 import yaml
-from dietcode_server.store import libraries
-from dietcode_server.store.database import Database
 
 from benchmarks.facts import write
 from dietcode.client import Client
 from dietcode.protocol import JobState
+from dietcode_server.store import libraries
+from dietcode_server.store.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROUNDS = 7

@@ -19,6 +19,7 @@ from typing import Any
 from dietcode.errors import DietCodeError
 from dietcode.lifeline import die_with_parent
 from dietcode.protocol import JobState, Progress
+from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.store import jobs, libraries
 from dietcode_server.store.database import Database, StoreError
@@ -99,10 +100,10 @@ def work(database: Database, job_id: str, work_root: Path, heartbeat_secs: float
         _tune_and_publish(database, job, runner, work_root)
         return 0
     except DietCodeError as error:
-        _finish(database, job_id, runner, str(error))
+        _finish(database, job_id, runner, without_places(str(error), work_root))
     except Exception as error:
         _log.exception("job %s", job_id)
-        what = " ".join(str(error).split())[:300]
+        what = without_places(" ".join(str(error).split())[:300], work_root)
         _finish(database, job_id, runner, f"internal error: {type(error).__name__}: {what}")
     finally:
         heartbeat.stop()
@@ -133,6 +134,13 @@ def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: P
         progress = Progress(stage="publish", message=message, done=1, total=1)
         jobs.add_progress(session, job.id, progress)
         jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner)
+
+
+def without_places(text: str, work_root: Path) -> str:
+    """An error as a client may read it: without the server's folders."""
+    for place, name in ((work_root.parent, "DATA_DIR"), (cache_dir(), "CACHE"), (Path.home(), "~")):
+        text = text.replace(str(place), name)
+    return text
 
 
 def _finish(database: Database, job_id: str, runner: str, error: str) -> None:

@@ -172,7 +172,8 @@ class Database:
         except IntegrityError:
             raise  # a mistake of ours, not the disk's
         except (DBAPIError, PoolTimeoutError) as error:
-            reason = _one_line(getattr(error, "orig", None) or error)
+            first = _first_failure(error)
+            reason = _one_line(getattr(first, "orig", None) or first)
             advice = next((text for key, text in _ADVICE.items() if key in reason.lower()), None)
             raise StoreError(f"{self.place}: {reason}" + (f"; {advice}" if advice else "")) from error
 
@@ -207,6 +208,13 @@ _BEGIN = {
 def _begin_sqlite(connection: Connection) -> None:
     for statement in _BEGIN[connection.get_execution_options().get("dietcode_mode", "read")]:
         connection.exec_driver_sql(statement)
+
+
+def _first_failure(error: BaseException) -> BaseException:
+    """What went wrong before SQLite rolled everything back by itself, savepoints included."""
+    while "no such savepoint" in str(error) and isinstance(error.__context__, DBAPIError):
+        error = error.__context__
+    return error
 
 
 def _one_line(error: object) -> str:

@@ -1,0 +1,169 @@
+"""The service from end to end by its commands: a disk that fills up, a server that restarts, a pull."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from small_libraries import SAFE_ERROR, error, spec_data
+
+import dietcode
+
+BUDGET = {"trials": 12, "seconds": 120}
+SPEC = spec_data(
+    "real", shape_vars={"T": {"min": 1, "max": 4}}, dims={"m": "4*T", "n": 32, "k": 24}, budget=BUDGET
+)
+WAL_LIMIT_BYTES = 2 << 20  # the TVM runtime of a library does not fit
+
+
+class Place:
+    """A server on one port and one folder, and commands that talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.environment = os.environ | {
+            "DIETCODE_CACHE": str(folder / "cache"),
+            "DIETCODE_SERVER": f"http://127.0.0.1:{self.port}",
+        }
+        self.server: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.server = self.begin("serve", "--port", self.port, "--data-dir", self.folder / "data")
+        assert self.server.stderr is not None
+        assert "serving http" in self.server.stderr.readline()
+
+    def stop(self) -> None:
+        assert self.server is not None
+        self.server.send_signal(signal.SIGTERM)
+        _, err = self.server.communicate(timeout=15)
+        assert self.server.returncode == 0, err
+
+    def begin(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dietcode", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+
+    def run(self, *arguments: object, status: int = 0) -> tuple[str, str]:
+        process = self.begin(*arguments)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == status, (arguments, out, err)
+        return out, err
+
+    def state(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("show", job, "--json")[0])
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    if made.server is not None and made.server.poll() is None:
+        for process in [*psutil.Process(made.server.pid).children(recursive=True), made.server]:
+            process.kill()
+        made.server.communicate()
+
+
+def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
+    (place.folder / "spec.json").write_text(json.dumps(SPEC))
+    place.start()
+    assert place.server is not None
+    resource.prlimit(place.server.pid, resource.RLIMIT_FSIZE, (WAL_LIMIT_BYTES, resource.RLIM_INFINITY))
+    out, err = place.run("submit", "spec.json", "--wait", status=1)
+    job = out.splitlines()[-1]
+    assert re.fullmatch(r"[0-9a-f]{16}", job)
+    last = err.splitlines()[-1]
+    assert last.startswith(f"dietcode: job {job}: failed: ") and "limit on file sizes" in last, err
+    assert place.state(job)["measured"] > 0 and place.state(job)["library"] is None
+    assert json.loads(place.run("jobs", "--json")[0])[0]["id"] == job
+    with closing(sqlite3.connect(place.folder / "data" / "dietcode.db")) as database:
+        for table in ("libraries", "library_files", "blobs", "blob_chunks", "dispatch_table"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+    resource.prlimit(
+        place.server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
+    measured = place.state(job)["measured"]
+    watch = place.begin("watch", job)
+    place.run("resume", job)
+    until_running(place, job)
+    place.stop()  # hands the job back
+    time.sleep(1.0)
+    place.start()
+    out, err = watch.communicate(timeout=60)
+    assert watch.returncode == 0 and out == "real@1\n", err
+    assert err.count("the server does not answer; trying again") == 1, err
+    assert re.search(rf"job {job}: running[\s\S]*job {job}: queued[\s\S]*job {job}: succeeded", err), err
+    now = place.state(job)
+    assert now["measured"] == measured, "what was measured before is not measured again"
+    assert now["attempt"] == 3
+
+    again, err = place.run("submit", "spec.json")
+    assert again == f"{job}\n" and "known already" in err
+    place.run("cancel", job, status=2)
+    place.run("show", "0123456789abcdef", status=2)
+    out, _ = place.run("pull", "real", "-o", "lib")
+    assert out == "lib\n" and (place.folder / "dietcode.lock").is_file()
+    place.stop()
+    check(place.folder / "lib")
+    place.run("pull", "real@1", "-o", "other")  # from the cache
+    check(place.folder / "other")
+    explained(place)
+
+
+def until_running(place: Place, job: str) -> None:
+    deadline = time.monotonic() + 30
+    while place.state(job)["state"] != "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def explained(place: Place) -> None:
+    """Which kernel serves T = 3, and why: with nothing but SQL."""
+    with closing(sqlite3.connect(place.folder / "data" / "dietcode.db")) as database:
+        database.row_factory = sqlite3.Row
+        query = (
+            "SELECT * FROM dispatch_explained WHERE library = 'real' AND version = 1 AND first_variable = 3"
+        )
+        (row,) = database.execute(query).fetchall()
+    library = dietcode.load(place.folder / "lib")
+    assert row["category"] == library.select(T=3)
+    report = library.report["instances"][2]
+    assert row["micro_kernel"] == report["micro_kernel"]
+    assert row["predicted_gflops"] == pytest.approx(report["predicted_gflops"])
+    assert row["best_predicted_gflops"] >= row["predicted_gflops"]
+    factors = row["f_local"] * row["f_spatial"] * row["f_pad"]
+    assert factors / 1e9 >= row["predicted_gflops"], "the launch time comes on top"
+
+
+def check(folder: Path) -> None:
+    library = dietcode.load(folder)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 24), dtype=np.float32)
+    for t in range(1, 5):
+        x = rng.standard_normal((4 * t, 24), dtype=np.float32)
+        y = library(X=x, W=library.pack(W=w))
+        assert error(y, x.astype(np.float64) @ w.T.astype(np.float64)) <= SAFE_ERROR
