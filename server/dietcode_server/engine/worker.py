@@ -38,6 +38,7 @@ class Reporter:
         self._job_id = job_id
         self._last: tuple[Any, ...] = ()
         self._last_at = 0.0
+        self.best_gflops: float | None = None
 
     def hear(self, event: Any) -> None:
         """Take in a `dietcode.tuner.events.Event`; steps that say nothing new are told every few seconds."""
@@ -46,12 +47,14 @@ class Reporter:
         if step == self._last and now - self._last_at < _SAME_STEP_SECS:
             return
         self._last, self._last_at = step, now
+        if event.best_gflops is not None and event.stage == "measure":
+            self.best_gflops = event.best_gflops
         progress = Progress(
             stage=event.stage,
             message=event.message,
             done=event.done,
             total=event.total,
-            best_gflops=event.best_gflops,
+            best_gflops=self.best_gflops if event.best_gflops is None else event.best_gflops,
             secs_left=event.secs_left,
         )
         with self._database.write() as session:
@@ -131,7 +134,9 @@ def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: P
         )
         size = sum(len(data) for name, data in result.files.items() if not name.startswith("blobs/"))
         message = f"{library.name}@{library.version}: {size} bytes"
-        progress = Progress(stage="publish", message=message, done=1, total=1)
+        progress = Progress(
+            stage="publish", message=message, done=1, total=1, best_gflops=reporter.best_gflops
+        )
         jobs.add_progress(session, job.id, progress)
         jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner)
 
