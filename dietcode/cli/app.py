@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dietcode._version import __version__
 from dietcode.cli import remote
+from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.reselect import reselect
 from dietcode.cli.serve import serve
 from dietcode.errors import DietCodeError, RequestError
 
@@ -28,8 +30,8 @@ records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_
 app.add_typer(records_app, name="records")
 app.command()(serve)
 remote.register(app)
+app.command()(reselect)
 
-Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
 
@@ -70,10 +72,6 @@ def _fail(message: str, status: int) -> None:
     sys.exit(status)
 
 
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"dietcode {__version__}")
@@ -85,21 +83,6 @@ def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Parent of all commands."""
-
-
-def _need_compiler() -> None:
-    """Say what to install before an import fails deep inside.
-
-    Raises
-    ------
-    RequestError
-        The tuning extra is not installed.
-    """
-    from importlib.util import find_spec
-
-    missing = [name for name in ("tvm", "sklearn", "scipy", "xgboost") if find_spec(name) is None]
-    if missing:
-        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[tune]'")
 
 
 @app.command()
@@ -118,7 +101,7 @@ def tune(
     parsed = load_spec(spec)
     if records is not None and force:
         raise RequestError("--force measures again and --records measures nothing; give one of them")
-    _need_compiler()
+    need_compiler()
     from dietcode.cli.progress import Progress
     from dietcode.tuner.tune import tune as run_tuning
 
@@ -126,7 +109,7 @@ def tune(
         result = run_tuning(parsed, output, records=records, force=force, listener=progress.hear)
     if as_json:
         facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
-        _print_json({"folder": str(output), "secs": result.secs, "measured": result.measured} | facts)
+        print_json({"folder": str(output), "secs": result.secs, "measured": result.measured} | facts)
     else:
         typer.echo(f"{output}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
 
@@ -140,7 +123,7 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     manifest = read_manifest(folder)
     report, dispatch = read_json(folder / REPORT), read_json(folder / DISPATCH)
     if as_json:
-        _print_json({"manifest": manifest, "dispatch": dispatch, "report": report})
+        print_json({"manifest": manifest, "dispatch": dispatch, "report": report})
     else:
         show_library(manifest, dispatch, report)
 
@@ -174,7 +157,7 @@ def bench(
         except OSError as error:
             raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     elif table is not None:
         table.summary(rows)
 
@@ -182,7 +165,7 @@ def bench(
 @app.command()
 def targets(as_json: Json = False) -> None:
     """What can be built for, and what can be measured on, here and now."""
-    _need_compiler()
+    need_compiler()
     from dietcode.cli.show import show_targets
     from dietcode.target.cpu import device_record, resolve_target
     from dietcode.workload.target_spec import TargetSpec
@@ -203,7 +186,7 @@ def targets(as_json: Json = False) -> None:
         {"kind": "cuda", "build": False, "measure": False, "reason": "not supported by this version"},
     ]
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         show_targets(facts)
 
@@ -219,7 +202,7 @@ def export_records(
     from dietcode.workload.parse import load_spec
 
     parsed = load_spec(spec)
-    _need_compiler()
+    need_compiler()
     from dietcode.measure.store import export_file
 
     known = export_file(parsed, file)
@@ -231,7 +214,7 @@ def import_records(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A records file.")],
 ) -> None:
     """Add the measurements of a file to what is known of their workload and device."""
-    _need_compiler()
+    need_compiler()
     from dietcode.measure.store import import_file
 
     known, added = import_file(file)

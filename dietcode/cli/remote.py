@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dietcode.cli.common import Json, print_json
 from dietcode.errors import RequestError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ Server = Annotated[
     typer.Option("--server", metavar="URL", help="[default: $DIETCODE_SERVER, or http://127.0.0.1:8000]"),
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, as `dietcode jobs` lists it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
 
 _LOCK = Path("dietcode.lock")
 
@@ -51,13 +50,13 @@ def submit(
     with _client(server) as client:
         job, is_new = client.transport.send(calls.submit(parsed, force, None))
         if not is_new:
-            typer.echo(f"dietcode: known already: {_sentence(job)}", err=True)
+            say_known(job)
         if not (wait and as_json):
-            _print_job(job, as_json)
+            print_job(job, as_json)
         if wait:
             job = follow(client, job.id, as_json=False) if job.library is None else job
             if as_json:
-                _print_job(job, as_json)
+                print_job(job, as_json)
             succeeded(job)
 
 
@@ -74,7 +73,7 @@ def jobs(
     with _client(server) as client:
         found = list(_pages(client, state or [], name, limit))
     if as_json:
-        _print_json([job.model_dump(mode="json") for job in found])
+        print_json([job.model_dump(mode="json") for job in found])
     else:
         _print_jobs(found)
 
@@ -84,7 +83,7 @@ def show(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
     with _client(server) as client:
         job = client.job(job_id)
     if as_json:
-        _print_json(job.model_dump(mode="json"))
+        print_json(job.model_dump(mode="json"))
         return
     for name, value in _facts(job).items():
         if value:
@@ -148,7 +147,7 @@ def pull(
             else:
                 done = [pull_and_lock(client.transport, library, output, lock, _warn)]
     if as_json:
-        _print_json([_pulled_facts(one) for one in done])
+        print_json([_pulled_facts(one) for one in done])
         return
     for one in done:
         typer.echo(f"dietcode: {one.listing.label}, manifest {one.listing.manifest.sha256}", err=True)
@@ -182,15 +181,21 @@ def _sentence(job: Job) -> str:
 
 def _print_steered(job: Job, as_json: bool) -> None:
     if as_json:
-        _print_json(job.model_dump(mode="json"))
+        print_json(job.model_dump(mode="json"))
         return
     ends = job.cancel_requested and job.finished_at is None
     typer.echo(_sentence(job) + (", ends soon" if ends else ""))
 
 
-def _print_job(job: Job, as_json: bool) -> None:
+def say_known(job: Job) -> None:
+    """Say on stderr that a submitted job was there before."""
+    typer.echo(f"dietcode: known already: {_sentence(job)}", err=True)
+
+
+def print_job(job: Job, as_json: bool) -> None:
+    """Print a job's id, or all of it."""
     if as_json:
-        _print_json(job.model_dump(mode="json"))
+        print_json(job.model_dump(mode="json"))
     else:
         typer.echo(job.id)
 
@@ -251,10 +256,6 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
         "files": {path: facts.model_dump() for path, facts in listing.files.items()},
         "runtime": listing.runtime.model_dump(),
     }
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def _warn(text: str) -> None:

@@ -59,7 +59,9 @@ class Manifest(NamedTuple):
     version: int
 
 
-def submit(spec: Spec | Mapping[str, Any], force: bool, idempotency_key: str | None) -> Call[Submitted]:
+def submit(
+    spec: Spec | Mapping[str, Any], force: bool, idempotency_key: str | None, measure: bool = True
+) -> Call[Submitted]:
     """``POST /jobs``."""
     parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
     headers = {}
@@ -70,7 +72,7 @@ def submit(spec: Spec | Mapping[str, Any], force: bool, idempotency_key: str | N
                 f"idempotency_key: given {given}; allowed: 1 to 255 printable ASCII characters"
             )
         headers["Idempotency-Key"] = idempotency_key
-    body = SubmitRequest(spec=parsed.to_json(), force=force).model_dump(mode="json")
+    body = SubmitRequest(spec=parsed.to_json(), force=force, measure=measure).model_dump(mode="json")
     return Call(
         "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
     )

@@ -79,10 +79,18 @@ class Client:
         self.transport.close()
 
     def submit(
-        self, spec: Spec | Mapping[str, Any], *, force: bool = False, idempotency_key: str | None = None
+        self,
+        spec: Spec | Mapping[str, Any],
+        *,
+        force: bool = False,
+        measure: bool = True,
+        idempotency_key: str | None = None,
     ) -> Job:
-        """Ask for a workload to be tuned; the same workload again gives the same job, unless `force`."""
-        return self.transport.send(calls.submit(spec, force, idempotency_key)).job
+        """Ask for a workload to be tuned; the same workload again gives the same job, unless `force`.
+
+        With ``measure=False`` it is built from what was measured before.
+        """
+        return self.transport.send(calls.submit(spec, force, idempotency_key, measure)).job
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
@@ -230,10 +238,15 @@ class AsyncClient:
         await self.transport.close()
 
     async def submit(
-        self, spec: Spec | Mapping[str, Any], *, force: bool = False, idempotency_key: str | None = None
+        self,
+        spec: Spec | Mapping[str, Any],
+        *,
+        force: bool = False,
+        measure: bool = True,
+        idempotency_key: str | None = None,
     ) -> Job:
         """As `Client.submit`."""
-        return (await self.transport.send(calls.submit(spec, force, idempotency_key))).job
+        return (await self.transport.send(calls.submit(spec, force, idempotency_key, measure))).job
 
     async def job(self, job_id: str) -> Job:
         """As `Client.job`."""

@@ -165,6 +165,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "format": FORMAT,
         "name": spec.name,
         "workload": spec.to_json(),
+        "tensor_order": list(spec.tensors),  # of the einsum's operands; JSON's keys are sorted
         "workload_digest": workload_digest(spec),
         "job_digest": job_digest(spec, target.to_json()),
         "target": target.to_json(),

@@ -45,12 +45,15 @@ class SubmitRequest(BaseModel):
         A workload, as in the spec reference; weights are given inline, never as a file.
     force : bool
         Measure again what is already known; makes a new job in any case.
+    measure : bool
+        False: select and build from what was measured before, and measure nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: dict[str, Any]
     force: bool = False
+    measure: bool = True
 
 
 class Progress(Model):
@@ -111,6 +114,7 @@ class Job(Model):
     target: dict[str, Any]
     spec: dict[str, Any]
     force: bool = False
+    measure: bool = True
     attempt: int = 0
     measured: int = 0
     cancel_requested: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from dietcode.cost_model.fitting import Fitted
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
-from dietcode.measure.records import Records
+from dietcode.errors import LibraryError
+from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import IntArray
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.identity import workload_digest
@@ -43,9 +46,10 @@ def build_report(
         "target": target.to_json(),
         "calibration": records.calibration,
         "seed": records.seed,
+        "fixed_bytes": records.fixed_bytes,
         "space": {
             "measured": len(records.measurements) - len(failed),
-            "failed": [{"micro_kernel": m.micro_kernel.name, "error": m.error} for m in failed],
+            "failed": [_failure(m) for m in failed],
         },
         "selection": {
             "num_votes": selection.num_votes,
@@ -74,6 +78,42 @@ def build_report(
     }
 
 
+def _failure(measurement: Measurement) -> dict[str, Any]:
+    kernel = measurement.micro_kernel
+    facts = {"micro_kernel": kernel.name, "rows": kernel.rows, "columns": kernel.columns}
+    return facts | {"provenance": measurement.provenance, "error": measurement.error}
+
+
+def records_of(report: Mapping[str, Any]) -> Records:
+    """The measurements that a report was made from; the inverse of `build_report`.
+
+    Raises
+    ------
+    LibraryError
+        They are not in it, as in one of another version.
+    """
+    try:
+        records = Records(str(report["workload_digest"]), dict(report["device"]))
+        records.calibration, records.seed = report["calibration"], report["seed"]
+        records.fixed_bytes = report["fixed_bytes"]
+        for row in [*report["micro_kernels"], *report["space"]["failed"]]:
+            measurement = Measurement(
+                MicroKernel(int(row["rows"]), int(row["columns"])),
+                str(row["provenance"]),
+                tuple(row.get("points", ())),
+                tuple(row.get("secs", ())),
+                int(row.get("object_bytes", 0)),
+                drift=float(row.get("drift", 1.0)),
+                num_readings=int(row.get("num_readings", 1)),
+                error=row.get("error"),
+            )
+            records.measurements[measurement.micro_kernel] = measurement
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"the report does not hold its measurements ({what[:120]}); tune again") from error
+    return records
+
+
 def _micro_kernels(
     records: Records, fitted: Fitted, selection: Selection, assignment: IntArray
 ) -> list[dict[str, Any]]:
@@ -90,6 +130,8 @@ def _micro_kernels(
                 "columns": model.micro_kernel.columns,
                 "provenance": measurement.provenance,
                 "bytes": int(fitted.sizes[index]),
+                "object_bytes": measurement.object_bytes,
+                "num_readings": measurement.num_readings,
                 "category": category.get(index),
                 "instances_preferring": int(preferred[index]),
                 "instances_served": int(served[category[index]]) if index in category else 0,

@@ -86,7 +86,9 @@ def tune(
     ----------
     folder : Path
         Where the library goes; an older library there is replaced.
-    records, force, listener, children
+    records : Path, optional
+        Build from the measurements in this file alone.
+    force, listener, children
         As `make_library` has them.
 
     Raises
@@ -95,17 +97,33 @@ def tune(
         See `dietcode.errors`; the folder is untouched then.
     """
     check_writable(folder)
-    result = make_library(spec, records=records, force=force, listener=listener, children=children)
+    known = None
+    if records is not None:
+        known = read_records(records)
+        check_belongs(known, workload_digest(spec), None, records)
+        _check_target(_target_of(known, str(records)), spec, records)
+    result = make_library(spec, known=known, force=force, listener=listener, children=children)
+    write_library(result, folder, listener)
+    return result
+
+
+def write_library(result: TuneResult, folder: Path, listener: Listener = silent) -> None:
+    """Write the folder, all of it or nothing, and keep the TVM runtime in the cache.
+
+    Raises
+    ------
+    LibraryError
+        It cannot be written.
+    """
     write_folder(folder, result.files)
     cache_runtime(folder)
     listener(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))
-    return result
 
 
 def make_library(
     spec: Spec,
     *,
-    records: Path | None = None,
+    known: Records | None = None,
     keeper: Keeper | None = None,
     force: bool = False,
     listener: Listener = silent,
@@ -115,7 +133,7 @@ def make_library(
 
     Parameters
     ----------
-    records : Path, optional
+    known : Records, optional
         Build from these measurements alone: nothing is measured and no device is needed.
     keeper : Keeper, optional
         Where records are kept; files under the cache folder by default.
@@ -135,16 +153,11 @@ def make_library(
     with contextlib.ExitStack() as stack:
         stack.enter_context(_measuring_slot(listener))
         started, measured = time.monotonic(), 0
-        if records is not None:
-            known = read_records(records)
-            check_belongs(known, workload_digest(spec), None, records)
-            target = _target_of(known, spec, records)
-        else:
-            target = resolve_target(spec.target)
+        target = resolve_target(spec.target) if known is None else _target_of(known, "the records")
         if children is None:
             children = LocalChildren(target.num_cores, target.num_cores)
             stack.callback(children.close)
-        if records is None:
+        if known is None:
             known, measured = _explore(
                 spec, problem, target, instances, started, force, listener, children, keeper or FileKeeper()
             )
@@ -160,11 +173,14 @@ def make_library(
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
-def _target_of(records: Records, spec: Spec, path: Path) -> CpuTarget:
+def _target_of(records: Records, place: str) -> CpuTarget:
     try:
-        target = CpuTarget.from_json(records.device["target"])
+        return CpuTarget.from_json(records.device["target"])
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordsError(f"{path}: its header names no target") from error
+        raise RecordsError(f"{place}: its header names no target") from error
+
+
+def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
     asked = spec.target
     if asked.mcpu is not None and asked.mcpu != target.mcpu:
         raise RecordsError(f"{path}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
@@ -172,7 +188,6 @@ def _target_of(records: Records, spec: Spec, path: Path) -> CpuTarget:
         raise RecordsError(
             f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
         )
-    return target
 
 
 def _explore(

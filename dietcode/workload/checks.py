@@ -87,8 +87,8 @@ def weights_by_value(given: object) -> object:
     """
     if isinstance(given, str):
         raise ValueError(
-            f"given {clip(given)}; histogram files are not supported by this version; "
-            "allowed: a mapping of value: weight"
+            f"given {clip(given)}; allowed: a mapping of value: weight; a histogram file only in a spec "
+            "that is a file itself"
         )
     if not isinstance(given, dict):
         return given

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from dietcode.errors import SpecError
 from dietcode.workload import loader
+from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.spec import (
     Budget,
     EinsumOp,
@@ -54,7 +56,7 @@ _ALLOWED = {
 
 
 def load_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read a workload spec from a YAML or JSON file.
+    """Read a workload spec from a YAML or JSON file; weights may be in a histogram file beside it.
 
     Parameters
     ----------
@@ -68,7 +70,8 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
     SpecError
         Its content is refused; names the field, what was given and what is allowed.
     """
-    return parse_spec(loader.read_bytes(path), source=os.fspath(path))
+    data = loader.parse_data(loader.read_bytes(path), os.fspath(path))
+    return spec_from_data(inline_histograms(data, Path(path).parent))
 
 
 def parse_spec(text: str | bytes, source: str = "<spec>") -> Spec:

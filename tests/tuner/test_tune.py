@@ -3,80 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import contents, make_spec, records_file
 
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError, RecordsError, TuningError
-from dietcode.measure import measurer as measurer_module
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.records import read_records
-from dietcode.search_space.space import Seed
 from dietcode.tuner import exploration
 from dietcode.tuner.events import STAGES, Event
-from dietcode.tuner.tune import TuneResult, tune
-from dietcode.workload.parse import spec_from_data
-from dietcode.workload.spec import Spec
-
-
-def make_spec(**changes: Any) -> Spec:
-    data: dict[str, Any] = {
-        "name": "small-dense",
-        "op": {"einsum": "mk,nk->mn", "epilogue": []},
-        "tensors": {
-            "X": {"dims": "mk", "dtype": "float32"},
-            "W": {"dims": "nk", "dtype": "float32", "constant": True},
-        },
-        "output": {"name": "Y", "dtype": "float32"},
-        "shape_vars": {"T": {"min": 1, "max": 24}},
-        "dims": {"m": "3*T", "n": 96, "k": 32},
-        "target": {"kind": "llvm", "num_cores": 2},
-        "budget": {"trials": 16, "seconds": 100.0},
-        "objective": {"binary_size": 0.01},
-    }
-    return spec_from_data(data | changes)
-
-
-@pytest.fixture(autouse=True)
-def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Stands in for MetaSchedule; returns the trial counts it was asked for."""
-    asked: list[int] = []
-
-    def run_seed(problem: Any, extents: Any, target: Any, work_dir: Path, trials: int, *_: Any) -> Any:
-        asked.append(trials)
-        return Seed(4, 32, "metaschedule"), {
-            "trials": trials,
-            "secs": 1.0,
-            "best_gflops": 50.0,
-            "decisions": [],
-            "tile": [4, 32],
-        }
-
-    monkeypatch.setattr(exploration, "run_seed", run_seed)
-    monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
-    return asked
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def records_file(cache: Path) -> Path:
-    (path,) = cache.rglob("*.jsonl")
-    return path
-
-
-@pytest.fixture
-def tuned(tmp_path: Path) -> Callable[..., tuple[FakeChildren, TuneResult]]:
-    def run(spec: Spec | None = None, folder: str = "lib", **options: Any) -> tuple[FakeChildren, TuneResult]:
-        children = options.pop("children", None) or FakeChildren()
-        return children, tune(spec or make_spec(), tmp_path / folder, children=children, **options)
-
-    return run
+from dietcode.tuner.tune import tune
 
 
 def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:

@@ -116,7 +116,11 @@ SHAPES = [
     ({"shape_vars.T.weights": {129: 1}}, "shape_vars.T.weights", "for 129; allowed: 1 to 128"),
     ({"shape_vars.T.weights": {"3": 1, 3: 1}}, "shape_vars.T.weights", "two weights for 3"),
     ({"shape_vars.T.weights": {"x": 1}}, "shape_vars.T.weights", "integers from 1"),
-    ({"shape_vars.T.weights": "lengths.csv"}, "shape_vars.T.weights", "histogram files are not supported"),
+    (
+        {"shape_vars.T.weights": "lengths.csv"},
+        "shape_vars.T.weights",
+        "histogram file only in a spec that is a",
+    ),
     ({"shape_vars.T": {"values": [2, 4], "weights": {3: 1}}}, "shape_vars.T.weights", "one of [2, 4]"),
     ({"dims.m": "16*S"}, "dims.m", "'S' is no shape variable; allowed: T"),
     ({"dims.m": "__import__('os').system('x')"}, "dims.m", "cannot read"),

@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
     "target": {"kind": "llvm"},
     "budget": {"trials": 256, "seconds": 600},
 }
-SUBMIT: dict[str, Any] = {"spec": SPEC, "force": False}
+SUBMIT: dict[str, Any] = {"spec": SPEC, "force": False, "measure": True}
 TARGET: dict[str, Any] = {"kind": "llvm", "mcpu": "skylake-avx512", "num_cores": 2}
 PROGRESS: dict[str, Any] = {
     "stage": "measure",
@@ -40,6 +40,7 @@ JOB: dict[str, Any] = {
     "target": TARGET,
     "spec": SPEC,
     "force": False,
+    "measure": True,
     "attempt": 1,
     "measured": 41,
     "cancel_requested": False,

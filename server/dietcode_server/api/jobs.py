@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Response
 
+from dietcode.errors import RequestError
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
@@ -51,6 +52,8 @@ def submit_job(
     key: IdempotencyKey = None,
 ) -> Job:
     """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
+    if request.force and not request.measure:
+        raise RequestError("force measures again and measure: false measures nothing; give one of them")
     spec = spec_from_data(request.spec)
     resolved = services.targets.resolve(spec)
     with services.database.write() as session:
@@ -61,6 +64,7 @@ def submit_job(
             device=resolved.device,
             runnable=resolved.runnable,
             force=request.force,
+            measure=request.measure,
             idempotency_key=key,
         )
         job = wire.to_wire(session, row)

@@ -136,7 +136,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     if detail["type"] == "missing":
         return problem("request", 422, f"{name}: missing")
     if detail["type"] == "extra_forbidden":
-        return problem("request", 422, f"{name}: unknown field; allowed: spec, force")
+        return problem("request", 422, f"{name}: unknown field; allowed: spec, force, measure")
     value = detail.get("input")
     # Not the whole of it: a list may be nested deeper than repr goes.
     given = f"a {type(value).__name__}" if isinstance(value, list | dict) else clip(value)

@@ -121,12 +121,15 @@ def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: P
 
     spec = spec_from_data(job.spec)
     target = resolve_target(spec.target)
-    if target.to_json() != job.target or device_record(target)["id"] != job.device_id:
+    device = device_record(target)
+    if target.to_json() != job.target or device["id"] != job.device_id:
         with database.write() as session:  # the data folder moved to another machine
             jobs.finish(session, job.id, JobState.WAITING_FOR_RUNNER, runner=runner)
         return
     reporter = Reporter(database, job.id)
-    result = make_library(spec, keeper=SqlKeeper(database, job, work_root), listener=reporter.hear)
+    keeper = SqlKeeper(database, job, work_root)
+    known = None if job.measure else keeper.open(job.workload, device).records
+    result = make_library(spec, known=known, keeper=keeper, listener=reporter.hear)
     with database.write() as session:
         row = jobs.get(session, job.id)
         library = libraries.publish(

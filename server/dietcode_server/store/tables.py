@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -95,6 +96,7 @@ class JobRow(Base):
     spec: Mapped[dict[str, Any]]
     target: Mapped[dict[str, Any]]
     force: Mapped[bool] = mapped_column(Boolean, default=False)
+    measure: Mapped[bool] = mapped_column(Boolean, default=True, server_default=true())
     state: Mapped[str] = mapped_column(String(24))
     attempt: Mapped[int] = mapped_column(Integer, default=0)
     measured: Mapped[int] = mapped_column(Integer, default=0)

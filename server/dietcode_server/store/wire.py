@@ -23,6 +23,7 @@ def to_wire(session: Session, row: JobRow) -> Job:
         target=row.target,
         spec=row.spec,
         force=row.force,
+        measure=row.measure,
         attempt=row.attempt,
         measured=row.measured,
         cancel_requested=row.cancel_requested,

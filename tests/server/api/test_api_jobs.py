@@ -40,6 +40,15 @@ def test_force_makes_another_job(client):
     assert first.json()["id"] != second.json()["id"]
 
 
+def test_a_job_that_measures_nothing(client, problem):
+    body = {"spec": spec_data("reselected"), "measure": False}
+    found = client.post("/api/v1/jobs", json=body)
+    assert found.status_code == 201 and found.json()["measure"] is False
+    assert client.post("/api/v1/jobs", json=body).status_code == 200
+    both = problem(client.post("/api/v1/jobs", json=body | {"force": True}), 422, "request")
+    assert "give one of them" in both["detail"]
+
+
 def test_an_idempotency_key_belongs_to_one_request(client, problem):
     body = {"spec": spec_data("keyed"), "force": True}
     key = {"Idempotency-Key": "k 1"}

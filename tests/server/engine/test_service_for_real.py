@@ -125,7 +125,12 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
     assert again == f"{job}\n" and "known already" in err
     place.run("cancel", job, status=2)
     place.run("show", "0123456789abcdef", status=2)
-    out, _ = place.run("pull", "real", "-o", "lib")
+    records = num_records(place)
+    out, _ = place.run("reselect", job, "--objective", "max_loss=0.5,binary_size=0.4")
+    other = place.state(out.strip())
+    assert other["library"] == {"name": "real", "version": 2} and other["measured"] == 0
+    assert not other["measure"] and num_records(place) == records
+    out, _ = place.run("pull", "real@1", "-o", "lib")
     assert out == "lib\n" and (place.folder / "dietcode.lock").is_file()
     place.stop()
     check(place.folder / "lib")
@@ -139,6 +144,11 @@ def until_running(place: Place, job: str) -> None:
     while place.state(job)["state"] != "running":
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def num_records(place: Place) -> int:
+    with closing(sqlite3.connect(place.folder / "data" / "dietcode.db")) as database:
+        return int(database.execute("SELECT count(*) FROM tuning_records").fetchone()[0])
 
 
 def explained(place: Place) -> None:

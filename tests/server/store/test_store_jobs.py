@@ -334,6 +334,16 @@ def test_the_library_of_a_job(database: Database) -> None:
     assert made.library is not None and made.library.model_dump() == {"name": "dense", "version": 1}
 
 
+def test_a_job_that_measures_nothing_is_another_job(database: Database) -> None:
+    with database.write() as session:
+        measuring, _ = submit(session)
+        other, is_new = submit(session, measure=False)
+        assert is_new and other.id != measuring.id and other.workload == measuring.workload
+        again, is_new = submit(session, measure=False)
+        assert not is_new and again.id == other.id
+    assert job(database, measuring.id).measure and not job(database, other.id).measure
+
+
 def test_progress(database: Database) -> None:
     job_id = job_in(database, R)
     steps = [

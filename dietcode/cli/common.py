@@ -1,0 +1,32 @@
+"""What several commands share."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from dietcode.errors import RequestError
+
+Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
+
+
+def print_json(data: Any) -> None:
+    """Facts on stdout."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def need_compiler() -> None:
+    """Say what to install before an import fails deep inside.
+
+    Raises
+    ------
+    RequestError
+        The tuning extra is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in ("tvm", "sklearn", "scipy", "xgboost") if find_spec(name) is None]
+    if missing:
+        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[tune]'")

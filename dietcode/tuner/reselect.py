@@ -1,0 +1,85 @@
+"""``dietcode reselect``: other categories from the measurements that a library's report holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import LibraryError, SpecError
+from dietcode.measure.measurer import Children
+from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
+from dietcode.tuner.events import Listener, silent
+from dietcode.tuner.report import records_of
+from dietcode.tuner.tune import TuneResult, make_library, write_library
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+
+def reselect(
+    library: Path,
+    objective: Mapping[str, Any],
+    folder: Path,
+    *,
+    listener: Listener = silent,
+    children: Children | None = None,
+) -> TuneResult:
+    """Choose and build again for another objective; nothing is measured.
+
+    Parameters
+    ----------
+    library : Path
+        A library folder; it stays as it is.
+    objective : mapping
+        Fields of the spec's objective that change.
+    folder : Path
+        Where the new library goes.
+
+    Raises
+    ------
+    SpecError
+        A field of the objective is refused.
+    LibraryError
+        The library is incomplete or altered, or holds no measurements; `folder` cannot be written.
+    TuningError
+        The caps cannot be met.
+    """
+    manifest = read_manifest(library)
+    spec = with_objective(spec_of(manifest), objective)
+    check_writable(folder)
+    records = records_of(read_json(library / REPORT))
+    if records.workload != workload_digest(spec):
+        raise LibraryError(f"{library}: its report is of another workload; tune again")
+    result = make_library(spec, known=records, listener=listener, children=children)
+    write_library(result, folder, listener)
+    return result
+
+
+def spec_of(manifest: Mapping[str, Any]) -> Spec:
+    """The spec of a library, its tensors and shape variables in the order in which it was written.
+
+    Raises
+    ------
+    LibraryError
+        The manifest holds none.
+    """
+    try:
+        data = dict(manifest["workload"])
+        data["tensors"] = {name: data["tensors"][name] for name in manifest["tensor_order"]}
+        data["shape_vars"] = {name: data["shape_vars"][name] for name in manifest["variable_order"]}
+        return spec_from_data(data)
+    except (KeyError, TypeError, AttributeError, SpecError) as error:
+        raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
+
+
+def with_objective(spec: Spec, changes: Mapping[str, Any]) -> Spec:
+    """The same spec with other fields of its objective.
+
+    Raises
+    ------
+    SpecError
+        A field is unknown or its value is refused.
+    """
+    data = spec.to_json()
+    return spec_from_data(data | {"objective": data["objective"] | dict(changes)})
