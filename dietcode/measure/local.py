@@ -47,6 +47,8 @@ class LocalChildren:
         )
 
         self._pending: list[concurrent.futures.Future[dict[str, Any]]] = []
+        self._started, self._closed = threading.Event(), threading.Event()
+        threading.Thread(target=self._start_runner, name="runner", daemon=True).start()
 
     def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
         """Results in the order of `requests`."""
@@ -59,6 +61,7 @@ class LocalChildren:
         ended = threading.Event()
         watchdog = threading.Timer(timeout_secs + _GRACE_SECS, self._end_runner, (ended,))
         watchdog.daemon = True
+        self._started.wait()
         try:
             self._runner.send(getattr(worker, function), (request,), timeout=timeout_secs)
             watchdog.start()
@@ -72,6 +75,19 @@ class LocalChildren:
         finally:
             watchdog.cancel()
 
+    def _start_runner(self) -> None:
+        """Start the measuring process while others build: it takes seconds.
+
+        The thread stays, because the process ends with the thread that started it.
+        """
+        try:
+            with contextlib.suppress(Exception):  # `run` starts it again, and says what is wrong
+                self._runner.send(worker.get_ready)
+                self._runner.recv()
+        finally:
+            self._started.set()
+        self._closed.wait()
+
     def _end_runner(self, ended: threading.Event) -> None:
         process = self._runner._proc
         if process is not None:
@@ -83,6 +99,7 @@ class LocalChildren:
         """End all children."""
         for future in self._pending:
             future.cancel()  # or the pool would start them all the same
+        self._closed.set()
         self._runner.kill()
         self._builders.shutdown(wait=False)
 

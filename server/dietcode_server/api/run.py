@@ -20,6 +20,8 @@ from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.app import create_app
 from dietcode_server.api.settings import Settings
+from dietcode_server.engine.processes import LocalEngine
+from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.store.database import Database
 
 _GRACE_SECS = 3
@@ -35,9 +37,6 @@ def run(settings: Settings) -> None:
     DietCodeError
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
-    from dietcode_server.engine.processes import LocalEngine
-    from dietcode_server.engine.supervisor import Supervisor
-
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("dietcode").setLevel(logging.INFO)
     family, address = _loopback(settings.host)
@@ -53,7 +52,6 @@ def run(settings: Settings) -> None:
         )
         supervisor = Supervisor(database, engine, settings.lost_after_secs)
         app = create_app(database, settings, supervisor)
-        supervisor.start()
         stack.callback(supervisor.stop)
         config = uvicorn.Config(
             app,
@@ -66,17 +64,23 @@ def run(settings: Settings) -> None:
             timeout_graceful_shutdown=_GRACE_SECS,
         )
         ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
-        _Server(config, ready, asked_to_stop, app.state.services.stopping).run(sockets=[listener])
+        _Server(config, ready, asked_to_stop, app.state.services.stopping, supervisor).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and tells the open event streams when it is to stop."""
+    """Says when it is ready, lets the engine begin, and tells open event streams when it is to stop."""
 
     def __init__(
-        self, config: uvicorn.Config, ready: str, asked: Callable[[], bool], stopping: Event
+        self,
+        config: uvicorn.Config,
+        ready: str,
+        asked: Callable[[], bool],
+        stopping: Event,
+        supervisor: Supervisor,
     ) -> None:
         super().__init__(config)
         self._ready, self._asked, self._stopping = ready, asked, stopping
+        self._supervisor = supervisor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -84,6 +88,7 @@ class _Server(uvicorn.Server):
             self.should_exit = True
         else:
             print(self._ready, file=sys.stderr, flush=True)  # noqa: T201
+            self._supervisor.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from small_libraries import SAFE_ERROR, error, spec_data
 
@@ -44,6 +43,7 @@ class Place:
             "DIETCODE_SERVER": f"http://127.0.0.1:{self.port}",
         }
         self.server: subprocess.Popen[str] | None = None
+        self.begun: list[subprocess.Popen[str]] = []
 
     def start(self) -> None:
         self.server = self.begin("serve", "--port", self.port, "--data-dir", self.folder / "data")
@@ -57,7 +57,7 @@ class Place:
         assert self.server.returncode == 0, err
 
     def begin(self, *arguments: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "dietcode", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -65,6 +65,8 @@ class Place:
             cwd=self.folder,
             env=self.environment,
         )
+        self.begun.append(process)
+        return process
 
     def run(self, *arguments: object, status: int = 0) -> tuple[str, str]:
         process = self.begin(*arguments)
@@ -81,10 +83,9 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path)
     yield made
-    if made.server is not None and made.server.poll() is None:
-        for process in [*psutil.Process(made.server.pid).children(recursive=True), made.server]:
-            process.kill()
-        made.server.communicate()
+    for process in made.begun:  # a server's worker ends with it
+        process.kill()
+        process.communicate()
 
 
 def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
