@@ -49,6 +49,12 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
         f"loss {rule['loss_mean']:.2%} mean, {rule['loss_worst']:.2%} worst"
     )
+    unseen = rule.get("unseen")
+    if unseen:
+        console.print(
+            f"            on {unseen['num_shapes']} shapes it was not fitted on: "
+            f"{unseen['loss_mean']:.2%} mean, {unseen['loss_worst']:.2%} worst"
+        )
     sizes = ", ".join(f"{name} {facts['bytes']}" for name, facts in manifest["files"].items())
     console.print(f"bytes       {sizes}; runtime {manifest['runtime']['bytes']} (shared)")
     console.print(_categories(dispatch, report))

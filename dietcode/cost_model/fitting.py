@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,19 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
     batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})
     flops = np.broadcast_to(2.0 * batch * rows * columns * reduction, factors[0].throughput.shape)
     return Fitted(tuple(models), tuple(factors), cost_array(factors), flops, sizes)
+
+
+def predict_all(
+    models: Sequence[LocalModel],
+    problem: Problem,
+    target: CpuTarget,
+    records: Records,
+    extents: dict[str, IntArray],
+) -> FloatArray:
+    """Predicted FLOP/s of some micro-kernels at further instances, [num_instances, num_models]."""
+    assert records.calibration is not None
+    kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
+    return cost_array([model.predict(problem, limits, kappa, extents) for model in models])
 
 
 def _sizes(records: Records, kernels: list[MicroKernel]) -> IntArray:

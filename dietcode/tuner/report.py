@@ -32,6 +32,7 @@ def build_report(
     rule: Rule,
     assignment: IntArray,
     rule_losses: tuple[float, float],
+    rule_unseen: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
     best = fitted.throughput.argmax(axis=1)
@@ -67,6 +68,7 @@ def build_report(
             "depth": rule.depth,
             "loss_mean": float(rule_losses[0]),
             "loss_worst": float(rule_losses[1]),
+            "unseen": rule_unseen,
         },
         "micro_kernels": _micro_kernels(records, fitted, selection, assignment),
         "num_instances": len(assignment),

@@ -151,7 +151,7 @@ class Objective(Model):
     weight : None or "flops"
         ``flops`` weighs instances by their FLOPs: the paper's Equation 1.
     reproducible : bool
-        Whether the result may depend on nothing but spec and records.
+        Whether a row's bits may not depend on the shape it came in; every micro-kernel keeps to it anyway.
     """
 
     binary_size: Fraction = 0.02
