@@ -60,7 +60,7 @@ def test_submit_sends_the_whole_spec(client: Client, wire: WireServer, tmp_path:
     assert sent.headers["content-type"] == "application/json"
     assert spec_from_data(body["spec"]) == spec == spec_from_data(data)
     client.submit(data)
-    assert json.loads(wire.requests[-1].body) == {"spec": body["spec"], "force": False}
+    assert json.loads(wire.requests[-1].body) == {"spec": body["spec"], "force": False, "measure": True}
 
 
 def test_a_wrong_spec_is_refused_before_asking(client: Client, wire: WireServer) -> None:

@@ -49,6 +49,8 @@ class Settings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _absolute(cls, given: Path) -> Path:
+        if "?" in str(given):  # SQLAlchemy 2.0 would take the rest for options
+            raise ValueError("its path has a question mark; choose another folder")
         return given.expanduser().absolute()
 
     @field_validator("allowed_hosts", mode="before")

@@ -63,6 +63,7 @@ def test_a_new_job(database: Database) -> None:
         "target": {"kind": "llvm", "mcpu": "test"},
         "spec": spec.to_json(),
         "force": False,
+        "measure": True,
         "attempt": 0,
         "measured": 0,
         "cancel_requested": False,
