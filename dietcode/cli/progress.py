@@ -11,6 +11,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 _PLAIN_INTERVAL_SECS = 5.0
+_STAGES_WITH_BEST = {"seed", "measure"}
 
 
 class Step(Protocol):
@@ -94,7 +95,7 @@ class Progress:
 def describe(event: Step) -> str:
     """One line: message, best GFLOP/s, time left."""
     parts = [event.message]
-    if event.best_gflops is not None:
+    if event.best_gflops is not None and event.stage in _STAGES_WITH_BEST:
         parts.append(f"best {event.best_gflops:.0f} GFLOP/s")
     if event.secs_left is not None and event.secs_left >= 1:
         parts.append(f"{event.secs_left:.0f} s left")

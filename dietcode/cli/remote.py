@@ -54,7 +54,9 @@ def submit(
         if not (wait and as_json):
             print_job(job, as_json)
         if wait:
-            job = follow(client, job.id, as_json=False) if job.library is None else job
+            from dietcode.protocol import RESTING_STATES
+
+            job = job if job.state in RESTING_STATES else follow(client, job.id, as_json=False)
             if as_json:
                 print_job(job, as_json)
             succeeded(job)
@@ -230,6 +232,9 @@ def _print_jobs(found: list[Job]) -> None:
 
     from dietcode.workload.text import one_line
 
+    if not found:
+        typer.echo("no jobs", err=True)
+        return
     table = Table("job", "name", "state", "progress", "measured", "library", "created")
     for job in found:
         step = job.progress

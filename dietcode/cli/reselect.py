@@ -92,7 +92,8 @@ def _reselect_job(job_id: str, changes: dict[str, Any], as_json: bool, server: s
 
     with Client(server) as client:
         older = client.job(job_id)
-        spec = older.spec | {"objective": older.spec["objective"] | changes}
+        spec = older.spec or {}
+        spec = spec | {"objective": {**spec.get("objective", {}), **changes}}
         job, is_new = client.transport.send(calls.submit(spec, False, None, measure=False))
         if not is_new:
             say_known(job)

@@ -23,6 +23,11 @@ def _shape(variables: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in variables.items())
 
 
+def _loss(fraction: float) -> str:
+    """In percent; rounding may have put it a hair below zero."""
+    return f"{max(0.0, fraction):.2%}"
+
+
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     """Everything of a library that fits a screen."""
     console, selection, rule = _console(), report["selection"], report["rule"]
@@ -34,6 +39,8 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(
         f"seed        T0 = {seed['tile'][0]}x{seed['tile'][1]}, {seed['best_gflops']} GFLOP/s, "
         f"{seed['trials']} trials of MetaSchedule"
+        if seed
+        else "seed        none: MetaSchedule finished no trial; tiles of the register file"
     )
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
@@ -41,19 +48,19 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     )
     console.print(
         f"selection   {len(dispatch['categories'])} of {selection['num_free_choice']} with free choice; "
-        f"predicted loss {selection['loss_mean']:.2%} mean, {selection['loss_worst']:.2%} worst"
+        f"predicted loss {_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst"
     )
     if not selection["objective_met"]:
         console.print(f"            objective not met: {selection['reason']}")
     console.print(
         f"rule        {rule['num_leaves']} leaves, depth {rule['depth']}; "
-        f"loss {rule['loss_mean']:.2%} mean, {rule['loss_worst']:.2%} worst"
+        f"loss {_loss(rule['loss_mean'])} mean, {_loss(rule['loss_worst'])} worst"
     )
     unseen = rule.get("unseen")
     if unseen:
         console.print(
             f"            on {unseen['num_shapes']} shapes it was not fitted on: "
-            f"{unseen['loss_mean']:.2%} mean, {unseen['loss_worst']:.2%} worst"
+            f"{_loss(unseen['loss_mean'])} mean, {_loss(unseen['loss_worst'])} worst"
         )
     sizes = ", ".join(f"{name} {facts['bytes']}" for name, facts in manifest["files"].items())
     console.print(f"bytes       {sizes}; runtime {manifest['runtime']['bytes']} (shared)")

@@ -38,6 +38,7 @@ def follow(client: Client, job_id: str, as_json: bool) -> Job:
     DietCodeError
         As the client.
     """
+    client.job(job_id)  # a server that was never there is an error at once
     try:
         if as_json:
             for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=_say_lost):
@@ -93,7 +94,7 @@ def _hear(progress: Progress, event: JobEvent) -> None:
         progress.say(f"job {event.job}: {event.state.value.replace('_', ' ')}{message}")
 
 
-_LOST = "dietcode: the server does not answer; trying again"
+_LOST = "dietcode: the server does not answer; trying again (Ctrl-C leaves)"
 
 
 def _say_lost(error: ServerError) -> None:

@@ -91,6 +91,8 @@ def read_lock(path: Path) -> dict[str, LockEntry]:
         It cannot be read, or is none.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise LibraryError(f"{path}: cannot be read: it is no file; give another with --lock")
         if path.stat().st_size > _MAX_BYTES:
             raise LibraryError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; is this a lock file?")
         lock = _Lock.model_validate_json(path.read_bytes())

@@ -55,7 +55,8 @@ def export_file(spec: Spec, file: Path) -> Records:
     path = records_path(cache_dir(), workload_digest(spec), str(device["id"]))
     if not path.exists():
         raise RecordsError(
-            f"nothing was measured of {spec.name} on this device yet; run `dietcode tune` first"
+            f"`dietcode tune` has measured nothing of {spec.name} on this device yet (a server keeps its "
+            "records in its own database); run it first"
         )
     known = read_records(path)
     write_records(file, known)

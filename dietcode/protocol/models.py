@@ -97,6 +97,8 @@ class Job(Model):
         ``sha256:<hex>`` of what is measured; jobs with the same one share records.
     device_id, device : str or None
         The device that the job measures on; None while none is known.
+    spec : dict or None
+        Left out of lists, where it could be large.
     attempt : int
         How often a worker has started on it.
     measured : int
@@ -112,7 +114,7 @@ class Job(Model):
     device_id: str | None = None
     device: str | None = None
     target: dict[str, Any]
-    spec: dict[str, Any]
+    spec: dict[str, Any] | None = None
     force: bool = False
     measure: bool = True
     attempt: int = 0

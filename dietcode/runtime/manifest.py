@@ -186,6 +186,16 @@ def _move(staged: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def _holds_a_library(folder: Path) -> bool:
+    """Whether a folder holds a library, of whatever version, and nothing else: only that may be replaced."""
+    if not {path.name for path in folder.iterdir()} <= {MANIFEST, BLOBS, *FILES}:
+        return False
+    try:
+        return str(read_json(folder / MANIFEST).get("format")).startswith("dietcode-library/")
+    except LibraryError:
+        return False
+
+
 def check_writable(folder: Path) -> None:
     """Refuse early a place that `write_folder` would refuse after the work is done.
 
@@ -198,7 +208,7 @@ def check_writable(folder: Path) -> None:
     try:
         if folder.is_file() or folder.is_symlink():
             raise LibraryError(f"{folder}: is a file; give a folder to write the library to")
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        if folder.is_dir() and any(folder.iterdir()) and not _holds_a_library(folder):
             raise LibraryError(f"{folder}: holds files that are no library; give an empty or new folder")
         if folder.is_dir() and (folder.is_mount() or folder.resolve() == Path.cwd()):
             raise LibraryError(

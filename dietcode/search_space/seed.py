@@ -25,6 +25,10 @@ from dietcode.target.cpu import CpuTarget
 _POLL_SECS = 0.5
 
 
+class NoTrialError(TuningError):
+    """MetaSchedule finished no trial within its share of the budget."""
+
+
 def run_seed(
     problem: Problem,
     extents: dict[str, int],
@@ -57,8 +61,8 @@ def run_seed(
 
     Raises
     ------
-    TuningError
-        No trial gave a schedule.
+    NoTrialError
+        No trial gave a schedule; its log is in `work_dir`.
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     request = {
@@ -77,10 +81,7 @@ def run_seed(
     _run_worker(request, work_dir, started + max_secs, lambda: progress(*_state(work_dir, flops)))
     best = _best_record(work_dir)
     if best is None:
-        raise TuningError(
-            f"MetaSchedule finished no trial in {max_secs:.0f} s; raise budget.seconds, "
-            f"or read {work_dir / 'metaschedule.log'}"
-        )
+        raise NoTrialError(f"MetaSchedule finished no trial in {max_secs:.0f} s")
     secs, decisions = best
     rows, columns = _inner_tiles(problem, decisions)
     facts = {

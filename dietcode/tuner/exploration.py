@@ -18,7 +18,7 @@ from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
-from dietcode.search_space.seed import run_seed
+from dietcode.search_space.seed import NoTrialError, run_seed
 from dietcode.search_space.space import Candidate, Seed, build_space, hardware_seeds
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Event, Listener
@@ -114,7 +114,13 @@ class Exploration:
             left = min(allowed - spent, spent / done * (trials - done)) if done else None
             self._say("seed", "MetaSchedule on the largest instance", done, trials, gflops, left)
 
-        seed, facts = run_seed(self.problem, extents, self.target, self.work_dir, trials, allowed, progress)
+        try:
+            seed, facts = run_seed(
+                self.problem, extents, self.target, self.work_dir, trials, allowed, progress
+            )
+        except NoTrialError as error:  # a busy machine, a short budget: a later run tries again
+            self._say("seed", f"{error}; going on with tiles of the register file", 1, 1)
+            return
         self.store.append({"kind": "seed", **facts})
         self._say(
             "seed",
@@ -125,11 +131,12 @@ class Exploration:
         )
 
     def _candidates(self) -> list[Candidate]:
-        """The space around the MetaSchedule tile and the tiles that the register file suggests."""
+        """The space around the MetaSchedule tile, if there is one, and those of the register file."""
         limits = Limits.of(self.target)
-        assert self.records.seed is not None
-        rows, columns = self.records.seed["tile"]
-        seeds = [Seed(int(rows), int(columns), "metaschedule"), *hardware_seeds(limits)]
+        seeds = hardware_seeds(limits)
+        if self.records.seed is not None:
+            rows, columns = self.records.seed["tile"]
+            seeds.insert(0, Seed(int(rows), int(columns), "metaschedule"))
         _, row_extents, column_extents, _ = self.problem.sizes(self.extents)
         return build_space(seeds, limits, _largest(row_extents), _largest(column_extents))
 

@@ -164,7 +164,7 @@ def make_library(
         listener(Event("select", "fitting the cost model and choosing categories"))
         parts = assemble(spec, problem, target, instances, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-        doubt = doubt_of(parts.report)
+        doubt = doubt_of(parts.report) if measured else None
         if doubt is not None:
             listener(Event("select", doubt))
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
@@ -301,12 +301,12 @@ def doubt_of(report: Mapping[str, Any]) -> str | None:
     errors = [k["f_local"]["median_fit_error"] for k in chosen]
     kappa = report["calibration"]["kappa"]
     if report["target"]["num_cores"] > 1 and kappa < _MIN_KAPPA:
-        reason = f"κ = {kappa:.2f}, as if the cores were not there"
+        reason = f"κ = {kappa:.2f}: the cores did not run side by side"
     elif float(np.median(errors)) > _MAX_FIT_ERROR:
         reason = f"the model misses them by {float(np.median(errors)):.0%}"
     else:
         return None
-    return f"the measurements look disturbed ({reason}); run again with --force when nothing else runs"
+    return f"the measurements look disturbed ({reason}); measure again with --force when nothing else runs"
 
 
 def _selection_line(parts: Parts) -> str:

@@ -24,6 +24,7 @@ MAX_RANK = 6
 MAX_EXTENT = 2**31
 MAX_ELEMENTS = 2**34
 MAX_LISTED = 100_000
+MAX_DIMS = 52  # letters there are
 RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a call, and of a joint instance
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -67,6 +68,8 @@ def canonical_dims(given: object) -> object:
     """
     if not isinstance(given, dict):
         return given  # the model's own message will do
+    if len(given) > MAX_DIMS:
+        raise SpecError("dims", f"given {len(given)} dimensions; allowed: at most {MAX_DIMS}")
     result: dict[object, int | str] = {}
     for letter, value in given.items():
         path = field_path(["dims", letter])

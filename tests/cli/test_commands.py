@@ -307,7 +307,7 @@ def test_targets_as_json() -> None:
 
 def test_records_errors(tmp_path: Path, inside: Any) -> None:
     spec = write(tmp_path / "spec.json", spec_data())
-    refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", spec), 1, "nothing was measured")
+    refused(inside("records", "export", tmp_path / "r.jsonl", "--spec", spec), 1, "has measured nothing")
     refused(inside("records", "export", tmp_path / "r.csv", "--spec", spec), 1, ".jsonl")
     refused(
         inside("records", "export", tmp_path / "r.jsonl", "--spec", tmp_path / "no.yaml"), 2, "No such file"

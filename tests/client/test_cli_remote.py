@@ -162,7 +162,7 @@ def test_watch_outlives_a_restart_of_the_server(
     done = command("watch", JOB, *options)
     thread.join()
     assert done.returncode == 0, done
-    assert done.stderr.count("dietcode: the server does not answer; trying again\n") == 1
+    assert done.stderr.count("dietcode: the server does not answer; trying again (Ctrl-C leaves)\n") == 1
     if options:
         assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2, 3, 4]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -228,3 +229,9 @@ def test_a_lock_file_that_cannot_be_written(project: Path, command: Command) -> 
     Path("dietcode.lock").mkdir()
     with pytest.raises(LibraryError, match="cannot be read"):
         install(Path("dietcode.lock"), None, None)
+
+
+def test_a_lock_file_that_is_a_pipe_is_refused_at_once(project: Path, command: Command) -> None:
+    os.mkfifo(project / "dietcode.lock")
+    done = command("pull")
+    assert done.returncode == 1 and "it is no file" in done.stderr and done.stderr.count("\n") == 1

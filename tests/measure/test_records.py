@@ -207,7 +207,7 @@ def own_records(*measurements: Measurement) -> Records:
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.zst"])
 def test_export_and_import(tmp_path: Path, own_cache: Path, name: str) -> None:
-    with pytest.raises(RecordsError, match="nothing was measured of small"):
+    with pytest.raises(RecordsError, match="has measured nothing of small"):
         store.export_file(SPEC, tmp_path / name)
     write_records(tmp_path / "given.jsonl", own_records(measurement()))
     _, added = store.import_file(tmp_path / "given.jsonl")

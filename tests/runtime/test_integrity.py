@@ -194,10 +194,11 @@ def test_every_file_of_a_written_library_is_in_its_manifest() -> None:
 
 
 def test_an_older_library_is_replaced_whole(folder: Path) -> None:
-    (folder / "stray").write_text("of the older one")
+    stray = folder / "blobs" / "sha256-of-the-older-one"
+    stray.write_text("its runtime")
     write_folder(folder, library_bytes("rows"))
     assert read_manifest(folder)["name"] == "rows"
-    assert not (folder / "stray").exists()
+    assert not stray.exists()
     assert [p.name for p in folder.parent.iterdir()] == ["lib"]
 
 
@@ -279,4 +280,31 @@ def test_an_older_library_survives_a_write_that_fails(folder: Path, monkeypatch:
         write_folder(folder, library_bytes("rows"))
     monkeypatch.undo()
     assert [p.name for p in folder.parent.iterdir()] == ["lib"]
+    assert read_manifest(folder)["name"] == "dense"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": '{"manifest_version": 3}', "background.js": "precious"},
+        {"manifest.json": '{"format": "something-else/1"}'},
+        {"manifest.json": '{"format": "dietcode-library/1"}', "notes.txt": "precious"},
+        {"manifest.json": "no JSON"},
+    ],
+)
+def test_a_folder_with_other_files_is_never_replaced(tmp_path: Path, files: dict[str, str]) -> None:
+    """As the source of a web extension, which has a manifest.json too."""
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with pytest.raises(LibraryError, match="holds files that are no library"):
+        write_folder(folder, library_bytes("dense"))
+    assert {p.name: p.read_text() for p in folder.iterdir()} == files
+
+
+def test_an_older_library_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "lib"
+    write_folder(folder, {"manifest.json": b'{"format": "dietcode-library/0"}', "report.json": b"{}"})
+    write_folder(folder, library_bytes("dense"))
     assert read_manifest(folder)["name"] == "dense"

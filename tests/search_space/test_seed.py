@@ -119,7 +119,7 @@ def test_a_run_reports_the_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_run_without_a_trial_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seed_module, "_run_worker", lambda *_: None)
-    with pytest.raises(TuningError, match=r"no trial in 5 s; raise budget\.seconds"):
+    with pytest.raises(TuningError, match="no trial in 5 s"):
         run_a_seed(tmp_path)
 
 

@@ -87,7 +87,7 @@ def list_jobs(
     """A page; its `next` is the cursor of the following one."""
     with services.database.read() as session:
         rows, following = jobs.list_jobs(session, states=state, name=name, limit=limit, cursor=cursor)
-        return JobPage(jobs=[wire.to_wire(session, row) for row in rows], next=following)
+        return JobPage(jobs=[wire.to_wire(session, row, with_spec=False) for row in rows], next=following)
 
 
 @router.get("/{job_id}", summary="Look at a job", responses={200: shows(examples.JOB), **problems(404, 422)})

@@ -19,6 +19,7 @@ from dietcode.errors import (
     DietCodeError,
     NotFoundError,
     RequestError,
+    ServerError,
     SpecError,
     TargetError,
 )
@@ -93,6 +94,8 @@ async def _dietcode_error(request: Request, error: Exception) -> Response:
     log.error("%s %s: %s", request.method, clip(request.url.path, 200), error)
     if isinstance(error, StoreError):
         return problem("unavailable", 503, "the server's database does not answer; try again later")
+    if isinstance(error, ServerError):
+        return problem("unavailable", 503, one_line(str(error), 500), headers={"Retry-After": "5"})
     return await _failure(request, error)
 
 

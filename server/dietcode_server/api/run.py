@@ -25,6 +25,7 @@ from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.store.database import Database
 
 _GRACE_SECS = 3
+WORK, LOGS = "work", "logs"
 
 
 def run(settings: Settings) -> None:
@@ -48,7 +49,7 @@ def run(settings: Settings) -> None:
         asked_to_stop = stack.enter_context(_no_sudden_end())
         database.upgrade()
         engine = LocalEngine(
-            settings.database, settings.data_dir / "work", settings.data_dir / "logs", settings.heartbeat_secs
+            settings.database, settings.data_dir / WORK, settings.data_dir / LOGS, settings.heartbeat_secs
         )
         supervisor = Supervisor(database, engine, settings.lost_after_secs)
         app = create_app(database, settings, supervisor)
@@ -164,7 +165,8 @@ def _locked(folder: Path) -> Iterator[None]:
         It cannot be written, or another server has it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / WORK, folder / LOGS):
+            place.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "server.lock")
         lock.acquire(timeout=0)
     except Timeout:
@@ -173,7 +175,8 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise DietCodeError(
-            f"{folder}: cannot be written: {error.strerror or error}; choose another with --data-dir"
+            f"{error.filename or folder}: cannot be written: {error.strerror or error}; "
+            "choose another with --data-dir"
         ) from error
     try:
         yield

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from dietcode.workload.spec import Spec
 
 _TIMEOUT_SECS = 60.0
 _MAX_KNOWN = 256
+_MAX_ASKING = 4
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,16 @@ class Resolved:
 
 
 class Targets:
-    """Answers from memory after the first question; thread-safe."""
+    """Answers from memory after the first question; thread-safe.
+
+    One question is put to the compiler at a time, since it runs beside whatever is measured; callers with the
+    same one share its answer.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Resolved | str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._asking: dict[bytes, Future[Resolved | str]] = {}
+        self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def resolve(self, spec: Spec) -> Resolved:
         """Resolve a spec's target against this machine.
@@ -55,19 +62,40 @@ class Targets:
         TargetError
             It is unknown, or cannot be built for by this version.
         ServerError
-            It cannot be found out.
+            It cannot be found out, or too many others are asked for.
         """
         key = canonical_bytes(spec.target.to_json())
         with self._lock:
             found = self._known.get(key)
+            asked = self._asking.get(key)
+            first = found is None and asked is None
+            if first and len(self._asking) >= _MAX_ASKING:
+                raise ServerError("too many new targets at once; try again in a few seconds")
+            if first:
+                self._asking[key] = Future()
         if found is None:
-            found = _ask(key)  # seconds: others do not wait for it
-            with self._lock:
-                self._known[key] = found
-                while len(self._known) > _MAX_KNOWN:
-                    self._known.popitem(last=False)
+            found = self._find_out(key) if asked is None else asked.result()
         if isinstance(found, str):
             raise TargetError(found)
+        return found
+
+    def _find_out(self, key: bytes) -> Resolved | str:
+        """Ask, and tell those who wait for the same answer."""
+        future = self._asking[key]
+        try:
+            with self._turn:
+                found = _ask(key)
+        except BaseException as error:
+            with self._lock:
+                del self._asking[key]
+            future.set_exception(error)
+            raise
+        with self._lock:
+            self._known[key] = found
+            del self._asking[key]
+            while len(self._known) > _MAX_KNOWN:
+                self._known.popitem(last=False)
+        future.set_result(found)
         return found
 
 

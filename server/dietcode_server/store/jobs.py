@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from dietcode.errors import ConflictError, NotFoundError
 from dietcode.protocol import FINAL_STATES, JobState, Progress
@@ -134,7 +134,7 @@ def _known(session: Session, digest: str, force: bool, key: str | None) -> JobRo
         return None
     row = session.scalar(
         select(JobRow)
-        .where(JobRow.digest == digest, JobRow.force.is_(False))
+        .where(JobRow.digest == digest)
         .order_by(JobRow.created_at.desc(), JobRow.id.desc())
         .limit(1)
     )
@@ -178,7 +178,7 @@ def list_jobs(
     RequestError
         `limit` is out of range, or `cursor` is none that an earlier page gave.
     """
-    query = select(JobRow)
+    query = select(JobRow).options(defer(JobRow.spec))  # it can be a megabyte
     if states:
         query = query.where(JobRow.state.in_([JobState(state).value for state in states]))
     if name is not None:
@@ -231,7 +231,7 @@ def resume(
     NotFoundError
         There is no such job.
     ConflictError
-        It has succeeded.
+        It has succeeded, or is being cancelled.
     """
     row, now = _locked(session, job_id), now or utc_now()
     state = JobState(row.state)
@@ -243,6 +243,8 @@ def resume(
         _enter(session, row, _ready(runnable), now, "resumed")
     elif state == JobState.SUCCEEDED:
         raise ConflictError(f"job {row.id!r} has succeeded already; submit with force to measure again")
+    elif row.cancel_requested:
+        raise ConflictError(f"job {row.id!r} is being cancelled; resume it once it is cancelled")
     return row
 
 

@@ -9,8 +9,8 @@ from dietcode_server.store import blobs
 from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow
 
 
-def to_wire(session: Session, row: JobRow) -> Job:
-    """A job, with the name of its device and its library."""
+def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
+    """A job, with the name of its device and its library; without its spec in a list of many."""
     device = None if row.device_id is None else session.get_one(Device, row.device_id)
     library = None if row.library_id is None else session.get_one(LibraryRow, row.library_id)
     return Job(
@@ -21,7 +21,7 @@ def to_wire(session: Session, row: JobRow) -> Job:
         device_id=row.device_id,
         device=None if device is None else device.name,
         target=row.target,
-        spec=row.spec,
+        spec=row.spec if with_spec else None,
         force=row.force,
         measure=row.measure,
         attempt=row.attempt,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from small_libraries import spec_data
 
@@ -137,3 +139,19 @@ def test_what_does_not_fit_the_state_is_a_conflict(service, problem):
 @pytest.mark.parametrize("job_id", ["0" * 16, "x", "%00", "9" * 400])
 def test_no_such_job(client, problem, job_id, action):
     problem(client.post(f"/api/v1/jobs/{job_id}/{action}"), 404, "not-found")
+
+
+def test_lists_leave_specs_out(service):
+    job_id = service.add_job("large")
+    page = JobPage.model_validate_json(service.client.get("/api/v1/jobs?name=large").content)
+    assert [job.spec for job in page.jobs] == [None]
+    assert service.client.get(f"/api/v1/jobs/{job_id}").json()["spec"]["name"] == "large"
+
+
+def test_many_dimensions_cost_no_time(client, problem):
+    long = "(" + "+".join("abcdefgh") + ")" + "*1" * 49
+    spec = spec_data() | {"dims": {f"k{number}": long for number in range(500)}}
+    began = time.process_time()
+    found = problem(client.post("/api/v1/jobs", json={"spec": spec}), 422, "spec")
+    assert found["field"] == "dims" and "at most 52" in found["detail"]
+    assert time.process_time() - began < 2

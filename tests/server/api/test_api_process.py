@@ -155,6 +155,9 @@ def test_data_folders_that_cannot_be_used_are_refused(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     if not os.access(tmp_path / "locked", os.W_OK):  # root may write everywhere
         folders.append(tmp_path / "locked")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "work").write_text("")  # where workers keep their files
+    folders.append(tmp_path / "odd")
     for folder in folders:
         with pytest.raises(DietCodeError, match="cannot be written") as caught:
             run(Settings(data_dir=folder))

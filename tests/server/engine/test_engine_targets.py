@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from small_libraries import spec_data
 
-from dietcode.errors import TargetError
+from dietcode.errors import ServerError, TargetError
 from dietcode.runtime.cpu import available_cores
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.parse import spec_from_data
+from dietcode_server.engine import targets as targets_module
 from dietcode_server.engine.targets import Targets, describe_target
 
 
@@ -63,3 +67,48 @@ def test_the_servers_side_of_the_engine_imports_no_compiler() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_questions_come_one_at_a_time_and_the_same_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    at_once: list[int] = []
+    running = threading.Semaphore(0)
+
+    def ask(target: bytes) -> str:
+        asked.append(target)
+        at_once.append(len(asked) - answered[0])
+        running.release()
+        time.sleep(0.1)
+        answered[0] += 1
+        return "no such target"
+
+    answered = [0]
+    monkeypatch.setattr(targets_module, "_ask", ask)
+    targets = Targets()
+
+    def resolve(cores: int) -> str:
+        given = spec_from_data(spec_data("dense", target={"kind": "llvm", "num_cores": cores}))
+        try:
+            targets.resolve(given)
+        except (TargetError, ServerError) as error:
+            return str(error)
+        return "resolved"
+
+    with ThreadPoolExecutor(40) as pool:
+        same = [pool.submit(resolve, 1) for _ in range(10)]
+        running.acquire()
+        others = [pool.submit(resolve, cores) for cores in range(2, 30)]
+        said = [one.result() for one in [*same, *others]]
+    assert said[:10] == ["no such target"] * 10 and asked.count(asked[0]) == 1
+    refused = [text for text in said[10:] if "too many new targets at once" in text]
+    assert len(refused) >= 20 and set(said[10:]) == {"no such target", refused[0]}
+    assert set(at_once) == {1}, "one child of the compiler at a time"
+    assert resolve(1) == "no such target" and asked.count(asked[0]) == 1
+
+
+def test_an_answer_that_does_not_come_is_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets_module.sys, "executable", "/bin/false")
+    targets, given = Targets(), spec_from_data(spec_data("dense"))
+    for _ in range(2):
+        with pytest.raises(ServerError, match="cannot be resolved"):
+            targets.resolve(given)
