@@ -17,7 +17,9 @@ done
 export DIETCODE_SERVER
 echo "The server is at $DIETCODE_SERVER (its page shows the job too)."
 
-job=$("$tuning/dietcode" submit examples/bert-dense.yaml --wait | tail -n 1)
+job=$("$tuning/dietcode" submit examples/bert-dense.yaml | tail -n 1)
+"$tuning/dietcode" resume "$job" > "$place/resume.log" 2>&1 || true # where an earlier demo was killed
+"$tuning/dietcode" watch "$job"
 "$tuning/dietcode" show "$job"
 
 # The rest runs where no compiler is.

@@ -19,6 +19,7 @@ from dietcode_server.api.names import check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.problems import log
 from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.store import events as job_events
 from dietcode_server.store import jobs, wire
 from dietcode_server.store.database import Database, StoreError
 
@@ -94,6 +95,6 @@ def news(database: Database, job_id: str, seen: int) -> tuple[list[JobEvent], bo
         row = jobs.get(session, job_id)
         state, last = JobState(row.state), row.num_events
         # Where another process adds events in between, they wait for the next question.
-        rows = [event for event in jobs.events_after(session, job_id, seen) if event.seq <= last]
+        rows = [event for event in job_events.events_after(session, job_id, seen) if event.seq <= last]
         seen = rows[-1].seq if rows else seen
         return [wire.event_to_wire(event) for event in rows], state in FINAL_STATES and seen >= last

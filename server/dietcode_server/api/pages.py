@@ -16,6 +16,7 @@ from dietcode._version import __version__
 from dietcode.protocol import RESTING_STATES
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.services import ServicesOf
+from dietcode_server.store import events as job_events
 from dietcode_server.store import jobs, libraries, wire
 
 MAX_ROWS = 50
@@ -45,7 +46,7 @@ def show_job_page(job_id: str, services: ServicesOf) -> Response:
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         job = wire.to_wire(session, row)
-        events = jobs.events_after(session, job_id, max(0, row.num_events - MAX_EVENTS), MAX_EVENTS)
+        events = job_events.events_after(session, job_id, max(0, row.num_events - MAX_EVENTS), MAX_EVENTS)
         return _page(
             "job.html",
             job=job,

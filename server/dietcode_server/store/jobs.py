@@ -20,15 +20,14 @@ from dietcode.protocol import FINAL_STATES, JobState, Progress
 from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip, one_line
+from dietcode_server.store.events import add_event
 from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
-from dietcode_server.store.tables import EventRow, JobRow
+from dietcode_server.store.tables import JobRow
 
 __all__ = [
     "add_progress",
     "claim",
-    "count_measured",
-    "events_after",
     "finish",
     "get",
     "heartbeat",
@@ -363,7 +362,7 @@ def add_progress(
     """
     row = _locked(session, job_id)
     row.progress = progress.model_dump(mode="json")
-    _add_event(
+    add_event(
         session,
         row,
         now or utc_now(),
@@ -372,22 +371,6 @@ def add_progress(
         message=progress.message,
         data=data or {},
     )
-
-
-def count_measured(session: Session, job_id: str) -> None:
-    """Count one more micro-kernel that a job has measured, in the transaction that stores it."""
-    session.execute(
-        update(JobRow)
-        .where(JobRow.id == job_id)
-        .values(measured=JobRow.measured + 1)
-        .execution_options(synchronize_session=False)
-    )
-
-
-def events_after(session: Session, job_id: str, seq: int, limit: int = 500) -> list[EventRow]:
-    """Events of a job with numbers above `seq`, in order; at most `limit`."""
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.seq > seq)
-    return list(session.scalars(query.order_by(EventRow.seq).limit(limit)))
 
 
 def _ready(runnable: bool) -> JobState:
@@ -422,12 +405,4 @@ def _enter(session: Session, row: JobRow, state: JobState, now: datetime, messag
         row.runner = None
     if state in FINAL_STATES:
         row.finished_at = now
-    _add_event(session, row, now, kind="state", state=state.value, message=message, data={})
-
-
-def _add_event(session: Session, row: JobRow, now: datetime, **columns: Any) -> None:
-    """Number an event and store it; the lock on the job's row keeps the numbers without gaps."""
-    row.num_events += 1
-    row.updated_at = now
-    session.add(EventRow(job_id=row.id, seq=row.num_events, at=now, **columns))
-    session.flush()
+    add_event(session, row, now, kind="state", state=state.value, message=message, data={})

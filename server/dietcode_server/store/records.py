@@ -12,7 +12,7 @@ from dietcode.measure.records import Records
 from dietcode.search_space.limits import MicroKernel
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import Database, StoreError
-from dietcode_server.store.jobs import count_measured
+from dietcode_server.store.events import count_measured
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 

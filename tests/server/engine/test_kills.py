@@ -25,7 +25,7 @@ from dietcode.client import Client
 from dietcode.protocol import FINAL_STATES, Job, JobState
 
 # Each kill comes at a random moment within so many seconds after its stage was reached, or a later one.
-KILLS = [("start", 2.0)] * 7 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 6 + [("measure", 1.2)] * 5
+KILLS = [("start", 2.0)] * 10 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 4 + [("measure", 1.2)] * 4
 STAGES = ("start", "seed", "calibrate", "measure", "select", "build", "verify", "publish")
 MARK = "DIETCODE_TEST_MARK"
 BUDGET = {"trials": 12, "seconds": 120}

@@ -26,6 +26,7 @@ from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState, Progress
 from dietcode_server.store import blobs, jobs
 from dietcode_server.store import database as database_module
+from dietcode_server.store import events as job_events
 from dietcode_server.store.database import Database, StoreError, migrations_config
 from dietcode_server.store.tables import DISPATCH_EXPLAINED, Base, EventRow, JobRow
 
@@ -190,7 +191,7 @@ def test_rows_outlive_their_session(database: Database) -> None:
         written, _ = submit(session)
     with database.read() as session:
         read = jobs.get(session, written.id)
-        event = jobs.events_after(session, written.id, 0)[0]
+        event = job_events.events_after(session, written.id, 0)[0]
     assert read is not written and (read.name, read.spec) == (written.name, written.spec)
     assert event.state == "queued"
 
@@ -201,14 +202,14 @@ def test_a_reader_sees_one_state_and_never_waits(database: Database) -> None:
         assert jobs.get(reader, job_id).state == "queued"
         with database.write() as writer:
             assert jobs.claim(writer, job_id, "me")
-        assert [event.seq for event in jobs.events_after(reader, job_id, 0)] == [1]
+        assert [event.seq for event in job_events.events_after(reader, job_id, 0)] == [1]
     with database.read() as reader:
-        assert [event.seq for event in jobs.events_after(reader, job_id, 0)] == [1, 2]
+        assert [event.seq for event in job_events.events_after(reader, job_id, 0)] == [1, 2]
 
 
 def numbers(database: Database, job_id: str) -> list[int]:
     with database.read() as session:
-        return [event.seq for event in jobs.events_after(session, job_id, 0, limit=10_000)]
+        return [event.seq for event in job_events.events_after(session, job_id, 0, limit=10_000)]
 
 
 def test_events_from_two_processes_have_no_gaps(database: Database, url: str) -> None:

@@ -16,6 +16,7 @@ from dietcode.errors import ConflictError, DietCodeError, NotFoundError, Request
 from dietcode.protocol import FINAL_STATES, Job, JobState, Progress
 from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.parse import spec_from_data
+from dietcode_server.store import events as job_events
 from dietcode_server.store import jobs, libraries, wire
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import Device, Workload
@@ -40,7 +41,7 @@ def job(database: Database, job_id: str) -> Job:
 def states(database: Database, job_id: str) -> list[tuple[JobState | None, str]]:
     """State and message of each state event; checks that the numbers have no gaps."""
     with database.read() as session:
-        events = [wire.event_to_wire(row) for row in jobs.events_after(session, job_id, 0)]
+        events = [wire.event_to_wire(row) for row in job_events.events_after(session, job_id, 0)]
     assert [event.id for event in events] == list(range(1, len(events) + 1))
     return [(event.state, event.message) for event in events if event.kind == "state"]
 
@@ -177,7 +178,7 @@ def test_no_such_job(database: Database, job_id: str) -> None:
     with database.write() as session:
         assert not jobs.claim(session, job_id, "me")
         assert not jobs.heartbeat(session, job_id, "me")
-        assert jobs.events_after(session, job_id, 0) == []
+        assert job_events.events_after(session, job_id, 0) == []
 
 
 CANCEL = {Q: C, W: C, I: C, R: R, C: C, S: ConflictError, F: ConflictError}
@@ -357,7 +358,7 @@ def test_progress(database: Database) -> None:
     now = job(database, job_id)
     assert (now.progress, now.measured, now.state) == (steps[1], 1, R)
     with database.read() as session:
-        events = [wire.event_to_wire(row) for row in jobs.events_after(session, job_id, 2)]
+        events = [wire.event_to_wire(row) for row in job_events.events_after(session, job_id, 2)]
     assert [(e.id, e.kind, e.progress, e.state, e.message, e.data) for e in events] == [
         (3, "progress", steps[0], None, "1 of 3", {"micro_kernel": "4x32"}),
         (4, "progress", steps[1], None, "2 of 3", {}),
@@ -370,10 +371,10 @@ def test_events_after_a_number_and_at_most_so_many(database: Database) -> None:
         for done in range(5):
             jobs.add_progress(session, job_id, Progress(stage="seed", message="", done=done))
     with database.read() as session:
-        assert [row.seq for row in jobs.events_after(session, job_id, 3)] == [4, 5, 6, 7]
-        assert [row.seq for row in jobs.events_after(session, job_id, 3, limit=2)] == [4, 5]
-        assert jobs.events_after(session, job_id, 7) == []
-        assert [row.seq for row in jobs.events_after(session, other, 0)] == [1, 2]
+        assert [row.seq for row in job_events.events_after(session, job_id, 3)] == [4, 5, 6, 7]
+        assert [row.seq for row in job_events.events_after(session, job_id, 3, limit=2)] == [4, 5]
+        assert job_events.events_after(session, job_id, 7) == []
+        assert [row.seq for row in job_events.events_after(session, other, 0)] == [1, 2]
 
 
 def test_the_oldest_of_the_queue_is_next(database: Database) -> None:
