@@ -12,6 +12,7 @@ from typing import Any
 from dietcode.errors import DietCodeError
 from dietcode.protocol import Progress
 from dietcode_server.store import blobs, jobs
+from dietcode_server.store import events as job_events
 from dietcode_server.store.database import Database
 
 
@@ -54,7 +55,7 @@ def progress(url: str, job_id: str, count: str) -> None:
     for done in range(int(count)):
         with database.write() as session:
             jobs.add_progress(session, job_id, Progress(stage="measure", message="", done=done))
-            jobs.count_measured(session, job_id)
+            job_events.count_measured(session, job_id)
     say(True)
 
 

@@ -354,7 +354,7 @@ def test_progress(database: Database) -> None:
     with database.write() as session:
         jobs.add_progress(session, job_id, steps[0], {"micro_kernel": "4x32"})
         jobs.add_progress(session, job_id, steps[1])
-        jobs.count_measured(session, job_id)
+        job_events.count_measured(session, job_id)
     now = job(database, job_id)
     assert (now.progress, now.measured, now.state) == (steps[1], 1, R)
     with database.read() as session:
