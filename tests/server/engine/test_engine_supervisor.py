@@ -94,7 +94,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.database.dispose()
 
 
-def gone(processes: list[psutil.Process], timeout_secs: float = 5.0) -> bool:
+def gone(processes: list[psutil.Process], timeout_secs: float = 10.0) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=timeout_secs)
     return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
 
@@ -120,7 +120,7 @@ def test_a_running_job_that_is_cancelled_ends_with_all_its_processes(server: Ser
         jobs.request_cancel(session, job_id)
     server.supervisor.wake()
     assert server.reach(job_id, JobState.CANCELLED, timeout_secs=5).error is None
-    assert gone(processes)
+    assert gone(processes, 5.0)
     server.reach(other, JobState.FAILED)
 
 
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_leaves_an_interrupted_job(server: Server) -> No
     job_id = server.submit("waits")
     processes = server.processes("waits")
     processes[0].kill()
-    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=5)
+    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=15)
     assert row.error is not None and "killed by signal 9" in row.error and f"resume {job_id}" in row.error
     assert gone(processes), "its child went with it"
     (server.work / "waits.pids").unlink()
@@ -173,7 +173,7 @@ def claimed(server: Server, runner: str, beat: datetime) -> str:
 def test_a_job_of_a_worker_that_is_dead_is_interrupted_at_start(server: Server) -> None:
     job_id = claimed(server, f"{socket.gethostname()}/999999999/1.0", datetime.now(timezone.utc))
     server.supervisor.start()
-    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=3)
+    row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)
     assert row.error is not None and "died with an earlier server" in row.error
 
 
@@ -192,7 +192,7 @@ def test_a_worker_elsewhere_is_judged_by_its_heartbeat(server: Server, age_secs:
     job_id = claimed(server, "elsewhere/1/1.0", beat)
     server.supervisor.start()
     if lost:
-        server.reach(job_id, JobState.INTERRUPTED, timeout_secs=3)
+        server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)
     else:
         time.sleep(1.2)
         assert server.row(job_id).state == JobState.RUNNING.value

@@ -178,13 +178,13 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
         killed += 1
         hit[now.progress.stage if now.progress else "start"] += 1
         if alone:
-            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=5)
+            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=15)
         wait_until_alone(service, alone)
         assert service.known()[: len(known)] == known, "a record was lost or changed"
         assert all(count >= trials.get(path, 0) for path, count in service.trials().items())
         if not alone:
             client = service.start()
-            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=5)
+            now = reach(client, job, JobState.INTERRUPTED, JobState.SUCCEEDED, timeout_secs=15)
         if now.state == JobState.INTERRUPTED:  # else it was done in the moment of the kill
             assert now.error is not None and "resume" in now.error
             assert now.measured == measured_by(service, job)
