@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +46,46 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs; is it meant? --update-golden"
 
     return compare
+
+
+@pytest.fixture
+def inside(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return what `dietcode` does, but in this process: importing the compiler takes seconds."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
+        capsys.readouterr()
+        from dietcode.cli import main
+
+        status: Any = 0
+        try:
+            main()
+        except SystemExit as stop:
+            status = stop.code or 0
+        return subprocess.CompletedProcess([], status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def mount_disk(tmp_path: Path) -> Iterator[Callable[[str], Path | None]]:
+    """Return a function that mounts a file system of some size; it gives None where none can be mounted.
+
+    The tests that set a limit on file sizes instead hold there too.
+    """
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path | None:
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            return None
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from small_libraries import ROOT, SAFE_ERROR, built, copy_of, spec_data
 
-from dietcode.cli import main
-
 
 def dietcode(*arguments: object, timeout_secs: float = 60.0, **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m dietcode`` in a new process."""
@@ -36,25 +34,6 @@ def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) ->
     assert "Traceback" not in done.stderr and len(done.stderr) < 600, done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     assert done.stdout == ""
-
-
-@pytest.fixture
-def inside(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return what `dietcode` does, but in this process: importing the compiler takes seconds."""
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
-        capsys.readouterr()
-        status: Any = 0
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code or 0
-        return subprocess.CompletedProcess([], status, *capsys.readouterr())
-
-    return call
 
 
 def write(path: Path, data: Any) -> Path:

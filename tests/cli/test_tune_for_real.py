@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,20 +188,8 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_later(place: Path, tmp_path
         assert read_manifest(tmp_path / "lib")["name"] == "interrupted"
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path | None]:
-    """A file system of 64 KiB; None where none can be mounted (the tests of a size limit hold there too)."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        yield None
-        return
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_leaves_nothing_half_written(full_disk: Path | None) -> None:
+def test_a_full_disk_leaves_nothing_half_written(mount_disk: Callable[[str], Path | None]) -> None:
+    full_disk = mount_disk("64k")
     if full_disk is None:
         return
     with pytest.raises(LibraryError, match="No space left on device") as caught:

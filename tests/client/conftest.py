@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from wire_server import WireServer, running
-
-from dietcode.cli import main
 
 
 @pytest.fixture
@@ -27,18 +23,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[WireServer]:
 
 @pytest.fixture
 def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    inside: Callable[..., subprocess.CompletedProcess[str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return what `dietcode` does, in this process."""
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
-        capsys.readouterr()
-        status: Any = 0
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code or 0
-        return subprocess.CompletedProcess([], status, *capsys.readouterr())
-
-    return call
+    """Return what `dietcode` does when `DIETCODE_SERVER` may name the wire server."""
+    return inside

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any
 
 from alembic import command
@@ -135,8 +136,7 @@ class Database:
             The database cannot be read.
         """
         with self._translated(), self.engine.connect() as connection:
-            script = ScriptDirectory.from_config(migrations_config())
-            return set(_revisions(connection)) == set(script.get_heads())
+            return set(_revisions(connection)) == _heads()
 
     def dispose(self) -> None:
         """Close the connections that nobody uses."""
@@ -183,6 +183,12 @@ def migrations_config() -> Config:
     config = Config()
     config.set_main_option("script_location", "dietcode_migrations:")
     return config
+
+
+@cache
+def _heads() -> set[str]:
+    """The newest revisions that this code knows; the migrations do not change while it runs."""
+    return set(ScriptDirectory.from_config(migrations_config()).get_heads())
 
 
 def _revisions(connection: Connection) -> tuple[str, ...]:

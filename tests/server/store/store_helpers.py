@@ -12,12 +12,23 @@ from typing import Any
 from small_libraries import spec_data
 from sqlalchemy.orm import Session
 
-from dietcode.protocol import JobState
+from dietcode.protocol import Job, JobState
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.store import jobs
+from dietcode_server.store import events as job_events
+from dietcode_server.store import jobs, wire
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
+Q, W, R, I, S, F, C = (  # noqa: E741
+    JobState.QUEUED,
+    JobState.WAITING_FOR_RUNNER,
+    JobState.RUNNING,
+    JobState.INTERRUPTED,
+    JobState.SUCCEEDED,
+    JobState.FAILED,
+    JobState.CANCELLED,
+)
+ALL = tuple(JobState)
 DEVICE = ("cpu0", "A test CPU", {"kind": "llvm"})
 CHILDREN = Path(__file__).with_name("store_children.py")
 
@@ -147,3 +158,17 @@ def _instance(t: int) -> dict[str, Any]:
         "best_micro_kernel": "6x16" if t == 5 else ("3x16" if small else "4x32"),
         "best_predicted_gflops": 40.0 if t == 5 else 30.0,
     }
+
+
+def job(database: Database, job_id: str) -> Job:
+    """A job as it travels."""
+    with database.read() as session:
+        return wire.to_wire(session, jobs.get(session, job_id))
+
+
+def states(database: Database, job_id: str) -> list[tuple[JobState | None, str]]:
+    """State and message of each state event; checks that the numbers have no gaps."""
+    with database.read() as session:
+        events = [wire.event_to_wire(row) for row in job_events.events_after(session, job_id, 0)]
+    assert [event.id for event in events] == list(range(1, len(events) + 1))
+    return [(event.state, event.message) for event in events if event.kind == "state"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
-import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -284,20 +282,8 @@ def test_a_database_without_tables(url: str) -> None:
     database.dispose()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path | None]:
-    """A file system of 2 MiB; None where none can be mounted (the test of a size limit holds there too)."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        yield None
-        return
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk(small_disk: Path | None) -> None:
+def test_a_full_disk(mount_disk: Callable[[str], Path | None]) -> None:
+    small_disk = mount_disk("2m")
     if small_disk is None:
         return
     database = Database(f"sqlite:///{small_disk / 'dietcode.db'}")

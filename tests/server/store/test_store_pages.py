@@ -1,0 +1,84 @@
+"""Lists of jobs and libraries, a page at a time."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from store_helpers import ALL, F, Q, R, S, job_in, submit
+
+from dietcode.errors import DietCodeError, RequestError
+from dietcode_server.store import jobs, libraries
+from dietcode_server.store.database import Database
+
+
+def all_pages(database: Database, limit: int, between: Any = None, **filters: Any) -> list[str]:
+    seen: list[str] = []
+    cursor = None
+    while True:
+        with database.read() as session:
+            rows, cursor = jobs.list_jobs(session, limit=limit, cursor=cursor, **filters)
+        assert len(rows) == limit or cursor is None
+        seen += [row.id for row in rows]
+        assert len(seen) == len(set(seen))
+        if cursor is None:
+            return seen
+        if between is not None:
+            between()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 12, 13, 500])
+def test_pages_are_stable_while_jobs_are_added(database: Database, limit: int) -> None:
+    """Several jobs have the same time, so that the id decides among them."""
+    times = [datetime(2026, 1, 1, 0, 0, n // 3, tzinfo=timezone.utc) for n in range(12)]
+    random.Random(0).shuffle(times)
+    with database.write() as session:
+        rows = [submit(session, force=True, now=at)[0] for at in times]
+    expected = [row.id for row in sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)]
+    assert all_pages(database, limit) == expected
+    assert all_pages(database, limit, lambda: job_in(database, Q)) == expected
+
+
+def test_a_page_of_some_states_and_one_name(database: Database) -> None:
+    made = {state: job_in(database, state) for state in ALL}
+    with database.write() as session:
+        other = submit(session, "other")[0].id
+    assert all_pages(database, 50, states=[R]) == [made[R]]
+    assert set(all_pages(database, 2, states=[Q, F, S])) == {made[Q], made[F], made[S], other}
+    assert all_pages(database, 50, states=[Q], name="other") == [other]
+    assert all_pages(database, 50, name="nothing") == []
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "x", "AAAA", "ä", "\x00", "W10", "WyIyMDI2LTAxLTAxIiwgImEiXQ", "WzEsIDJd", "W" * 10_000, "bnVsbA"],
+)
+def test_a_cursor_that_no_page_gave(database: Database, cursor: str) -> None:
+    for table in (jobs.list_jobs, libraries.list_libraries):
+        with (
+            pytest.raises(RequestError, match=r"cursor: given .*leave it out") as caught,
+            database.read() as session,
+        ):
+            table(session, cursor=cursor)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+def test_a_cursor_of_another_list(database: Database) -> None:
+    job_in(database, Q)
+    job_in(database, Q)
+    with database.read() as session:
+        _, cursor = jobs.list_jobs(session, limit=1)
+        assert cursor is not None
+        with pytest.raises(RequestError, match="cursor"):
+            libraries.list_libraries(session, cursor=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 501, 1 << 70])
+def test_a_limit_out_of_range(database: Database, limit: int) -> None:
+    with (
+        pytest.raises(DietCodeError, match=r"limit: given .*; allowed: 1 to 500"),
+        database.read() as session,
+    ):
+        jobs.list_jobs(session, limit=limit)
