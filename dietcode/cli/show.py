@@ -36,16 +36,18 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(
         f"target      {target['mcpu']}, {target['num_cores']} cores; device {report['device']['name']}"
     )
-    console.print(
-        f"seed        T0 = {seed['tile'][0]}x{seed['tile'][1]}, {seed['best_gflops']} GFLOP/s, "
-        f"{seed['trials']} trials of MetaSchedule"
-        if seed
-        else "seed        none: MetaSchedule finished no trial; tiles of the register file"
-    )
+    console.print(f"seed        {_seed(seed)}")
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
+        f"{len(report['space'].get('pruned', []))} pruned after a wave, "
         f"{len(report['space']['failed'])} failed; κ = {report['calibration']['kappa']:.2f}"
     )
+    for decision in report.get("rounds", []):
+        console.print(f"            {decision['message']}")
+    for source, facts in report.get("provenance", {}).items():
+        gain = "" if facts["gain"] is None else f"; without them {_loss(facts['gain'])} less throughput"
+        chosen = ", ".join(facts["chosen"]) or "none chosen"
+        console.print(f"            {source}: {facts['measured']} measured, {chosen}{gain}")
     console.print(
         f"selection   {len(dispatch['categories'])} of {selection['num_free_choice']} with free choice; "
         f"predicted loss {_loss(selection['loss_mean'])} mean, {_loss(selection['loss_worst'])} worst"
@@ -66,6 +68,15 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(f"bytes       {sizes}; runtime {manifest['runtime']['bytes']} (shared)")
     console.print(_categories(dispatch, report))
     console.print(_runs(dispatch))
+
+
+def _seed(seed: Mapping[str, Any] | None) -> str:
+    if not seed:
+        return "none: MetaSchedule finished no trial; tiles of the register file"
+    tile = f"T0 = {seed['tile'][0]}x{seed['tile'][1]}"
+    if seed.get("from_workload"):
+        return f"{tile} of an earlier workload; {seed['reason']}"
+    return f"{tile}, {seed['best_gflops']} GFLOP/s, {seed['trials']} trials of MetaSchedule"
 
 
 def _categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> Table:

@@ -21,11 +21,16 @@ class Counts:
     Attributes
     ----------
     flops : FLOPs of the instance, 2·batch·rows·columns·reduction.
-    padded_flops : FLOPs that are computed, rows and columns rounded up to tiles.
+    padded_flops : FLOPs that are computed, rows and columns rounded up to tiles; with loop partitioning only
+        the columns, up to vectors.
     imbalance : x of f_spatial: the most loaded core's tiles over the mean, pad(n, P)/n for equal tiles.
     tiles : tiles of all cores over P.
     visits : column tiles that a core streams from memory (once for each block of rows), mean of the cores.
     padded_tiles : tiles that reach past an edge, over P.
+    tail_pieces : bodies that loop partitioning runs in tiles that reach past an edge, over P.
+    tail_vectors : rows × vectors that those bodies compute, over P.
+    copied : elements that global padding copies: the row operand, its rows rounded up to tiles, and the
+        output, over P.
     reduction : extent of the flattened reduction.
     """
 
@@ -35,6 +40,9 @@ class Counts:
     tiles: FloatArray
     visits: FloatArray
     padded_tiles: FloatArray
+    tail_pieces: FloatArray
+    tail_vectors: FloatArray
+    copied: FloatArray
     reduction: FloatArray
 
     @property
@@ -68,13 +76,40 @@ def count(
     visits = batch / grid.batch_parts * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    padded = 2.0 * tiles * micro_kernel.rows * micro_kernel.columns * reduction
+    pieces, vectors = _tails(rows, columns, micro_kernel, limits.lanes)
+    if micro_kernel.tails == "partition":
+        computed = batch * rows * ceildiv(columns, limits.lanes, ops) * limits.lanes
+    else:
+        computed = tiles * micro_kernel.rows * micro_kernel.columns
+        pieces, vectors = pieces * 0, vectors * 0
+    copied = batch * (row_tiles * micro_kernel.rows * reduction + rows * columns)
     return Counts(
         flops=flops.astype(np.float64),
-        padded_flops=padded,
+        padded_flops=2.0 * computed * reduction,
         imbalance=grid.largest_load * limits.num_cores / tiles,
         tiles=tiles / limits.num_cores,
         visits=visits,
         padded_tiles=(tiles - full) / limits.num_cores,
+        tail_pieces=batch * pieces / limits.num_cores,
+        tail_vectors=batch * vectors / limits.num_cores,
+        copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )
+
+
+def _tails(
+    rows: IntArray, columns: IntArray, micro_kernel: MicroKernel, lanes: int
+) -> tuple[IntArray, IntArray]:
+    """Bodies of loop partitioning in one batch's tails, and the rows × vectors that they compute.
+
+    Left-over rows take one body for each bit of their number, left-over columns one for each vector; where
+    both are left over, one for each bit and vector.
+    """
+    full_rows, left_rows = np.divmod(rows, micro_kernel.rows)
+    full_columns, left_columns = np.divmod(columns, micro_kernel.columns)
+    left_vectors = -(-left_columns // lanes)
+    bits = sum((left_rows >> bit) & 1 for bit in range(micro_kernel.rows.bit_length()))
+    pieces = bits * (full_columns + left_vectors) + full_rows * left_vectors
+    vectors_wide = full_columns * (micro_kernel.columns // lanes)
+    vectors = left_rows * (vectors_wide + left_vectors) + full_rows * micro_kernel.rows * left_vectors
+    return pieces, vectors

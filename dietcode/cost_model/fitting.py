@@ -48,7 +48,7 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
     kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
     models = []
     for measurement in records.measurements.values():
-        if measurement.error is not None or not limits.holds(measurement.micro_kernel):
+        if not measurement.usable or not limits.holds(measurement.micro_kernel):
             continue
         try:
             models.append(
@@ -60,7 +60,7 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
             continue
     if not models:
         raise TuningError("the records hold no usable measurement of this workload")
-    models.sort(key=lambda m: (m.micro_kernel.rows, m.micro_kernel.columns))
+    models.sort(key=lambda m: m.micro_kernel.order)
     factors = [model.predict(problem, limits, kappa, extents) for model in models]
     sizes = _sizes(records, [m.micro_kernel for m in models])
     batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})

@@ -5,15 +5,26 @@ often a panel of the packed operand is reused after it was streamed in, so f_loc
 shape, fitted for each micro-kernel on its own measured waves (non-negative least squares on relative
 errors):
 
-    t_work = c₁·visits·K + c₂·tiles·K + c₃·tiles + c₄·padded_tiles·K          seconds of a balanced core
-    t      = c₀ + t_work · (κ·x + 1 − κ)                                       seconds of a call
+    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
-c₁ is the time to stream a panel beyond what computing hides (the place of bytes / bandwidth), c₂ the
-steady rate, c₃ the prologue and write-back of a tile, c₄ what local padding adds, c₀ the launch.
+What the terms are depends on how the micro-kernel treats tails:
+
+    local, checked   visits·K, tiles·K, tiles, padded tiles·K
+    partition        visits·K, full tiles·K, bodies, tail vectors·K, tail pieces·K
+    global           visits·K, tiles·K, tiles, copied elements
+
+The coefficient of visits·K is the time to stream a panel beyond what computing hides (the place of bytes /
+bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
+padded tiles·K what local padding, or a check, adds. With loop partitioning a tail costs what it computes
+(tail vectors·K) and what its small register tiles miss of the steady rate (tail pieces·K), and every body has
+a prologue (bodies = full tiles + tail pieces). With global padding all tiles are alike, and the copies are
+added. c₀ is the launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +62,8 @@ class LocalModel:
 
     Attributes
     ----------
-    coefficients : float64 array [5]
-        c₀…c₄.
+    coefficients : float64 array [1 + num_terms]
+        c₀, then one for each term of the micro-kernel's `tails`.
     fit_error : float
         Median relative error on the measured waves.
     """
@@ -66,7 +77,7 @@ class LocalModel:
     ) -> Factors:
         """The three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, limits, extents)
-        work = _work(counts) @ self.coefficients[1:]
+        work = _work(counts, self.micro_kernel.tails) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
         f_spatial = 1.0 / _stretch(counts, kappa)
         cost = f_local * f_spatial * counts.f_pad
@@ -75,29 +86,42 @@ class LocalModel:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the report."""
-        names = (
-            "launch_secs",
-            "secs_per_visit_k",
-            "secs_per_tile_k",
-            "secs_per_tile",
-            "secs_per_padded_tile_k",
-        )
+        names = ("launch_secs", *_TERMS_OF[self.micro_kernel.tails])
         return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
             "median_fit_error": self.fit_error
         }
 
 
-def _work(counts: Counts) -> FloatArray:
-    """Regressors c₁…c₄ [num_instances, 4]."""
-    return np.stack(
-        [
-            counts.visits * counts.reduction,
-            counts.tiles * counts.reduction,
-            counts.tiles,
-            counts.padded_tiles * counts.reduction,
-        ],
-        axis=1,
-    )
+# What a coefficient is the seconds of, by its name in the report.
+_TERMS: dict[str, Callable[[Counts], FloatArray]] = {
+    "secs_per_visit_k": lambda c: c.visits * c.reduction,
+    "secs_per_tile_k": lambda c: c.tiles * c.reduction,
+    "secs_per_tile": lambda c: c.tiles,
+    "secs_per_padded_tile_k": lambda c: c.padded_tiles * c.reduction,
+    "secs_per_full_tile_k": lambda c: (c.tiles - c.padded_tiles) * c.reduction,
+    "secs_per_body": lambda c: c.tiles - c.padded_tiles + c.tail_pieces,
+    "secs_per_tail_vector_k": lambda c: c.tail_vectors * c.reduction,
+    "secs_per_tail_piece_k": lambda c: c.tail_pieces * c.reduction,
+    "secs_per_copied_element": lambda c: c.copied,
+}
+_CHECKED_OR_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
+_TERMS_OF: dict[str, tuple[str, ...]] = {
+    "local": _CHECKED_OR_CLAMPED,
+    "checked": _CHECKED_OR_CLAMPED,
+    "partition": (
+        "secs_per_visit_k",
+        "secs_per_full_tile_k",
+        "secs_per_body",
+        "secs_per_tail_vector_k",
+        "secs_per_tail_piece_k",
+    ),
+    "global": ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_copied_element"),
+}
+
+
+def _work(counts: Counts, tails: str) -> FloatArray:
+    """The terms of t_work, [num_instances, num_terms]."""
+    return np.stack([_TERMS[name](counts) for name in _TERMS_OF[tails]], axis=1)
 
 
 def _stretch(counts: Counts, kappa: float) -> FloatArray:
@@ -113,7 +137,7 @@ def fit_local(
     points: tuple[dict[str, int], ...],
     secs: tuple[float, ...],
 ) -> LocalModel:
-    """Fit c₀…c₄ on the measured waves of one micro-kernel.
+    """Fit all coefficients on the measured waves of one micro-kernel.
 
     Raises
     ------
@@ -126,7 +150,8 @@ def fit_local(
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
     counts = count(problem, micro_kernel, limits, extents)
-    regressors = np.column_stack([np.ones_like(times), _work(counts) * _stretch(counts, kappa)[:, None]])
+    work = _work(counts, micro_kernel.tails) * _stretch(counts, kappa)[:, None]
+    regressors = np.column_stack([np.ones_like(times), work])
     scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
     solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
     coefficients = solution / scale

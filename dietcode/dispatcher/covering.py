@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.dispatcher.problem import FloatArray, IntArray, Problem
+from dietcode.dispatcher.problem import FloatArray, IntArray, Problem, weighted_sum
 
 MAX_VOTE_STEPS = 24
 MAX_PATH_KERNELS = 48
@@ -90,7 +90,7 @@ def forward_path(problem: Problem, need: FloatArray, per_byte: bool) -> Iterator
         ratio = np.maximum(ratio, problem.ratio[kernel])
         utility = np.maximum(utility, problem.utility[kernel])
         yield tuple(chosen)
-        done = problem.loss(float(problem.mean_weight @ utility)) <= _DONE_LOSS
+        done = problem.loss(float(weighted_sum(problem.mean_weight, utility))) <= _DONE_LOSS
         if done and (ratio >= need).all():
             return
 
@@ -112,7 +112,7 @@ def _best_gain(
         if not stale.size:
             return int(rivals[0])
         batch = stale[np.argsort(-bound[stale], kind="stable")[:_BATCH]]
-        gain = np.maximum(problem.utility[batch] - utility, 0.0) @ problem.mean_weight
+        gain = weighted_sum(problem.mean_weight, np.maximum(problem.utility[batch] - utility, 0.0))
         bound[batch], fresh[batch] = gain / sizes[batch], True
     return None
 

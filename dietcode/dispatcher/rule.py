@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dietcode.dispatcher.problem import FloatArray, IntArray
+from dietcode.dispatcher.problem import FloatArray, IntArray, weighted_sum
 from dietcode.dispatcher.tree import MAX_LEAVES, Branch, Leaf, Node, Rule, balanced, merged
 from dietcode.errors import TuningError
 
@@ -109,8 +109,8 @@ def regret(
     ratio = reached[counts] / np.maximum(cost[counts].max(axis=1), np.finfo(np.float64).tiny)
     if (ratio <= 0).any():
         return 1.0, 1.0
-    mean = -float(np.expm1(probs[counts] @ np.log(ratio) / probs.sum()))
-    return max(mean, 0.0), 1.0 if (reached <= 0).any() else 1.0 - float(ratio.min())
+    mean = -float(np.expm1(weighted_sum(probs[counts], np.log(ratio)) / probs.sum()))
+    return max(mean, 0.0) + 0.0, 1.0 if (reached <= 0).any() else 1.0 - float(ratio.min())
 
 
 def _sample(

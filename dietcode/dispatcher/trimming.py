@@ -10,7 +10,7 @@ from itertools import chain, combinations, cycle, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.dispatcher.problem import LOSS_EPS, Candidate, FloatArray, IntArray, Problem
+from dietcode.dispatcher.problem import LOSS_EPS, Candidate, FloatArray, IntArray, Problem, weighted_sum
 
 MAX_TRIALS = 400
 _TRIAL_CELLS = 1_000_000  # bounds (trials x instances) of one local search
@@ -68,7 +68,7 @@ class Trim:
         first = self.problem.utility[self.rows[self._first], columns]
         second = self.problem.utility[self.rows[self._second], columns]
         fails = self._ratio[self._second, columns] < self.need
-        self.mean_utility = float(weight @ first)
+        self.mean_utility = float(weighted_sum(weight, first))
         price = np.bincount(self._first, weight * (first - second), minlength=count)
         self.cost: FloatArray = price.astype(np.float64)
         self.blocked = np.bincount(self._first, fails, minlength=count) > 0

@@ -33,6 +33,7 @@ from dietcode.runtime.manifest import (
 from dietcode.search_space.host import DispatchTree, build_module
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.tails.global_padding import workspace_bytes
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.identity import job_digest, workload_digest
@@ -147,7 +148,7 @@ def cache_runtime(folder: Path) -> None:
 def _dispatch(parts: Parts) -> dict[str, Any]:
     return {
         "categories": [
-            {"category": index, "micro_kernel": kernel.name, "rows": kernel.rows, "columns": kernel.columns}
+            {"category": index, "micro_kernel": kernel.name, **kernel.to_json()}
             for index, kernel in enumerate(parts.micro_kernels)
         ],
         "rule": parts.rule.to_json(),
@@ -188,7 +189,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "variable_order": list(spec.variables),  # of the code's arguments; JSON's keys are sorted
         "binding": binding.to_json(),
         "packed": _packed(problem, target),
-        "workspace_bytes": _workspace_bytes(spec, problem, target),
+        "workspace_bytes": _workspace_bytes(parts),
         "runtime": file_facts(runtime),
         "files": {name: file_facts(data) for name, data in files.items()},
         "signature": None,
@@ -225,12 +226,17 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
     }
 
 
-def _workspace_bytes(spec: Spec, problem: Problem, target: CpuTarget) -> int:
-    """Bytes that a call allocates at the largest instance: the packed copy of a varying column operand."""
-    if problem.column_operand_constant:
-        return 0
+def _workspace_bytes(parts: Parts) -> int:
+    """Bytes that a call allocates at the largest instance: the packed copy of a varying column operand, and
+    what global padding copies into, of the micro-kernel that needs most.
+    """
+    spec, problem = parts.spec, parts.problem
     binding = largest_instance(spec)
     extents = {letter: int(dim.evaluate(binding)) for letter, dim in spec.dims_parsed.items()}
-    batch, _, columns, reduction = problem.sizes(extents)
-    lanes = target.lanes()
-    return int(batch * -(-columns // lanes) * reduction * lanes * _FLOAT_BYTES)
+    padded = [workspace_bytes(problem, k, extents) for k in parts.micro_kernels if k.tails == "global"]
+    packed = 0
+    if not problem.column_operand_constant:
+        lanes = parts.target.lanes()
+        batch, _, columns, reduction = (int(size) for size in problem.sizes(extents))
+        packed = batch * -(-columns // lanes) * reduction * lanes * _FLOAT_BYTES
+    return packed + max(padded, default=0)

@@ -16,7 +16,7 @@ from dietcode.errors import TuningError
 from dietcode.measure.measurer import Measurer
 from dietcode.search_space.problem import Problem
 
-_REDUCTION = 2048
+REDUCTION = 2048
 _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
 _REFERENCE_WAVES = 8
@@ -75,7 +75,7 @@ def reference_problem() -> Problem:
         rows=("m",),
         columns=("n",),
         reduction=("k",),
-        extents={"m": None, "n": None, "k": _REDUCTION},
+        extents={"m": None, "n": None, "k": REDUCTION},
         stages=(),
         column_operand_constant=True,
     )
@@ -93,10 +93,10 @@ def calibrate(measurer: Measurer) -> Calibration:
     problem, tile = reference_problem(), measurer.limits.narrow_tile()
     num_cores = measurer.target.num_cores
     counts = tuple(range(1, _SWEEP_WAVES * num_cores + 1))
-    points = [{"m": tile.rows, "n": n * tile.columns, "k": _REDUCTION} for n in counts]
+    points = [{"m": tile.rows, "n": n * tile.columns, "k": REDUCTION} for n in counts]
     sweeps = [measurer.time_problem(problem, path, points) for _ in range(_NUM_SWEEPS)]
     secs = [float(value) for value in np.min(sweeps, axis=0)]  # disturbances only ever add time
-    flops = 2.0 * tile.rows * tile.columns * _REDUCTION
+    flops = 2.0 * tile.rows * tile.columns * REDUCTION
     gflops = tuple(float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True))
     return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.usual_reference_secs)
 
@@ -114,7 +114,7 @@ def attach_reference(measurer: Measurer, usual_secs: float | None = None) -> str
     if built.path is None:
         raise TuningError(f"the reference kernel does not build for {measurer.target.mcpu}: {built.error}")
     columns = tile.columns * measurer.target.num_cores * _REFERENCE_WAVES
-    measurer.reference = (problem, built.path, {"m": tile.rows, "n": columns, "k": _REDUCTION})
+    measurer.reference = (problem, built.path, {"m": tile.rows, "n": columns, "k": REDUCTION})
     for _ in range(_NUM_READINGS):
         measurer.read_reference()
     if usual_secs is not None:

@@ -3,7 +3,10 @@
     secs = launch + ((1 − κ)·mean + κ·largest load) · (tile(K) + visit(K))
 
 The loads come from `dietcode.search_space.partition`, as in the generated code. A tile's steady rate follows
-from its fused multiply-adds or its loads, whichever take longer, so taller register tiles are faster.
+from its fused multiply-adds, its loads or their latency, whichever take longest, so taller register tiles are faster.
+
+Tails: with loop partitioning tile(K) is the mean over all tiles, where what is left over costs what it
+computes and a little for each body; global padding adds its copies; checks make tile(K) twice as long.
 """
 
 from __future__ import annotations
@@ -24,8 +27,11 @@ _CODE_BYTES = 3_000
 _HZ = 4e9
 _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
+_FMA_LATENCY_CYCLES = 4
 _TILE_SECS = 20e-9
 _SECS_PER_STREAMED_BYTE = 1 / 20e9
+_SECS_PER_COPIED_BYTE = 1 / 10e9
+_CHECKED_SLOWDOWN = 2.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,9 @@ class FakeChildren:
         in_l2 = int(row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops))
         reused = min(in_l2, max(1.0, row_tiles / float(grid.row_parts)))
         streamed = micro_kernel.columns * 4 * reduction * _SECS_PER_STREAMED_BYTE / reused
-        return self.launch_secs + load * (_tile_secs(micro_kernel, limits, reduction) + streamed)
+        size = (batch, rows, columns, reduction)
+        tile = _mean_tile_secs(micro_kernel, limits, size)
+        return self.launch_secs + load * (tile + streamed) + _copy_secs(micro_kernel, limits, size)
 
     def _fault(self, micro_kernel: MicroKernel, stage: str, timeout_secs: float) -> str | None:
         fault = self.faults.get(micro_kernel.name)
@@ -181,7 +189,10 @@ class FakeChildren:
 
 def kernel_bytes(micro_kernel: MicroKernel, limits: Limits) -> int:
     """Bytes that a micro-kernel adds to a fake library."""
-    fmas = micro_kernel.rows * micro_kernel.columns // limits.lanes
+    vectors = micro_kernel.columns // limits.lanes
+    fmas = micro_kernel.rows * vectors
+    if micro_kernel.tails == "partition":
+        fmas += 2 * micro_kernel.rows + micro_kernel.rows * vectors  # its smaller register tiles
     return _CODE_BYTES + _BYTES_PER_FMA * fmas
 
 
@@ -189,7 +200,40 @@ def _tile_secs(micro_kernel: MicroKernel, limits: Limits, reduction: int) -> flo
     vectors = micro_kernel.columns / limits.lanes
     fma_cycles = micro_kernel.rows * vectors / _FMA_PER_CYCLE
     load_cycles = (micro_kernel.rows + vectors) / _LOADS_PER_CYCLE
-    return _TILE_SECS + reduction * max(fma_cycles, load_cycles) / _HZ
+    return _TILE_SECS + reduction * max(fma_cycles, load_cycles, _FMA_LATENCY_CYCLES) / _HZ
+
+
+def _mean_tile_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, int, int, int]) -> float:
+    """Seconds of a tile, tails included; they are the same in every batch."""
+    _, rows, columns, reduction = size
+    secs = _tile_secs(micro_kernel, limits, reduction)
+    if micro_kernel.tails == "checked":
+        return _CHECKED_SLOWDOWN * secs
+    if micro_kernel.tails != "partition":
+        return secs
+    full_rows, left_rows = divmod(rows, micro_kernel.rows)
+    full_columns, left_columns = divmod(columns, micro_kernel.columns)
+    left_vectors = -(-left_columns // limits.lanes)
+    bits = left_rows.bit_count()
+    total = full_rows * full_columns * secs
+    for number, height, vectors in (
+        (bits * full_columns, left_rows * full_columns, micro_kernel.columns // limits.lanes),
+        (full_rows * left_vectors, full_rows * micro_kernel.rows * left_vectors, 1),
+        (bits * left_vectors, left_rows * left_vectors, 1),
+    ):
+        total += number * _TILE_SECS + reduction * height * vectors / _FMA_PER_CYCLE / _HZ
+    num_tiles = (full_rows + (left_rows > 0)) * (full_columns + (left_columns > 0))
+    return total / num_tiles
+
+
+def _copy_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, int, int, int]) -> float:
+    """Seconds of the copies of global padding, spread over all cores."""
+    if micro_kernel.tails != "global":
+        return 0.0
+    batch, rows, columns, reduction = size
+    padded_rows = -(-rows // micro_kernel.rows) * micro_kernel.rows
+    elements = batch * (padded_rows * reduction + rows * columns)
+    return 4 * elements * _SECS_PER_COPIED_BYTE / limits.num_cores
 
 
 def _is_reference(path: str) -> bool:

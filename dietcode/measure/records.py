@@ -15,13 +15,14 @@ from typing import Any, Protocol
 
 from dietcode.errors import RecordsError
 from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.problem import Problem
 
 FORMAT = "dietcode-records/1"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One micro-kernel, measured or failed.
+    """One micro-kernel, measured, pruned after its first wave, or failed.
 
     Attributes
     ----------
@@ -33,6 +34,8 @@ class Measurement:
         Readings that each of `secs` is the median of; finalists are read again.
     object_bytes : int
         Size of the object file that holds this micro-kernel alone with its host code.
+    pruned : bool
+        Only its first wave was timed: it could not win anywhere.
     """
 
     micro_kernel: MicroKernel
@@ -45,13 +48,18 @@ class Measurement:
     attempts: int = 1
     num_readings: int = 1
     error: str | None = None
+    pruned: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether f_local can be fitted: measured whole."""
+        return self.error is None and not self.pruned
 
     def to_json(self) -> dict[str, Any]:
         """One line of a records file."""
         return {
             "kind": "micro_kernel",
-            "rows": self.micro_kernel.rows,
-            "columns": self.micro_kernel.columns,
+            **self.micro_kernel.to_json(),
             "provenance": self.provenance,
             "points": list(self.points),
             "secs": list(self.secs),
@@ -61,7 +69,7 @@ class Measurement:
             "attempts": self.attempts,
             "num_readings": self.num_readings,
             "error": self.error,
-        }
+        } | ({"pruned": True} if self.pruned else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Measurement:
@@ -72,12 +80,10 @@ class Measurement:
         KeyError, TypeError, ValueError
             It is no measurement.
         """
-        if int(data["rows"]) < 1 or int(data["columns"]) < 1:
-            raise ValueError(f"a tile of {data['rows']}x{data['columns']}")
         if len(data["points"]) != len(data["secs"]):
             raise ValueError(f"{len(data['secs'])} times for {len(data['points'])} points")
         return cls(
-            micro_kernel=MicroKernel(int(data["rows"]), int(data["columns"])),
+            micro_kernel=MicroKernel.from_json(data),
             provenance=str(data["provenance"]),
             points=tuple({str(k): int(v) for k, v in p.items()} for p in data["points"]),
             secs=tuple(float(s) for s in data["secs"]),
@@ -87,12 +93,21 @@ class Measurement:
             attempts=int(data["attempts"]),
             num_readings=int(data["num_readings"]),
             error=data["error"],
+            pruned=bool(data.get("pruned", False)),
         )
 
 
 @dataclass
 class Records:
-    """All that is known of one workload on one device."""
+    """All that is known of one workload on one device.
+
+    Attributes
+    ----------
+    problem : dict or None
+        What was computed, as `Problem.to_json` has it; other workloads learn from it.
+    rounds : list of dict
+        Decisions of the search, in order.
+    """
 
     workload: str
     device: dict[str, Any]
@@ -100,6 +115,8 @@ class Records:
     calibration: dict[str, Any] | None = None
     seed: dict[str, Any] | None = None
     fixed_bytes: int | None = None
+    problem: dict[str, Any] | None = None
+    rounds: list[dict[str, Any]] = field(default_factory=list)
 
     def header(self) -> dict[str, Any]:
         """First line of the file."""
@@ -108,6 +125,8 @@ class Records:
     def lines(self) -> Iterator[dict[str, Any]]:
         """Every line of the file, header first."""
         yield self.header()
+        if self.problem is not None:
+            yield {"kind": "problem", **self.problem}
         if self.calibration is not None:
             yield {"kind": "calibration", **self.calibration}
         if self.seed is not None:
@@ -116,6 +135,8 @@ class Records:
             yield {"kind": "fixed_bytes", "bytes": self.fixed_bytes}
         for measurement in self.measurements.values():
             yield measurement.to_json()
+        for decision in self.rounds:
+            yield {"kind": "round", **decision}
 
     def apply(self, line: dict[str, Any]) -> None:
         """Take in one line after the header; a later line about the same thing replaces the earlier."""
@@ -131,9 +152,29 @@ class Records:
             self.seed = body
         elif kind == "fixed_bytes":
             self.fixed_bytes = int(body["bytes"])
+        elif kind == "problem":
+            self.problem = Problem.from_json(body).to_json()
+        elif kind == "round":
+            self.rounds.append(check_decision(body))
         elif kind == "micro_kernel":
             measurement = Measurement.from_json(body)
             self.measurements[measurement.micro_kernel] = measurement
+
+
+def check_decision(body: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a line that later rounds could not go on from.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        It is no round.
+    """
+    for added in body["added"]:
+        MicroKernel.from_json(added)
+        str(added["provenance"])
+    if not isinstance(body["number"], int) or not isinstance(body["message"], str):
+        raise TypeError("a round needs a number and a message")
+    return body
 
 
 class RecordsStore(Protocol):

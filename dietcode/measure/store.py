@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,16 @@ class FileKeeper:
         """
         path = records_path(cache_dir(), workload, str(device["id"]))
         return RecordsFile(path, Records(workload, dict(device)))
+
+    def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
+        """What is known of other workloads on a device, the oldest first; damaged files left out."""
+        own = records_path(cache_dir(), workload, str(device["id"]))
+        found = []
+        for path in sorted(own.parent.glob("*.jsonl"), key=lambda p: (p.stat().st_mtime, p.name)):
+            with contextlib.suppress(RecordsError):
+                if path != own:
+                    found.append(read_records(path))
+        return found
 
     def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
         """Where MetaSchedule keeps its database of them."""
@@ -86,6 +97,8 @@ def import_file(file: Path) -> tuple[Records, int]:
                 added += 1
         known.calibration = known.calibration or given.calibration
         known.seed = known.seed or given.seed
+        known.problem = known.problem or given.problem
+        known.rounds = known.rounds or given.rounds
         known.fixed_bytes = given.fixed_bytes if known.fixed_bytes is None else known.fixed_bytes
         write_records(path, known)
     return known, added

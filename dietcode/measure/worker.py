@@ -100,16 +100,17 @@ def _time(call: Any, min_secs: float, repeats: int) -> float:
 
 
 def time_library(request: dict[str, Any]) -> dict[str, Any]:
-    """Time ``run`` of one library at several extents.
+    """Time ``run`` of one library at several extents; ``values`` gives the shape variables, zeros by default.
 
     Returns ``{"secs": [float for each point]}``.
     """
     problem, lanes = request["problem"], request["limits"].lanes
     run = _functions(request["path"])["run"]
-    zeros = [0] * len(request["variables"])
+    points = request["points"]
+    bindings = request.get("values") or [[0] * len(request["variables"])] * len(points)
     secs = []
-    for extents in request["points"]:
-        arguments = [*_tensors(problem, extents, lanes), *zeros]
+    for extents, values in zip(points, bindings, strict=True):
+        arguments = [*_tensors(problem, extents, lanes), *values]
         secs.append(_time(lambda a=arguments: run(*a), request["min_secs"], request["repeats"]))
     if not request.get("keep"):
         _RESOURCES.pop(request["path"], None)

@@ -17,10 +17,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.lowering import DTYPE, lower
+from dietcode.search_space.lowering import lower
 from dietcode.search_space.packing import lower_packing, packed_shape
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import call, i64
+from dietcode.search_space.tir import DTYPE, call, i64
 
 # A category, or (variable, threshold, tree where variable ≤ threshold, tree elsewhere).
 DispatchTree: TypeAlias = "int | tuple[str, int, DispatchTree, DispatchTree]"
@@ -53,7 +53,7 @@ def build_module(
     functions: dict[Any, Any] = {}
     kernels: list[Any] = []
     for category, micro_kernel in enumerate(micro_kernels):
-        name = f"micro_kernel_{category}_{micro_kernel.name}"
+        name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
         kernels.append(ir.GlobalVar(name))
         functions[kernels[-1]] = lower(problem, micro_kernel, limits, name)
     packing = ir.GlobalVar("pack_panels")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dietcode.target.cpu import CpuTarget
 
 # A core with two load ports and two FMA ports is not held up by loads below one load an FMA; two thirds
 # leaves room for the loads of the packed operand that miss L1.
 _MAX_LOADS_PER_FMA = 2 / 3
+
+
+# How tiles that reach past an edge are treated (paper, Figure 7 d, c, b, a); the first is the default.
+TAILS = ("local", "partition", "global", "checked")
 
 
 @dataclass(frozen=True)
@@ -22,15 +28,51 @@ class MicroKernel:
     ----------
     rows, columns : int
         Extents in elements; `columns` is a multiple of the vector lanes.
+    tails : str
+        One of `TAILS`, see `dietcode.search_space.tails`.
+
+    Raises
+    ------
+    ValueError
+        `tails` is none of them.
     """
 
     rows: int
     columns: int
+    tails: str = TAILS[0]
+
+    def __post_init__(self) -> None:
+        if self.tails not in TAILS:
+            raise ValueError(f"tails {str(self.tails)[:40]!r}; allowed: {', '.join(TAILS)}")
 
     @property
     def name(self) -> str:
-        """As in ``12x32``."""
-        return f"{self.rows}x{self.columns}"
+        """As in ``12x32`` for local padding, ``12x32-partition`` otherwise."""
+        tile = f"{self.rows}x{self.columns}"
+        return tile if self.tails == TAILS[0] else f"{tile}-{self.tails}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What micro-kernels are sorted by: rows, columns, then as in `TAILS`."""
+        return self.rows, self.columns, TAILS.index(self.tails)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rows": self.rows, "columns": self.columns, "tails": self.tails}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> MicroKernel:
+        """The inverse of `to_json`; other keys are passed over, and without `tails` it is local padding.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no micro-kernel.
+        """
+        rows, columns = int(data["rows"]), int(data["columns"])
+        if rows < 1 or columns < 1:
+            raise ValueError(f"a tile of {rows}x{columns}")
+        return cls(rows, columns, data.get("tails", TAILS[0]))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.lowering import DTYPE
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import INT32, TirOps, i64, load, store, unflatten
+from dietcode.search_space.tir import DTYPE, INT32, TirOps, i64, load, store, unflatten
 
 
 def packed_shape(problem: Problem, extents: dict[str, Any], lanes: int) -> tuple[Any, Any, Any, Any]:

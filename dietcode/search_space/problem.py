@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,34 @@ class Problem:
         """Tensors that a kernel reads, in argument order: row operand, column operand, epilogue tensors."""
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it."""
+        data = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Problem:
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no problem.
+        """
+        roles = {
+            role: tuple(str(k) for k in data[role]) for role in ("batch", "rows", "columns", "reduction")
+        }
+        return cls(
+            row_operand=str(data["row_operand"]),
+            column_operand=str(data["column_operand"]),
+            output=str(data["output"]),
+            subscripts={str(name): str(letters) for name, letters in data["subscripts"].items()},
+            extents={str(k): None if v is None else int(v) for k, v in data["extents"].items()},
+            stages=tuple(Stage(**stage) for stage in data["stages"]),
+            column_operand_constant=bool(data["column_operand_constant"]),
+            **roles,
+        )
 
     def product(self, letters: tuple[str, ...], extents: dict[str, Any]) -> Any:
         """Product of the extents of `letters`; 1 for none. Scalars or arrays alike."""

@@ -16,7 +16,7 @@ class Seed:
     rows, columns : int
         T0 in elements, as the source gave it (not yet viable on the machine).
     source : str
-        ``metaschedule`` or ``hardware``.
+        ``metaschedule``, ``hardware``, or ``earlier``: MetaSchedule's for another workload of the device.
     """
 
     rows: int
@@ -45,7 +45,11 @@ def tile_range(extent: int) -> range:
 
 
 def build_space(
-    seeds: list[Seed], limits: Limits, max_rows: int | None = None, max_columns: int | None = None
+    seeds: list[Seed],
+    limits: Limits,
+    max_rows: int | None = None,
+    max_columns: int | None = None,
+    mutate: bool = True,
 ) -> list[Candidate]:
     """Viable tiles around all seeds, each once, credited to the first seed that reaches it.
 
@@ -53,7 +57,9 @@ def build_space(
     ----------
     max_rows, max_columns : int, optional
         Largest extents of the workload: a tile with more than twice as many rows, or more vectors than
-        the columns fill, only pads.
+        the columns fill, only pads, and is left out.
+    mutate : bool
+        Take [T0/2, 2·T0] rather than T0 alone, columns rounded down to whole vectors.
 
     Returns
     -------
@@ -62,14 +68,21 @@ def build_space(
     """
     found: dict[MicroKernel, str] = {}
     for seed in seeds:
-        for tile in _tiles_around(seed, limits):
+        for tile in _tiles_around(seed, limits) if mutate else _tile_of(seed, limits):
             too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows)
             too_wide = max_columns is not None and tile.columns >= max_columns + limits.lanes
-            if not too_tall and not too_wide:
+            if not mutate or not (too_tall or too_wide):
                 found.setdefault(tile, seed.source)
     at_seed = {(seed.rows, seed.columns) for seed in seeds}
     order = sorted(found, key=lambda t: ((t.rows, t.columns) not in at_seed, -t.rows * t.columns, -t.rows))
     return [Candidate(tile, found[tile]) for tile in order]
+
+
+def _tile_of(seed: Seed, limits: Limits) -> list[MicroKernel]:
+    """T0, its columns whole vectors and its rows as many as the register file holds."""
+    columns = max(limits.lanes, seed.columns // limits.lanes * limits.lanes)
+    tiles = [MicroKernel(rows, columns) for rows in range(seed.rows, 0, -1)]
+    return [tile for tile in tiles if limits.holds(tile)][:1]
 
 
 def _tiles_around(seed: Seed, limits: Limits) -> list[MicroKernel]:

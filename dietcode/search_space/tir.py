@@ -10,6 +10,8 @@ from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as T
 
 INT32 = ir.PrimType("int32")
+DTYPE = "float32"
+CPU = 1  # DLPack's kDLCPU
 
 warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
 

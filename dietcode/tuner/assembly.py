@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.fitting import Fitted, fit_all, predict_all
+from dietcode.cost_model.counts import FloatArray
+from dietcode.cost_model.fitting import fit_all, predict_all
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
-from dietcode.dispatcher.select import Objective, Selection, select_categories, smooth_assignment
+from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
 from dietcode.library.build import Parts
 from dietcode.measure.records import Records
@@ -19,7 +22,31 @@ from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 _MAX_UNSEEN = 2048
+_NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
+_MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
+_FIRST = 1000.0  # by how much they weigh more
+_PART = 4096
 _SMOOTHING = 0.005  # an instance may lose this much so that the rule stays short
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """What the rule is fitted on, and how large it may be.
+
+    Attributes
+    ----------
+    throughput : float64 [num_points, num_categories]
+        Of the chosen.
+    best : int64 [num_points]
+    max_leaves : int or None
+        None: as many as `fit_rule` allows.
+    """
+
+    bindings: IntArray
+    throughput: FloatArray
+    best: IntArray
+    weights: FloatArray
+    max_leaves: int | None
 
 
 def assemble(
@@ -48,8 +75,22 @@ def assemble(
         ),
         fixed_bytes=records.fixed_bytes or 0,
     )
-    rule, assignment, losses = _rule(spec, instances, fitted, selection)
-    unseen = _unseen_regret(spec, problem, target, instances, records, fitted, selection, rule)
+
+    def predict(bindings: IntArray) -> FloatArray:
+        """Predicted FLOP/s of the chosen, [n, num_categories]; in parts, for the memory it takes."""
+        models = [fitted.models[i] for i in selection.chosen]
+        parts = np.split(bindings, range(_PART, len(bindings), _PART))
+        columns = [{name: part[:, i] for i, name in enumerate(spec.variables)} for part in parts]
+        return np.concatenate(
+            [predict_all(models, problem, target, records, instance_extents(spec, some)) for some in columns]
+        )
+
+    chosen = fitted.throughput[:, list(selection.chosen)]
+    sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
+    rule = _rule(spec.variables, sample)
+    assignment = rule.predict(instances.bindings)
+    losses = regret(assignment, chosen, instances.weights)
+    unseen = _unseen_regret(spec, instances, sample, rule, predict)
     kernels = tuple(fitted.models[i].micro_kernel for i in selection.chosen)
     table = dispatch_table(spec.variables, instances.bindings, assignment, names=[k.name for k in kernels])
     report = build_report(
@@ -58,38 +99,58 @@ def assemble(
     return Parts(spec, target, problem, kernels, rule, table, report)
 
 
+def _fitting_sample(
+    spec: Spec,
+    instances: Instances,
+    chosen: FloatArray,
+    best: IntArray,
+    predict: Callable[[IntArray], FloatArray],
+) -> _Sample:
+    """All instances where these are all there are; otherwise many more than selection saw, and those.
+
+    A point weighs half by its probability and half alike, so that rare small shapes are not given up. Under
+    ``max_loss`` the instances that selection bounded come before all others.
+    """
+    if instances.exhaustive:
+        return _Sample(instances.bindings, chosen, best, instances.weights, None)
+    more = make_instances(spec, limit=_NUM_FITTED, seed=2)
+    bindings = np.concatenate([instances.bindings, more.bindings])
+    weights = np.concatenate([instances.weights * len(instances), more.weights * len(more)]) / len(bindings)
+    further = predict(more.bindings)
+    weights = (weights + 1 / len(bindings)) / 2
+    if spec.objective.max_loss is not None:
+        weights[: len(instances)] *= _FIRST
+    return _Sample(
+        bindings,
+        np.concatenate([chosen, further]),
+        np.concatenate([best, further.argmax(axis=1)]),
+        weights,
+        None if spec.objective.max_loss is not None else _MAX_LEAVES,
+    )
+
+
+def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:
+    """The rule over the best chosen categories; exact within `_SMOOTHING` where all instances are there."""
+    smoothed = smooth_assignment(sample.throughput, sample.bindings, sample.best, tolerance=_SMOOTHING)
+    leaves = {} if sample.max_leaves is None else {"max_leaves": sample.max_leaves}
+    return fit_rule(variables, sample.bindings, smoothed, sample.throughput, sample.weights, **leaves)
+
+
 def _unseen_regret(
     spec: Spec,
-    problem: Problem,
-    target: CpuTarget,
     instances: Instances,
-    records: Records,
-    fitted: Fitted,
-    selection: Selection,
+    sample: _Sample,
     rule: Rule,
+    predict: Callable[[IntArray], FloatArray],
 ) -> dict[str, Any] | None:
     """Predicted loss of the rule on sampled shapes that it was not fitted on; None where it saw them all."""
     if instances.exhaustive:
         return None
     fresh = make_instances(spec, limit=_MAX_UNSEEN, seed=1)
-    seen = set(map(tuple, instances.bindings.tolist()))
+    seen = set(map(tuple, sample.bindings.tolist()))
     new = np.asarray([tuple(row) not in seen for row in fresh.bindings.tolist()])
     if not new.any() or fresh.weights[new].sum() <= 0:
         return None
     bindings = fresh.bindings[new]
-    columns = {name: bindings[:, i] for i, name in enumerate(spec.variables)}
-    models = [fitted.models[i] for i in selection.chosen]
-    throughput = predict_all(models, problem, target, records, instance_extents(spec, columns))
-    mean, worst = regret(rule.predict(bindings), throughput, fresh.weights[new])
+    mean, worst = regret(rule.predict(bindings), predict(bindings), fresh.weights[new])
     return {"num_shapes": len(bindings), "loss_mean": float(mean), "loss_worst": float(worst)}
-
-
-def _rule(
-    spec: Spec, instances: Instances, fitted: Fitted, selection: Selection
-) -> tuple[Rule, IntArray, tuple[float, float]]:
-    """The rule, the category it gives each instance, and its (mean, worst) loss against the best chosen."""
-    chosen = fitted.throughput[:, list(selection.chosen)]
-    smoothed = smooth_assignment(chosen, instances.bindings, selection.assignment, tolerance=_SMOOTHING)
-    rule = fit_rule(spec.variables, instances.bindings, smoothed, chosen, instances.weights)
-    assignment = rule.predict(instances.bindings)
-    return rule, assignment, regret(assignment, chosen, instances.weights)

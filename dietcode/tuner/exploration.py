@@ -1,38 +1,42 @@
-"""Filling the records of one workload on this device: calibration, seed, measured micro-kernels."""
+"""Filling the records of one workload on this device: calibration, seed, rounds of measuring, finals."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dietcode.cost_model.features import Device
 from dietcode.cost_model.fitting import fit_all
+from dietcode.cost_model.learned import missed
+from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
 from dietcode.measure.calibration import attach_reference, calibrate
-from dietcode.measure.measurer import BuildResult, Measurer
-from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
-from dietcode.search_space.seed import NoTrialError, run_seed
-from dietcode.search_space.space import Candidate, Seed, build_space, hardware_seeds
 from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.decisions import describe_round, round_line
 from dietcode.tuner.events import Event, Listener
-from dietcode.workload.instances import Instances, largest_instance
+from dietcode.tuner.planner import Plan, Planner
+from dietcode.tuner.search import Search
+from dietcode.tuner.seeding import Seeding, starting_space
+from dietcode.tuner.trials import Trials
+from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
 
-_SEED_SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
-_MAX_SEED_TRIALS = 32
-_SEED_SHARE_OF_SECS = 0.4
 _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
-_BATCH = 8
 _FINAL_READINGS = 3
 _FINAL_MARGIN = 0.04
 _MAX_FINALISTS = 10
+_PATIENCE = 2  # rounds
+_CONVERGED, _STALLED, _EXHAUSTED = "converged", "stalled", "exhausted"
+_TRIALS, _SECONDS = "trials", "seconds"
+_ENDS = (_CONVERGED, _STALLED, _EXHAUSTED)  # a later run has nothing to add
 
 
 @dataclass
@@ -45,6 +49,8 @@ class Exploration:
         Where MetaSchedule keeps its database.
     deadline : float
         Monotonic time at which measuring stops.
+    others : sequence of Records
+        What this device measured for other workloads.
     """
 
     spec: Spec
@@ -56,8 +62,11 @@ class Exploration:
     work_dir: Path
     deadline: float
     listener: Listener
+    others: Sequence[Records] = ()
+    search: Search = field(default_factory=Search)
     clock: Callable[[], float] = time.monotonic
     extents: dict[str, IntArray] = field(init=False)
+    _first_round: int = 0
 
     def __post_init__(self) -> None:
         self.extents = instance_extents(self.spec, self.instances.columns())
@@ -75,85 +84,165 @@ class Exploration:
         TuningError
             Not one micro-kernel worked.
         """
-        self._seed()
-        candidates = self._candidates()
-        todo = [c for c in candidates if c.micro_kernel not in self.records.measurements]
-        budget = max(1, self.spec.budget.trials - self._seed_trials())
-        known = len(candidates) - len(todo)
-        todo = todo[: max(0, budget - known)]
-        if todo:
+        before = len(self.records.measurements)
+        if self.records.problem is None:
+            self.store.append({"kind": "problem", **self.problem.to_json()})
+        known = [(Problem.from_json(r.problem), r) for r in self.others if r.problem is not None]
+        seeding = Seeding(
+            self.spec,
+            self.problem,
+            self.target,
+            self.store,
+            self.work_dir,
+            self.search,
+            known,
+            lambda: self.deadline - self.clock(),
+            self.listener,
+        )
+        if not self._is_done(seeding):
+            if not seeding.may_wait:
+                seeding.run()
             self._calibrate()
-            self._measure(todo, known)
-        if self.records.calibration is None:
-            self._calibrate()
-        if not any(m.error is None for m in self.records.measurements.values()):
+            self._search(seeding, known)
+        if not any(m.usable for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             raise TuningError(
                 f"no micro-kernel worked; the first said: {failures[0] if failures else 'none'}"
             )
-        if todo or all(m.num_readings == 1 for m in self.records.measurements.values()):
+        measured = len(self.records.measurements) - before
+        if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
             self._finals()
 
-    def _seed_trials(self) -> int:
-        return max(1, min(_MAX_SEED_TRIALS, self.spec.budget.trials // _SEED_SHARE_OF_TRIALS))
+    def _is_done(self, seeding: Seeding) -> bool:
+        """Whether an earlier run left nothing to gain, or used up the trials of this one."""
+        if seeding.is_missing or self.records.calibration is None:
+            return False
+        ended = bool(self.records.rounds) and self.records.rounds[-1]["stop"] in _ENDS
+        return ended or self._num_trials_left(seeding) <= 0
 
-    def _seed(self) -> None:
-        """MetaSchedule on the largest instance, once for a workload and device."""
-        if self.records.seed is not None:
-            tile = self.records.seed["tile"]
-            self._say("seed", f"T0 = {tile[0]}x{tile[1]}, from the records", 1, 1)
-            return
-        binding = largest_instance(self.spec)
-        extents = {k: int(d.evaluate(binding)) for k, d in self.spec.dims_parsed.items()}
-        trials = self._seed_trials()
-        started = self.clock()
-        allowed = _SEED_SHARE_OF_SECS * max(1.0, self.deadline - started)
+    def _num_trials_left(self, seeding: Seeding) -> int:
+        """Micro-kernels that the budget still allows; one at least where none was measured."""
+        spent = len(self.records.measurements)
+        return max(0 if spent else 1, self.spec.budget.trials - seeding.num_trials - spent)
 
-        def progress(done: int, gflops: float | None) -> None:
-            spent = self.clock() - started
-            left = min(allowed - spent, spent / done * (trials - done)) if done else None
-            self._say("seed", "MetaSchedule on the largest instance", done, trials, gflops, left)
+    def _out_of_time(self) -> bool:
+        return self.clock() > self.deadline - _RESERVED_SECS
 
-        try:
-            seed, facts = run_seed(
-                self.problem, extents, self.target, self.work_dir, trials, allowed, progress
-            )
-        except NoTrialError as error:  # a busy machine, a short budget: a later run tries again
-            self._say("seed", f"{error}; going on with tiles of the register file", 1, 1)
-            return
-        self.store.append({"kind": "seed", **facts})
-        self._say(
-            "seed",
-            f"T0 = {seed.rows}x{seed.columns}, {facts['best_gflops']} GFLOP/s after {facts['trials']} trials",
-            trials,
-            trials,
-            facts["best_gflops"],
+    def _search(self, seeding: Seeding, known: Sequence[tuple[Problem, Records]]) -> None:
+        """Rounds until nothing more is promised, or the budget is used up."""
+        assert self.records.calibration is not None
+        planner = Planner(self.problem, self.target, self.extents, self.instances.weights, self.search, known)
+        limits = Limits.of(self.target)
+        pruning = Pruning(self.problem, limits, float(self.records.calibration["kappa"]), planner.sample)
+        trials = Trials(
+            self.problem,
+            self.extents,
+            len(self.spec.variables),
+            self.store,
+            self.measurer,
+            pruning if self.search.pruning else None,
+        )
+        stop, self._first_round = None, len(self.records.rounds)
+        while stop is None:
+            planner.add(starting_space(self.problem, limits, self.extents, self.records, known, self.search))
+            plan = planner.plan(self.records)
+            num_left = self._num_trials_left(seeding)
+            stop = self._reason_to_stop(plan, num_left)
+            if stop is None:
+                stop = self._round(planner, plan, trials, num_left)
+            else:
+                self._decide(plan, [], None, None, stop)
+            if seeding.may_wait:
+                seeding.after_first_round(self.records.rounds)
+
+    def _reason_to_stop(self, plan: Plan, num_left: int) -> str | None:
+        if not plan.batch:
+            return _EXHAUSTED if plan.num_left == 0 else _CONVERGED
+        if plan.promise is not None and plan.promise < self.search.min_promise:
+            return _CONVERGED
+        if self.search.learning and self._has_stalled():
+            return _STALLED
+        if num_left <= 0:
+            return _TRIALS
+        return _SECONDS if self._out_of_time() else None
+
+    def _has_stalled(self) -> bool:
+        """Whether what was promised did not come, twice in a row."""
+        own = self.records.rounds[self._first_round :]
+        gains = [r["gain"] for r in own[-_PATIENCE:] if r["gain"] is not None]
+        return len(gains) == _PATIENCE and max(gains) < self.search.min_promise
+
+    def _round(self, planner: Planner, plan: Plan, trials: Trials, num_left: int) -> str | None:
+        """Measure one batch; why it was the last one, or None."""
+        self._attach()
+        batch = plan.batch[:num_left]
+        before = planner.served(self.records)
+        measured: list[Measurement] = []
+        for measurement in trials.measure(batch, self._out_of_time):
+            measured.append(measurement)
+            self._say_measured(measurement, min(plan.num_left, num_left) - len(measured))
+        gain = planner.mean_gain(before, planner.served(self.records))
+        error = None
+        if plan.model is not None and self.records.calibration is not None:
+            device = Device.of(Limits.of(self.target), self.records.calibration)
+            error = missed(plan.model, self.problem, device, measured)
+        stop = _SECONDS if self._out_of_time() and len(measured) < len(batch) else None
+        self._decide(plan, measured, gain, error, stop)
+        return stop
+
+    def _decide(
+        self,
+        plan: Plan,
+        measured: list[Measurement],
+        gain: float | None,
+        error: float | None,
+        stop: str | None,
+    ) -> None:
+        """Put a round on record, and say it."""
+        line = round_line(len(self.records.rounds) + 1, plan, measured, gain, error, stop)
+        line["message"] = describe_round(line, self.search.min_promise)
+        self.store.append({"kind": "round", **line})
+        total = len(self.records.measurements)
+        self.listener(
+            Event("measure", line["message"], total, total + (0 if stop else plan.num_left), data=line)
         )
 
-    def _candidates(self) -> list[Candidate]:
-        """The space around the MetaSchedule tile, if there is one, and those of the register file."""
-        limits = Limits.of(self.target)
-        seeds = hardware_seeds(limits)
-        if self.records.seed is not None:
-            rows, columns = self.records.seed["tile"]
-            seeds.insert(0, Seed(int(rows), int(columns), "metaschedule"))
-        _, row_extents, column_extents, _ = self.problem.sizes(self.extents)
-        return build_space(seeds, limits, _largest(row_extents), _largest(column_extents))
+    def _say_measured(self, measurement: Measurement, at_most: int) -> None:
+        done = len(self.records.measurements)
+        self.listener(
+            Event(
+                "measure",
+                f"{measurement.micro_kernel.name}: {_describe(self.problem, measurement)}",
+                done,
+                done + at_most,
+                self._best_gflops(),
+                max(0.0, self.deadline - self.clock()),
+            )
+        )
 
     def _calibrate(self) -> None:
         if self.records.calibration is not None:
-            self._attach()
             return
-        self._say("calibrate", "sweep of 1…4P tiles")
-        calibration = calibrate(self.measurer)
-        self.store.append({"kind": "calibration", **calibration.to_json()})
-        self._say(
-            "calibrate",
-            f"κ = {calibration.kappa:.2f} on {self.target.num_cores} cores, "
-            f"full waves {max(calibration.tile_gflops):.0f} GFLOP/s",
-            1,
-            1,
+        for other in reversed(self.others):
+            if other.calibration is not None:
+                self.store.append(
+                    {"kind": "calibration", **other.calibration, "from_workload": other.workload}
+                )
+                self._attach()
+                self._say_calibrated("measured for an earlier workload")
+                return
+        self.listener(Event("calibrate", "sweep of 1…4P tiles"))
+        self.store.append({"kind": "calibration", **calibrate(self.measurer).to_json()})
+        self._say_calibrated("measured now")
+
+    def _say_calibrated(self, when: str) -> None:
+        assert self.records.calibration is not None
+        facts = self.records.calibration
+        message = (
+            f"κ = {facts['kappa']:.2f} on {self.target.num_cores} cores, "
+            f"full waves {max(facts['tile_gflops']):.0f} GFLOP/s, {when}"
         )
+        self.listener(Event("calibrate", message, 1, 1))
 
     def _attach(self) -> None:
         """The reference kernel beside every measurement, where it is not there yet."""
@@ -161,40 +250,13 @@ class Exploration:
             assert self.records.calibration is not None
             attach_reference(self.measurer, float(self.records.calibration["reference_secs"]))
 
-    def _measure(self, todo: list[Candidate], known: int) -> None:
-        """Build a batch side by side, then time its members one by one; each is on record at once."""
-        anchors = choose_anchors(self.problem, self.extents)
-        started, done = self.clock(), 0
-        for first in range(0, len(todo), _BATCH):
-            batch = todo[first : first + _BATCH]
-            requests = [
-                self.measurer.build_request([c.micro_kernel], f"candidate_{first + i}")
-                for i, c in enumerate(batch)
-            ]
-            for candidate, built in zip(batch, self.measurer.build(requests), strict=True):
-                measurement = self._measure_one(candidate, built, anchors)
-                self.store.append(measurement.to_json())
-                done += 1
-                spent = self.clock() - started
-                self._say(
-                    "measure",
-                    f"{candidate.micro_kernel.name}: {_describe(self.problem, measurement)}",
-                    known + done,
-                    known + len(todo),
-                    self._best_gflops(),
-                    min(self.deadline - self.clock(), spent / done * (len(todo) - done)),
-                )
-                if self.clock() > self.deadline - _RESERVED_SECS:
-                    self._say("measure", "out of time; going on with what was measured", known + done)
-                    return
-
     def _finals(self) -> None:
         """Read the candidates that could win somewhere again, in turns; the median of all readings counts.
 
         One reading of many candidates favours the lucky ones; a few more of the leaders mend that.
         """
         todo = [m for m in self._finalists() if m.num_readings < _FINAL_READINGS]
-        if not todo or self.clock() > self.deadline - _RESERVED_SECS:
+        if not todo or self._out_of_time():
             return
         self._attach()
         built = self.measurer.build(
@@ -203,12 +265,13 @@ class Exploration:
         readings = [[m.secs] for m in todo]
         for reading in range(1, _FINAL_READINGS):
             for index, (measurement, library) in enumerate(zip(todo, built, strict=True)):
-                if library.path is None or self.clock() > self.deadline - _RESERVED_SECS:
+                if library.path is None or self._out_of_time():
                     continue
                 result = self.measurer.time(library.path, measurement.points)
                 if result.error is None:
                     readings[index].append(result.secs)
-            self._say("measure", f"{len(todo)} finalists again", reading, _FINAL_READINGS - 1)
+            message = f"{len(todo)} finalists again"
+            self.listener(Event("measure", message, reading, _FINAL_READINGS - 1))
         for measurement, rows in zip(todo, readings, strict=True):
             secs = tuple(float(s) for s in np.median(rows, axis=0))
             self.store.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
@@ -222,51 +285,9 @@ class Exploration:
         kernels = [fitted.models[i].micro_kernel for i in order[:_MAX_FINALISTS]]
         return [self.records.measurements[kernel] for kernel in kernels]
 
-    def _measure_one(
-        self, candidate: Candidate, built: BuildResult, anchors: list[dict[str, int]]
-    ) -> Measurement:
-        points = wave_points(self.problem, candidate.micro_kernel, anchors)
-        error = built.error
-        if error is None and built.path is not None:
-            zeros = [0] * len(self.spec.variables)
-            error = self.measurer.check(built.path, anchors[0], zeros) or self.measurer.check(
-                built.path, anchors[min(1, len(anchors) - 1)], zeros
-            )
-        if error is not None or built.path is None:
-            return Measurement(candidate.micro_kernel, candidate.provenance, error=error or "not built")
-        result = self.measurer.time(built.path, points)
-        Path(built.path).unlink(missing_ok=True)
-        return Measurement(
-            candidate.micro_kernel,
-            candidate.provenance,
-            tuple(points) if result.error is None else (),
-            result.secs,
-            built.object_bytes,
-            round(built.secs, 4),
-            result.drift,
-            result.attempts,
-            error=result.error,
-        )
-
     def _best_gflops(self) -> float | None:
         rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.problem, m))]
         return max(rates, default=None)
-
-    def _say(
-        self,
-        stage: str,
-        message: str,
-        done: int = 0,
-        total: int = 0,
-        best_gflops: float | None = None,
-        secs_left: float | None = None,
-    ) -> None:
-        self.listener(Event(stage, message, done, total, best_gflops, secs_left))
-
-
-def _largest(extent: Any) -> int:
-    """Of a flattened extent, which is 1 where a role has no letters."""
-    return int(np.max(extent))
 
 
 def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
@@ -280,4 +301,6 @@ def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
 
 def _describe(problem: Problem, measurement: Measurement) -> str:
     peak = peak_gflops(problem, measurement)
-    return f"failed: {measurement.error}" if peak is None else f"{peak:.0f} GFLOP/s"
+    if peak is None:
+        return f"failed: {measurement.error}"
+    return f"{peak:.0f} GFLOP/s" + (", pruned after its first wave" if measurement.pruned else "")

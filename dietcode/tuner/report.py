@@ -49,9 +49,13 @@ def build_report(
         "seed": records.seed,
         "fixed_bytes": records.fixed_bytes,
         "space": {
-            "measured": len(records.measurements) - len(failed),
+            "measured": sum(m.usable for m in records.measurements.values()),
             "failed": [_failure(m) for m in failed],
+            "pruned": [_pruned(m) for m in records.measurements.values() if m.pruned],
         },
+        "problem": records.problem,
+        "rounds": records.rounds,
+        "provenance": _provenance(records, instances, fitted, selection),
         "selection": {
             "num_votes": selection.num_votes,
             "micro_kernels": [fitted.models[i].micro_kernel.name for i in selection.chosen],
@@ -80,9 +84,47 @@ def build_report(
     }
 
 
+def _provenance(
+    records: Records, instances: Instances, fitted: Fitted, selection: Selection
+) -> dict[str, dict[str, Any]]:
+    """What each source of micro-kernels brought.
+
+    ``gain`` is the mean loss, a fraction, of free choice among all others against free choice among all; None
+    where nothing else was measured.
+    """
+    sources = [records.measurements[model.micro_kernel].provenance for model in fitted.models]
+    logs = np.log(fitted.throughput)
+    best = logs.max(axis=1)
+    facts = {}
+    for source in sorted(set(sources)):
+        others = np.asarray([other != source for other in sources])
+        gain = None
+        if others.any():
+            gain = -float(np.expm1(instances.weights @ (logs[:, others].max(axis=1) - best)))
+        facts[source] = {
+            "measured": sources.count(source),
+            "chosen": [fitted.models[i].micro_kernel.name for i in selection.chosen if sources[i] == source],
+            "gain": gain,
+        }
+    return facts
+
+
+def _pruned(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "micro_kernel": measurement.micro_kernel.name,
+        **measurement.micro_kernel.to_json(),
+        "provenance": measurement.provenance,
+        "object_bytes": measurement.object_bytes,
+        "points": list(measurement.points),
+        "secs": list(measurement.secs),
+        "drift": measurement.drift,
+        "pruned": True,
+    }
+
+
 def _failure(measurement: Measurement) -> dict[str, Any]:
     kernel = measurement.micro_kernel
-    facts = {"micro_kernel": kernel.name, "rows": kernel.rows, "columns": kernel.columns}
+    facts = {"micro_kernel": kernel.name, **kernel.to_json()}
     return facts | {"provenance": measurement.provenance, "error": measurement.error}
 
 
@@ -98,9 +140,11 @@ def records_of(report: Mapping[str, Any]) -> Records:
         records = Records(str(report["workload_digest"]), dict(report["device"]))
         records.calibration, records.seed = report["calibration"], report["seed"]
         records.fixed_bytes = report["fixed_bytes"]
-        for row in [*report["micro_kernels"], *report["space"]["failed"]]:
+        records.problem, records.rounds = report.get("problem"), list(report.get("rounds", []))
+        space = report["space"]
+        for row in [*report["micro_kernels"], *space["failed"], *space.get("pruned", [])]:
             measurement = Measurement(
-                MicroKernel(int(row["rows"]), int(row["columns"])),
+                MicroKernel.from_json(row),
                 str(row["provenance"]),
                 tuple(row.get("points", ())),
                 tuple(row.get("secs", ())),
@@ -108,6 +152,7 @@ def records_of(report: Mapping[str, Any]) -> Records:
                 drift=float(row.get("drift", 1.0)),
                 num_readings=int(row.get("num_readings", 1)),
                 error=row.get("error"),
+                pruned=bool(row.get("pruned", False)),
             )
             records.measurements[measurement.micro_kernel] = measurement
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -128,8 +173,7 @@ def _micro_kernels(
         rows.append(
             {
                 "micro_kernel": model.micro_kernel.name,
-                "rows": model.micro_kernel.rows,
-                "columns": model.micro_kernel.columns,
+                **model.micro_kernel.to_json(),
                 "provenance": measurement.provenance,
                 "bytes": int(fitted.sizes[index]),
                 "object_bytes": measurement.object_bytes,

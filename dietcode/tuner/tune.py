@@ -27,6 +27,7 @@ from dietcode.target.cpu import CpuTarget, device_record, resolve_target
 from dietcode.tuner.assembly import assemble
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.exploration import Exploration
+from dietcode.tuner.search import Search
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -41,6 +42,9 @@ class Keeper(Protocol):
 
     def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore:
         """The records of a workload on a device."""
+
+    def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
+        """What is known of other workloads on a device, the oldest first."""
 
     def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
         """Folder for MetaSchedule's database of them."""
@@ -128,6 +132,7 @@ def make_library(
     force: bool = False,
     listener: Listener = silent,
     children: Children | None = None,
+    search: Search | None = None,
 ) -> TuneResult:
     """Tune a workload for its whole range; alone on this machine, so that nothing disturbs a timing.
 
@@ -141,6 +146,8 @@ def make_library(
         Forget what was measured before.
     children : Children, optional
         Builder and runner; local child processes by default.
+    search : Search, optional
+        Parts of the search to switch off, for an ablation.
 
     Raises
     ------
@@ -158,8 +165,9 @@ def make_library(
             children = LocalChildren(target.num_cores, target.num_cores)
             stack.callback(children.close)
         if known is None:
+            kept = _open(spec, target, keeper or FileKeeper(), force)
             known, measured = _explore(
-                spec, problem, target, instances, started, force, listener, children, keeper or FileKeeper()
+                spec, problem, target, instances, kept, started, listener, children, search or Search()
             )
         listener(Event("select", "fitting the cost model and choosing categories"))
         parts = assemble(spec, problem, target, instances, known)
@@ -195,13 +203,51 @@ def _explore(
     problem: Problem,
     target: CpuTarget,
     instances: Instances,
+    kept: _Kept,
     started: float,
-    force: bool,
     listener: Listener,
     children: Children,
-    keeper: Keeper,
+    search: Search,
 ) -> tuple[Records, int]:
-    """Measure what is missing."""
+    """Measure what is missing; the records, and how many micro-kernels are new."""
+    store = kept.store
+    before = len(store.records.measurements)
+    deadline = started + spec.budget.seconds
+    with Measurer(children, problem, spec.variables, target) as measurer:
+        Exploration(
+            spec,
+            problem,
+            target,
+            instances,
+            store,
+            measurer,
+            kept.work_dir,
+            deadline,
+            listener,
+            kept.others,
+            search,
+        ).run()
+        _measure_fixed_bytes(store, measurer)
+    return store.records, len(store.records.measurements) - before
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was kept for a workload on this device, and of its other workloads."""
+
+    store: RecordsStore
+    others: list[Records]
+    work_dir: Path
+
+
+def _open(spec: Spec, target: CpuTarget, keeper: Keeper, force: bool) -> _Kept:
+    """Open the records; empty where everything is to be measured again.
+
+    Raises
+    ------
+    TuningError
+        Nothing can be measured for the target on this machine.
+    """
     if not target.measurable_here:
         lacks = f"has no {target.num_cores} cores" if target.runs_here else f"does not run {target.mcpu} code"
         raise TuningError(
@@ -214,12 +260,7 @@ def _explore(
         store.clear()
         for old in work_dir.glob("*.json"):
             old.unlink()
-    before = len(store.records.measurements)
-    deadline = started + spec.budget.seconds
-    with Measurer(children, problem, spec.variables, target) as measurer:
-        Exploration(spec, problem, target, instances, store, measurer, work_dir, deadline, listener).run()
-        _measure_fixed_bytes(store, measurer)
-    return store.records, len(store.records.measurements) - before
+    return _Kept(store, keeper.others(workload, device), work_dir)
 
 
 def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:

@@ -80,6 +80,21 @@ def canonical_dims(given: object) -> object:
     return result
 
 
+def no_file(given: object, allowed: str) -> object:
+    """Return what is given, unless it names a histogram file: the loader of spec files reads those.
+
+    Raises
+    ------
+    ValueError
+        It is a text.
+    """
+    if isinstance(given, str):
+        raise ValueError(
+            f"given {clip(given)}; allowed: {allowed}; a histogram file only in a spec that is a file itself"
+        )
+    return given
+
+
 def weights_by_value(given: object) -> object:
     """Return weights with integer keys; JSON writes them as text.
 
@@ -88,11 +103,7 @@ def weights_by_value(given: object) -> object:
     ValueError
         Not a mapping of at most 100000 positive integers, each once.
     """
-    if isinstance(given, str):
-        raise ValueError(
-            f"given {clip(given)}; allowed: a mapping of value: weight; a histogram file only in a spec "
-            "that is a file itself"
-        )
+    no_file(given, "a mapping of value: weight")
     if not isinstance(given, dict):
         return given
     if not given or len(given) > MAX_LISTED:

@@ -1,7 +1,7 @@
-"""Weights of shape variables from a histogram file: JSON Lines, as a serving log gives them.
+"""Weights and joint instances from a histogram file: JSON Lines, as a serving log gives them.
 
-Each line is a shape that was seen, and how often: ``{"T": 37, "count": 12}``; without ``count``, once. The
-same shape may stand in several lines. Other names in a line are other shape variables and are ignored.
+Each line is a shape that was seen, and how often: ``{"B": 4, "T": 37, "count": 12}``. Without count: once.
+The same shape may stand in several lines. Other names in a line are ignored.
 """
 
 from __future__ import annotations
@@ -9,19 +9,29 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dietcode.errors import SpecError
-from dietcode.workload.text import clip, one_line
+from dietcode.workload.text import clip, field_path, one_line
+from dietcode.workload.thinning import thin
 
 MAX_BYTES = 256 << 20
+MAX_SHAPES = 1_000_000  # different ones in a file
+MAX_KEPT = 8192  # of a file; with them a spec stays below the server's 1 MiB
 _MAX_LINE_BYTES = 64 << 10
+_MAX_VALUE = 2**31
+_MASK = 2**32 - 1
 
 
 def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The same spec data with each ``weights: FILE`` replaced by the weights in the file.
+    """The same spec data with each ``weights: FILE`` and ``instances: FILE`` replaced by what the file says.
+
+    A file of more than `MAX_KEPT` different shapes is thinned to so many, see `dietcode.workload.thinning`.
 
     Parameters
     ----------
@@ -31,7 +41,7 @@ def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> d
     Raises
     ------
     SpecError
-        A file is missing, too large, or holds no histogram of its variable.
+        A file is missing, too large, or holds no histogram of its variables.
     """
     variables = data.get("shape_vars")
     if not isinstance(variables, Mapping):
@@ -39,34 +49,77 @@ def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> d
     inlined = dict(variables)
     for name, variable in variables.items():
         if isinstance(variable, Mapping) and isinstance(variable.get("weights"), str):
-            path = Path(folder) / variable["weights"]
-            inlined[name] = {**variable, "weights": read_histogram(path, str(name))}
-    return {**data, "shape_vars": inlined}
+            path, field = Path(folder) / variable["weights"], field_path(["shape_vars", name, "weights"])
+            weights = {value: weight for (value,), weight in read_histogram(path, field, {name: variable})}
+            inlined[name] = {**variable, "weights": weights}
+    data = {**data, "shape_vars": inlined}
+    if isinstance(data.get("instances"), str):
+        seen = read_histogram(Path(folder) / data["instances"], "instances", variables)
+        names = list(variables)
+        data["instances"] = [
+            dict(zip(names, shape, strict=True)) | {"weight": count} for shape, count in seen
+        ]
+    return data
 
 
-def read_histogram(path: Path, variable: str) -> dict[int, int]:
-    """How often each value of one shape variable was seen.
+def read_histogram(
+    path: Path, field: str, variables: Mapping[str, Any]
+) -> list[tuple[tuple[int, ...], int | float]]:
+    """How often each shape was seen, in ascending order of shapes.
+
+    Parameters
+    ----------
+    field : str
+        Path of the field that names the file, for messages.
+    variables : mapping of str to anything
+        The shape variables asked for, as the spec has them.
 
     Raises
     ------
     SpecError
         It cannot be read, or a line is none of a histogram.
     """
-    field = f"shape_vars.{variable}.weights"
-    counts: Counter[int] = Counter()
+    shown = one_line(str(path), 120)
+    reader = _Reader(field, shown, tuple(variables), tuple(_declared(v) for v in variables.values()))
+    counts: Counter[int] = Counter()  # by packed shape: a million tuples would take twice the memory
     try:
         for number, line in _lines(path, field):
-            value, count = _entry(line, variable, f"{one_line(str(path), 120)}: line {number}", field)
-            counts[value] += count
+            shape, count = reader.entry(line, number)
+            counts[_packed(shape)] += count
+            if len(counts) > MAX_SHAPES:
+                raise SpecError(field, f"{shown}: more than {MAX_SHAPES} different shapes; give fewer")
     except OSError as error:
-        raise SpecError(
-            field,
-            f"{one_line(str(path), 120)}: {error.strerror or error}; allowed: a mapping of value: weight, or "
-            f'a JSON Lines file of {{"{variable}": 37, "count": 12}}',
-        ) from None
+        kinds = "a list of bindings" if field == "instances" else "a mapping of value: weight"
+        problem = f"{shown}: {error.strerror or error}; allowed: {kinds}, or a JSON Lines file of"
+        raise SpecError(field, f"{problem} {reader.example}") from None
     if not counts:
-        raise SpecError(field, f"{one_line(str(path), 120)}: holds no shapes")
-    return dict(sorted(counts.items()))
+        raise SpecError(field, f"{shown}: holds no shapes")
+    keys = sorted(counts)  # the order of the lines does not matter
+    axes = [32 * place for place in reversed(range(len(variables)))]
+    columns = (np.fromiter((key >> shift & _MASK for key in keys), np.int64, len(keys)) for shift in axes)
+    shapes = np.stack(list(columns), axis=1)
+    if len(keys) <= MAX_KEPT or not counts.total():
+        return [(tuple(row), counts[key]) for row, key in zip(shapes.tolist(), keys, strict=True)]
+    kept, weights = thin(shapes, np.fromiter((counts[key] for key in keys), np.float64, len(keys)), MAX_KEPT)
+    return [(tuple(row), weight) for row, weight in zip(shapes[kept].tolist(), weights.tolist(), strict=True)]
+
+
+def _packed(shape: tuple[int, ...]) -> int:
+    """One integer for a shape, in the same order."""
+    key = 0
+    for value in shape:
+        key = key << 32 | value
+    return key
+
+
+def _declared(variable: object) -> Container[int] | None:
+    """What a variable may be, to refuse a line by its number; None where the spec is refused later anyway."""
+    if not isinstance(variable, Mapping):
+        return None
+    values, low, high = variable.get("values"), variable.get("min"), variable.get("max")
+    if isinstance(values, list) and all(type(value) is int for value in values):
+        return frozenset(values)
+    return range(low, high + 1) if type(low) is int and type(high) is int else None
 
 
 def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
@@ -83,16 +136,55 @@ def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _entry(line: bytes, variable: str, where: str, field: str) -> tuple[int, int]:
-    allowed = f'allowed: {{"{variable}": 37, "count": 12}}'
-    try:
-        entry = json.loads(line)
-        value, count = entry[variable], entry.get("count", 1)
-    except (ValueError, RecursionError):
-        raise SpecError(field, f"{where}: not JSON; {allowed}") from None
-    except (KeyError, TypeError, AttributeError):
-        raise SpecError(field, f"{where}: says nothing of {variable}; {allowed}") from None
-    for given, least in ((value, 1), (count, 0)):
-        if type(given) is not int or given < least:
-            raise SpecError(field, f"{where}: given {clip(given)}; {allowed}, in whole numbers")
-    return value, count
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the lines of one file."""
+
+    field: str
+    shown: str
+    names: Sequence[str]
+    declared: Sequence[Container[int] | None]
+
+    @property
+    def example(self) -> str:
+        """A line as it may be."""
+        return json.dumps(dict.fromkeys(map(str, self.names), 37) | {"count": 12})
+
+    def entry(self, line: bytes, number: int) -> tuple[tuple[int, ...], int]:
+        """The shape and the count of one line."""
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._refused(number, "not JSON") from None
+        if not isinstance(entry, dict):
+            raise self._refused(number, f"says nothing of {self.names[0]}")
+        shape = tuple(self._value(entry, name, number) for name in self.names)
+        count = entry.get("count", 1)
+        if type(count) is not int or not 0 <= count < _MAX_VALUE:
+            raise self._refused(number, f"given {clip(count)} as count")
+        for name, value, declared in zip(self.names, shape, self.declared, strict=True):
+            if declared is not None and value not in declared:
+                allowed = _words(declared)
+                raise SpecError(
+                    self.field,
+                    f"{self.shown}: line {number}: given {value} for {clip(name)}; allowed: {allowed}",
+                )
+        return shape, count
+
+    def _value(self, entry: dict[str, Any], name: str, number: int) -> int:
+        if name not in entry:
+            raise self._refused(number, f"says nothing of {one_line(str(name), 40)}")
+        value = entry[name]
+        if type(value) is not int or not 1 <= value <= _MAX_VALUE:
+            raise self._refused(number, f"given {clip(value)}")
+        return value
+
+    def _refused(self, number: int, problem: str) -> SpecError:
+        where = f"{self.shown}: line {number}: {problem}"
+        return SpecError(self.field, f"{where}; allowed: {self.example}, in whole numbers")
+
+
+def _words(declared: Container[int]) -> str:
+    if isinstance(declared, range):
+        return f"{declared.start} to {declared.stop - 1}"
+    return f"one of {clip(sorted(declared))}" if isinstance(declared, frozenset) else "its values"

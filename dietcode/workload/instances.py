@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.spec import RangeVariable, Spec, ValuesVariable
+from dietcode.workload.thinning import thin
 
 MAX_ROUNDS = 48
 
@@ -52,18 +53,18 @@ class Instances:
 def make_instances(spec: Spec, limit: int = 4096, seed: int = 0) -> Instances:
     """Enumerate or sample the instances of `spec`.
 
-    Joint instances are exactly those given. A product of at most `limit` points is enumerated, leaving out
-    points of weight 0. A larger one is sampled: its corners, then points stratified along each axis,
-    alternately evenly in the logarithm and by probability. A sampled point's weight is its probability over
-    its chance of having been drawn (Horvitz and Thompson's estimator), so weighted means estimate those over
-    the whole range.
+    Up to `limit` joint instances are exactly those given; more are thinned, see `dietcode.workload.thinning`.
+    A product of at most `limit` points is enumerated, without points of weight 0. A larger one is sampled:
+    its corners, then points stratified along each axis, alternately evenly in the logarithm and by
+    probability. A sampled point's weight is its probability over its chance of having been drawn (Horvitz and
+    Thompson's estimator), so weighted means estimate those over the whole range.
 
     Parameters
     ----------
     spec : Spec
         A valid spec.
     limit : int
-        Most instances of a product, at least 2. Joint instances are not cut.
+        Most instances, at least 2.
     seed : int
         The same seed gives the same instances.
 
@@ -75,9 +76,10 @@ def make_instances(spec: Spec, limit: int = 4096, seed: int = 0) -> Instances:
     if limit < 2:
         raise ValueError(f"limit is {limit}; allowed: at least 2")
     if spec.instances:
-        rows = [[instance.bindings[name] for name in spec.variables] for instance in spec.instances]
+        rows = _joint_rows(spec)
         weights = np.array([instance.weight for instance in spec.instances], dtype=np.float64)
-        return Instances(spec.variables, np.array(rows, dtype=np.int64), weights / weights.sum(), True)
+        kept, weights = thin(rows, weights, limit, seed)
+        return Instances(spec.variables, rows[kept], weights / weights.sum(), len(kept) == len(rows))
     axes = [_Axis.of(variable) for variable in spec.shape_vars.values()]
     num_points = math.prod(axis.size for axis in axes)
     if num_points <= limit:
@@ -92,9 +94,14 @@ def largest_instance(spec: Spec) -> dict[str, int]:
     """Return the binding with the most FLOPs; of joint instances the first of those."""
     if not spec.instances:
         return {name: variable.max for name, variable in spec.shape_vars.items()}
-    columns = make_instances(spec).columns()
+    columns = dict(zip(spec.variables, _joint_rows(spec).T, strict=True))
     best = int(np.argmax(Contraction.from_spec(spec).flops(spec, columns)))
     return {name: int(values[best]) for name, values in columns.items()}
+
+
+def _joint_rows(spec: Spec) -> NDArray[np.int64]:
+    rows = [[instance.bindings[name] for name in spec.variables] for instance in spec.instances]
+    return np.array(rows, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

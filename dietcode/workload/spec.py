@@ -192,6 +192,11 @@ class Spec(Model):
     def _check_accumulate(cls, given: str) -> str:
         return _known_dtype(given)
 
+    @field_validator("instances", mode="before")
+    @classmethod
+    def _refuse_file(cls, given: object) -> object:
+        return checks.no_file(given, "a list of bindings")
+
     @field_validator("dims", mode="before")
     @classmethod
     def _canonical_dims(cls, given: object) -> object:

@@ -18,7 +18,7 @@ from dietcode.measure.records import (
     read_records,
     write_records,
 )
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.limits import TAILS, MicroKernel
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
@@ -36,7 +36,8 @@ def measurement(rows: int = 6, columns: int = 16, **changes: Any) -> Measurement
         "drift": 1.01,
         "attempts": 2,
     }
-    return Measurement(MicroKernel(rows, columns), "hardware", **(facts | changes))
+    facts |= {"micro_kernel": MicroKernel(rows, columns), "provenance": "hardware"}
+    return Measurement(**(facts | changes))
 
 
 def records(*measurements: Measurement) -> Records:
@@ -241,3 +242,30 @@ def test_a_header_cannot_name_a_place(tmp_path: Path, own_cache: Path) -> None:
 def test_names_that_reading_would_not_know(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match=r"end in \.jsonl"):
         store.export_file(SPEC, tmp_path / "records.json")
+
+
+def test_records_keep_tails_apart(tmp_path: Path) -> None:
+    known = records(
+        measurement(), *(measurement(micro_kernel=MicroKernel(6, 16, tails)) for tails in TAILS[1:])
+    )
+    assert len(known.measurements) == len(TAILS)
+    write_records(tmp_path / "r.jsonl", known)
+    assert read_records(tmp_path / "r.jsonl") == known
+
+
+def test_records_from_before_tails_are_local_padding(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    write_records(path, records(measurement(), FAILED))
+    text = path.read_text()
+    assert text.count(', "tails": "local"') == 2
+    path.write_text(text.replace(', "tails": "local"', ""))
+    assert read_records(path) == records(measurement(), FAILED)
+
+
+@pytest.mark.parametrize("tails", ['"other"', "null", "1", "[]"])
+def test_unknown_tails_are_no_record(tmp_path: Path, tails: str) -> None:
+    path = tmp_path / "r.jsonl"
+    write_records(path, records(measurement()))
+    path.write_text(path.read_text().replace('"tails": "local"', f'"tails": {tails}'))
+    with pytest.raises(RecordsError, match=r"line 5 is no tuning record: tails .*; allowed: local"):
+        read_records(path)

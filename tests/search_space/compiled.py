@@ -11,7 +11,7 @@ import tvm
 
 from dietcode.measure.worker import reference
 from dietcode.search_space.host import DispatchTree, build_module
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import Problem, Stage
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.contraction import Contraction
@@ -78,7 +78,7 @@ class Compiled:
     def __init__(
         self,
         problem: Problem,
-        tiles: Sequence[tuple[int, int]],
+        tiles: Sequence[tuple[Any, ...]],
         target: CpuTarget,
         tree: DispatchTree = 0,
         variables: Sequence[str] = (),
@@ -120,3 +120,9 @@ class Compiled:
         scale = float(np.abs(expected).max()) + 1.0
         assert np.isfinite(output).all(), f"not all of the output was written at {extents}"
         assert np.abs(output - expected).max() / scale < 1e-5, f"wrong at {extents}"
+
+
+def all_tails(problem: Problem, tile: tuple[int, int], target: CpuTarget) -> Compiled:
+    """One tile with every alternative for tails, chosen by a variable: its place in `TAILS`."""
+    tree: DispatchTree = ("tails", 0, 0, ("tails", 1, 1, ("tails", 2, 2, 3)))
+    return Compiled(problem, [(*tile, tails) for tails in TAILS], target, tree, ("tails",))

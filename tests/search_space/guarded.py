@@ -8,9 +8,10 @@ import sys
 from typing import Any
 
 import numpy as np
-from compiled import Compiled, cpu_target, make_problem
+from compiled import all_tails, cpu_target, make_problem
 
 from dietcode.measure.worker import reference
+from dietcode.search_space.limits import TAILS
 from dietcode.search_space.problem import Stage
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +40,7 @@ def main(mcpu: str) -> None:
     stages = [Stage("bias", tensor="bias"), Stage("residual", tensor="R")]
     for einsum, constant in (("mk,nk->mn", True), ("mk,kn->mn", False), ("bmk,bnk->bmn", False)):
         problem = make_problem(einsum, stages=stages, constant=constant)
-        kernel = Compiled(problem, [(3, 2 * lanes)], target)
+        kernel = all_tails(problem, (3, 2 * lanes), target)
         for m, n, k in (
             (1, 1, 1),
             (3, 2 * lanes, 4),
@@ -52,9 +53,10 @@ def main(mcpu: str) -> None:
             expected = reference(problem, inputs)
             for at_end in (True, False):
                 given = [guarded(value, at_end) for value in kernel.arguments(inputs)]
-                output = guarded(np.full(kernel.output_shape(extents), np.nan, np.float32), at_end)
-                kernel.module["run"](*given, output)
-                assert np.allclose(output, expected, rtol=1e-4, atol=1e-4), (einsum, extents)
+                for category, tails in enumerate(TAILS):
+                    output = guarded(np.full(kernel.output_shape(extents), np.nan, np.float32), at_end)
+                    kernel.module["run"](*given, output, category)
+                    assert np.allclose(output, expected, rtol=1e-4, atol=1e-4), (einsum, extents, tails)
                 if constant:
                     packed = guarded(np.full_like(given[1], np.nan), at_end)
                     kernel.module["pack"](guarded(inputs["W"], at_end), packed)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietcode.measure.worker import reference
-from dietcode.search_space.limits import Limits
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Stage
 from dietcode.target.cpu import CpuTarget
 
 
@@ -234,20 +233,3 @@ def test_shapes_that_do_not_fit_are_refused(avx2: CpuTarget) -> None:
         kernel.module["run"](*arguments, np.zeros((4, 20), np.float32))
     with pytest.raises(Exception, match=r"shape|Mismatch|expected"):
         kernel.module["run"](arguments[0], arguments[1][:, 1:].copy(), np.zeros((3, 20), np.float32))
-
-
-def text_of(problem: Problem, limits: Limits) -> str:
-    from dietcode.search_space.host import build_module
-    from dietcode.search_space.limits import MicroKernel
-
-    module = build_module(problem, [MicroKernel(2, 8)], 0, ("T",), limits)
-    return str(module.script(show_meta=False)) + "\n"
-
-
-def test_generated_code_is_as_it_was(golden: Any) -> None:
-    """One small kernel in full, so that a change of the generated code is seen in review."""
-    limits = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
-    problem = make_problem("mk,nk->mn", {"n": 20, "k": 4}, STAGES["bias"])
-    text = text_of(problem, limits)
-    assert text == text_of(problem, limits)
-    golden("dense_2x8_bias", text)

@@ -43,7 +43,7 @@ def test_the_largest_load_is_the_least_possible(
 
 
 def part(total: int, index: int, parts: int) -> range:
-    """As `lowering._Emitter._part`."""
+    """As `kernel.Kernel.part`."""
     return range(index * total // parts, (index + 1) * total // parts)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.space import Seed, build_space, hardware_seeds, tile_range
 
 AVX512 = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
@@ -74,6 +74,25 @@ def test_what_holds() -> None:
     assert not AVX2.holds(MicroKernel(6, 12))  # no whole vectors
     assert not AVX2.holds(MicroKernel(0, 8))
     assert not AVX2.holds(MicroKernel(1, 0))
+
+
+@pytest.mark.parametrize("tails", TAILS)
+def test_a_micro_kernel_as_plain_data(tails: str) -> None:
+    kernel = MicroKernel(12, 32, tails)
+    assert MicroKernel.from_json(kernel.to_json()) == kernel
+    assert MicroKernel.from_json(kernel.to_json() | {"provenance": "hardware"}) == kernel
+    assert kernel.name == ("12x32" if tails == "local" else f"12x32-{tails}")
+
+
+def test_tails_are_local_padding_unless_said() -> None:
+    assert MicroKernel(2, 8) == MicroKernel(2, 8, "local") == MicroKernel.from_json({"rows": 2, "columns": 8})
+    assert MicroKernel(2, 8) != MicroKernel(2, 8, "partition")
+
+
+@pytest.mark.parametrize("change", [{"tails": "none"}, {"tails": None}, {"rows": 0}, {"columns": -8}])
+def test_what_is_no_micro_kernel(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"tails|tile"):
+        MicroKernel.from_json({"rows": 2, "columns": 8} | change)
 
 
 @given(st.integers(1, 200))

@@ -12,7 +12,7 @@ from small_runs import make_spec
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.fake import FakeChildren
 from dietcode.search_space.space import Seed
-from dietcode.tuner import exploration
+from dietcode.tuner import seeding
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec
 
@@ -32,7 +32,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             "tile": [4, 32],
         }
 
-    monkeypatch.setattr(exploration, "run_seed", run_seed)
+    monkeypatch.setattr(seeding, "run_seed", run_seed)
     monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
     return asked
 

@@ -31,3 +31,14 @@ def test_a_range_that_was_sampled_is_judged_on_other_shapes(
     seen, fresh = asked
     assert len(seen[0]) == 4096 and len(fresh[0]) == unseen["num_shapes"]
     assert fresh[1].shape == (unseen["num_shapes"], len(result.report["selection"]["micro_kernels"]))
+
+
+def test_a_bound_on_the_worst_loss_holds_for_the_rule_too(tuned: Any) -> None:
+    ranges = {name: {"min": 1, "max": 120} for name in "MN"}
+    free = {"X": {"dims": "mk", "dtype": "float32"}, "W": {"dims": "nk", "dtype": "float32"}}
+    objective = {"binary_size": 0.0, "max_loss": 0.03}
+    spec = make_spec(tensors=free, shape_vars=ranges, dims={"m": "M", "n": "N", "k": 32}, objective=objective)
+    _, result = tuned(spec)
+    rule = result.report["rule"]
+    assert not result.report["instances_are_exhaustive"] and rule["num_leaves"] > 1
+    assert rule["loss_worst"] < 0.005, "beyond the bound, as little as smoothing gives up"

@@ -55,11 +55,28 @@ def test_joint_instances_are_exactly_those(changed):
         {"M": 4, "N": 256, "weight": 3},
     ]
     spec = spec_from_data(changed({**TWO, "instances": joint}))
-    found = make_instances(spec, limit=2)
+    found = make_instances(spec, limit=3)
     assert found.exhaustive
     assert found.bindings.tolist() == [[1, 512], [3, 128], [4, 256]]
     np.testing.assert_allclose(found.weights, [0.25, 0, 0.75])
     assert largest_instance(spec) == {"M": 4, "N": 256}
+
+
+def test_more_joint_instances_than_the_limit_are_thinned(changed):
+    weights = np.random.default_rng(0).pareto(1.0, 2000) + 0.01
+    joint = [{"M": m + 1, "N": m % 97 + 1, "weight": w} for m, w in enumerate(weights.tolist())]
+    ranges = {"M": {"min": 1, "max": 2000}, "N": {"min": 1, "max": 97}}
+    spec = spec_from_data(changed({**TWO, "shape_vars": ranges, "instances": joint}))
+    found = make_instances(spec, limit=500)
+    assert len(found) == 500 and not found.exhaustive and found.weights.sum() == pytest.approx(1)
+    assert {1, 2000} <= set(found.bindings[:, 0].tolist()) and len(np.unique(found.bindings, axis=0)) == 500
+    everywhere = np.arange(1, 2001) @ weights / weights.sum()
+    assert found.bindings[:, 0] @ found.weights == pytest.approx(everywhere, rel=0.05)
+    assert {int(weights.argmax()) + 1} <= set(found.bindings[:, 0].tolist())
+    assert np.array_equal(make_instances(spec, limit=500).bindings, found.bindings)
+    assert largest_instance(spec) == {"M": 1940, "N": 97}, "it is found among all"
+    for limit in (2, 3, 1999, 2000):
+        assert len(make_instances(spec, limit=limit)) == limit
 
 
 def test_largest_joint_instance_is_the_first_of_equals(changed):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dietcode.measure.records import Records
 from dietcode_server.store.database import Database
-from dietcode_server.store.records import SqlRecords
+from dietcode_server.store.records import SqlRecords, records_of_others
 from dietcode_server.store.tables import JobRow
 
 
@@ -28,6 +29,10 @@ class SqlKeeper:
         if job.force and not store.has_lines_of(job.id):
             store.clear()
         return store
+
+    def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
+        """What a device measured for other workloads, the oldest first."""
+        return records_of_others(self._database, workload, dict(device))
 
     def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:
         """Folder of MetaSchedule's database; a job that measures anew has one of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -16,6 +17,7 @@ from dietcode_server.store.events import count_measured
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 
+MAX_LINES = 10_000  # of other workloads, to learn from
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
@@ -150,12 +152,45 @@ class SqlRecords:
             job_id=self._job_id,
             attempt=self._attempt,
             kind=line["kind"],
-            micro_kernel=MicroKernel(int(line["rows"]), int(line["columns"])).name if of_kernel else None,
+            micro_kernel=MicroKernel.from_json(line).name if of_kernel else None,
             num_readings=int(line["num_readings"]) if of_kernel else None,
             error=line["error"] if of_kernel else None,
             line=line,
             created_at=utc_now(),
         )
+
+
+def records_of_others(
+    database: Database, workload: str, device: dict[str, Any], max_lines: int = MAX_LINES
+) -> list[Records]:
+    """What a device measured for other workloads, the oldest first; lines that are none count for nothing.
+
+    Parameters
+    ----------
+    max_lines : int
+        The latest lines that are read.
+
+    Raises
+    ------
+    RecordsError
+        The database cannot be read.
+    """
+    query = (
+        select(TuningRecord.workload, TuningRecord.line)
+        .where(TuningRecord.device_id == str(device["id"]), TuningRecord.workload != workload)
+        .order_by(TuningRecord.id.desc())
+        .limit(max_lines)
+    )
+    try:
+        with database.read() as session:
+            lines = session.execute(query).all()
+    except StoreError as error:
+        raise RecordsError(f"the tuning records cannot be read: {error}") from error
+    found: dict[str, Records] = {}
+    for other, line in reversed(lines):
+        with contextlib.suppress(*_WRONG):
+            found.setdefault(other, Records(other, device)).apply(line)
+    return list(found.values())
 
 
 def _reason(error: Exception) -> str:

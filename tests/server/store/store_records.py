@@ -16,6 +16,7 @@ def micro_kernel(rows: int, columns: int = 16, **changes: Any) -> dict[str, Any]
         "kind": "micro_kernel",
         "rows": rows,
         "columns": columns,
+        "tails": "local",
         "provenance": "a test",
         "points": [{"m": 16 * rows, "n": columns, "k": 48}],
         "secs": [1e-6 * rows],

@@ -57,6 +57,7 @@ def test_the_columns_repeat_what_people_ask_for(database: Database) -> None:
     assert not store.has_lines_of(job_id)
     store.append(SEED)
     store.append(micro_kernel(6, 32, error="too slow"))
+    store.append(micro_kernel(6, 32, tails="partition"))
     assert store.has_lines_of(job_id) and not store.has_lines_of("0" * 16)
     assert not opened(database, "sha256:" + "02" * 32).has_lines_of(job_id)
     with database.read() as session:
@@ -69,6 +70,7 @@ def test_the_columns_repeat_what_people_ask_for(database: Database) -> None:
     assert [tuple(row) for row in rows] == [
         ("seed", None, None, None, job_id, 2),
         ("micro_kernel", "6x32", 1, "too slow", job_id, 2),
+        ("micro_kernel", "6x32-partition", 1, None, job_id, 2),
     ]
 
 

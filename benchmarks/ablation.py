@@ -1,0 +1,123 @@
+"""What each part of the search earns: full, without MetaSchedule, without mutation, without learning.
+
+    python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds 5] [--instances 16] [--rounds 3]
+
+Every run starts with empty records and has the same seconds. Afterwards all libraries are timed in turns at
+the same instances; a run's score at an instance is its throughput over the best of all runs there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.facts import write
+from benchmarks.stand import Stand
+from dietcode.tuner.search import Search
+from dietcode.tuner.tune import make_library, write_library
+from dietcode.workload.parse import load_spec
+from dietcode.workload.spec import Spec
+
+ROOT = Path(__file__).resolve().parent.parent
+VARIANTS = {
+    "full": Search(),
+    "no-metaschedule": Search(metaschedule=False),
+    "no-mutation": Search(mutation=False),
+    "no-learning": Search(learning=False),
+}
+
+
+def main() -> None:
+    """Parse arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--secs", type=float, default=60.0)
+    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--instances", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    arguments = parser.parse_args()
+    spec = load_spec(arguments.spec)
+    budget = spec.budget.model_copy(update={"seconds": arguments.secs, "trials": arguments.trials})
+    spec = spec.model_copy(update={"budget": budget})
+    names = arguments.variants.split(",")
+    runs = [
+        tune(spec, name, state, ROOT / "build" / "benchmarks" / "ablation" / f"{name}-{state}")
+        for state in range(arguments.seeds)
+        for name in names
+    ]
+    judge(runs, arguments.instances, arguments.rounds)
+    result = {
+        "workload": spec.name,
+        "secs": arguments.secs,
+        "trials": arguments.trials,
+        "summary": {name: summary([run for run in runs if run["variant"] == name]) for name in names},
+        "runs": [{key: value for key, value in run.items() if key != "folder"} for run in runs],
+    }
+    for name, facts in result["summary"].items():
+        print(name, facts)
+    write(ROOT / "benchmarks" / "results" / f"ablation-{spec.name}.json", result)
+
+
+def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
+    """One run from nothing."""
+    search = replace(VARIANTS[variant], random_state=state)
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["DIETCODE_CACHE"] = cache
+        started = time.monotonic()
+        result = make_library(spec, search=search)
+        secs = time.monotonic() - started
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_library(result, folder)
+    rounds = result.report["rounds"]
+    print(variant, state, f"{secs:.0f} s, {result.measured} measured;", rounds[-1]["message"], flush=True)
+    return {
+        "variant": variant,
+        "random_state": state,
+        "folder": folder,
+        "secs": secs,
+        "measured": result.measured,
+        "pruned": len(result.report["space"]["pruned"]),
+        "stop": rounds[-1]["stop"],
+        "chosen": result.report["selection"]["micro_kernels"],
+        "provenance": {k: len(v["chosen"]) for k, v in result.report["provenance"].items()},
+    }
+
+
+def judge(runs: list[dict[str, Any]], num_instances: int, num_rounds: int) -> None:
+    """Time every run's library in turns; adds ``score_mean`` and ``score_worst``."""
+    with Stand(runs[0]["folder"]) as stand:
+        bindings = [row["shape_vars"] for row in stand.instances(num_instances, unseen=False)]
+        paths = [str(run["folder"] / "library.so") for run in runs]
+        secs = [
+            np.median([[stand.read(path, binding) for path in paths] for _ in range(num_rounds)], axis=0)
+            for binding in bindings
+        ]
+    scores = np.min(secs, axis=1, keepdims=True) / np.asarray(secs)  # [num_instances, num_runs]
+    for run, score in zip(runs, scores.T, strict=True):
+        run["score_mean"] = float(np.exp(np.log(score).mean()))
+        run["score_worst"] = float(score.min())
+
+
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians and the range over the seeds."""
+    scores = [run["score_mean"] for run in runs]
+    return {
+        "score_median": float(np.median(scores)),
+        "score_least": min(scores),
+        "score_most": max(scores),
+        "secs_median": float(np.median([run["secs"] for run in runs])),
+        "measured_median": float(np.median([run["measured"] for run in runs])),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""A library for a range of shapes beside MetaSchedule tuned for each shape alone.
+
+    python -m benchmarks.per_shape tune SPEC [--instances T=5,24,…] [--trials 128]
+    python -m benchmarks.per_shape compare LIBRARY [--databases DIR] [--top 8] [--rounds 15]
+
+`tune` gives every shape a run of its own, in ``build/benchmarks/per-shape-<name>/<value>/``; what is there
+already is not measured again. `compare` builds the fastest schedules of each database as they are meant to
+run, the constant weights already in the layout that the schedule asks for, checks them against float64, and
+times the best one and the library in turns: bare calls, same process, threads, memory and input. Run it with
+nothing else on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.facts import write
+from dietcode.bench.compare import spread
+from dietcode.runtime.cpu import available_cores
+from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.seed import run_seed
+from dietcode.target.cpu import resolve_target
+from dietcode.workload.parse import load_spec
+
+ROOT = Path(__file__).resolve().parent.parent
+_RECORDS, _NOTE = "database_tuning_record.json", "tuning.json"
+_NUM_INSTANCES = 8
+_BUILD_SECS, _RACE_SECS = 120.0, 600.0
+
+
+def main() -> None:
+    """Parse arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    tuning = commands.add_parser("tune", help="tune each shape alone")
+    tuning.add_argument("spec", type=Path)
+    tuning.add_argument("--instances", help="VARIABLE=VALUE,…; by default some over the whole range")
+    tuning.add_argument("--trials", type=int, default=128, help="for each shape")
+    tuning.add_argument("--max-secs", type=float, default=600.0, help="for each shape")
+    comparing = commands.add_parser("compare", help="measure a library beside what `tune` found")
+    comparing.add_argument("library", type=Path)
+    comparing.add_argument("--databases", type=Path, help="folder with a folder for each value")
+    comparing.add_argument("--top", type=int, default=8, help="schedules to build for each shape")
+    comparing.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    if arguments.command == "tune":
+        tune(arguments.spec, arguments.instances, arguments.trials, arguments.max_secs)
+    else:
+        compare(arguments.library, arguments.databases, arguments.top, arguments.rounds)
+
+
+def default_databases(name: str) -> Path:
+    """Where `tune` writes for a workload."""
+    return ROOT / "build" / "benchmarks" / f"per-shape-{name}"
+
+
+def tune(path: Path, instances: str | None, num_trials: int, max_secs: float) -> None:
+    """Tune each shape and note its seconds, those of earlier runs added."""
+    spec = load_spec(path)
+    problem, target = problem_from_spec(spec), resolve_target(spec.target)
+    if len(spec.shape_vars) != 1:
+        raise SystemExit(f"{path}: {len(spec.shape_vars)} shape variables; allowed: 1")
+    ((variable, facts),) = spec.shape_vars.items()
+    every = [value for value in range(facts.min, facts.max + 1) if value in facts]
+    values = [every[i] for i in spread(len(every), _NUM_INSTANCES)]
+    if instances is not None:
+        name, _, listed = instances.partition("=")
+        values = [int(value) for value in listed.split(",") if value]
+        if name != variable or not set(values) <= set(every):
+            raise SystemExit(f"--instances: given {instances}; allowed: {variable}={facts.allowed()}")
+    for value in values:
+        folder = default_databases(spec.name) / str(value)
+        if num_records(folder) >= num_trials:
+            print(variable, value, "is tuned")
+            continue
+        extents = {k: int(dim.evaluate({variable: value})) for k, dim in spec.dims_parsed.items()}
+        _, found = run_seed(problem, extents, target, folder, num_trials, max_secs)
+        secs = (tuning_secs(folder) or 0.0) + found["secs"]
+        (folder / _NOTE).write_text(json.dumps({"secs": secs}) + "\n")
+        print(variable, value, found["trials"], "trials,", f"{secs:.0f} s, {found['best_gflops']} GFLOP/s")
+
+
+def num_records(folder: Path) -> int:
+    """Trials in a database, failed ones among them."""
+    path = folder / _RECORDS
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def tuning_secs(folder: Path) -> float | None:
+    """Seconds that `tune` noted; None where something else filled the database."""
+    path = folder / _NOTE
+    return float(json.loads(path.read_text())["secs"]) if path.exists() else None
+
+
+def compare(library: Path, databases: Path | None, top: int, rounds: int) -> None:
+    """Measure at every shape that has a database, and write JSON."""
+    manifest = json.loads((library / "manifest.json").read_text())
+    name, variables = manifest["name"], manifest["variable_order"]
+    if len(variables) != 1 or manifest["workload"]["op"]["epilogue"]:
+        raise SystemExit(
+            f"{library}: needs one shape variable and no epilogue, which MetaSchedule's runs lack"
+        )
+    folder = databases or default_databases(name)
+    found = {int(path.parent.name): path.parent for path in folder.glob(f"[0-9]*/{_RECORDS}")}
+    if not found:
+        raise SystemExit(f"{folder}: no databases; run: python -m benchmarks.per_shape tune SPEC")
+    rows = []
+    for value in sorted(found):
+        rows.append(measure(library, {variables[0]: value}, found[value], top, rounds))
+        print(json.dumps(rows[-1]), flush=True)
+    result = {
+        "workload": name,
+        "top": top,
+        "rounds": rounds,
+        "threads": available_cores(),
+        "summary": summary(rows),
+        "instances": rows,
+    }
+    print(result["summary"])
+    write(ROOT / "benchmarks" / "results" / f"per-shape-{name}.json", result)
+
+
+def measure(library: Path, binding: dict[str, int], database: Path, top: int, rounds: int) -> dict[str, Any]:
+    """One row: both rates, and what they come from."""
+    facts: dict[str, Any] = {
+        "shape_vars": binding,
+        "trials": num_records(database),
+        "tuning_secs": tuning_secs(database),
+    }
+    request = {"library": str(library.resolve()), "binding": binding}
+    with tempfile.TemporaryDirectory(prefix="dietcode-bench-") as place:
+        built, failed = build_top(request | {"database": str(database.resolve())}, Path(place), top)
+        if not built:
+            return facts | {"failed": failed or ["no records"]}
+        found = ask("race", request | {"modules": built, "rounds": rounds}, _RACE_SECS)
+    if isinstance(found, str):
+        return facts | {"failed": [*failed, found]}
+    rates = {name: found["flops"] / secs / 1e9 for name, secs in found["secs"].items()}
+    return facts | {
+        "failed": failed,
+        "num_built": len(built),
+        "best_rank": int(Path(found["best"]).stem),
+        "metaschedule_recorded_gflops": found["flops"] / min(b["recorded_secs"] for b in built) / 1e9,
+        "metaschedule_gflops": rates["metaschedule"],
+        "dietcode_gflops": rates["dietcode"],
+        "ratio": rates["dietcode"] / rates["metaschedule"],
+        "max_rel_errors": found["errors"],
+    }
+
+
+def build_top(request: dict[str, Any], place: Path, top: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Build and check the first schedules of a database, each in a process of its own.
+
+    Returns
+    -------
+    list of dict, list of str
+        What was built, and why the others were not.
+    """
+
+    def build(rank: int) -> dict[str, Any] | str:
+        return ask("build", request | {"rank": rank, "path": str(place / f"{rank}.so")}, _BUILD_SECS)
+
+    with ThreadPoolExecutor(available_cores()) as workers:
+        answers = list(workers.map(build, range(min(top, num_records(Path(request["database"]))))))
+    return [a for a in answers if not isinstance(a, str)], [a for a in answers if isinstance(a, str)]
+
+
+def ask(command: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
+    """The worker's answer, or why there is none."""
+    threads = {"TVM_NUM_THREADS": str(available_cores()), "TVM_BIND_THREADS": "0"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.per_shape_worker", command],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | threads | {"OPENBLAS_NUM_THREADS": "1"},
+            timeout=timeout_secs,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command}: no answer within {timeout_secs:.0f} s"
+    if done.returncode != 0:
+        last = " ".join(line.strip() for line in done.stderr.splitlines()[-3:])
+        return f"{command}: exit status {done.returncode}: {last[-300:]}"
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """DietCode's rate over MetaSchedule's, above 1 where the library is faster."""
+    measured = [row for row in rows if "ratio" in row]
+    if not measured:
+        return {"num_failed": len(rows)}
+    ratios = np.array([row["ratio"] for row in measured])
+    worst = int(ratios.argmin())
+    secs = [row["tuning_secs"] for row in measured]
+    return {
+        "ratio_geomean": float(np.exp(np.log(ratios).mean())),
+        "ratio_worst": float(ratios[worst]),
+        "worst_at": measured[worst]["shape_vars"],
+        "max_rel_error": max(max(row["max_rel_errors"].values()) for row in measured),
+        "metaschedule_trials": sum(row["trials"] for row in measured),
+        "metaschedule_secs": None if None in secs else sum(secs),
+        "num_failed": len(rows) - len(measured),
+    }
+
+
+if __name__ == "__main__":
+    main()

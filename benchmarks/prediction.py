@@ -1,0 +1,64 @@
+"""How far measured throughput is from what the report predicted before anything was benchmarked.
+
+    python -m benchmarks.prediction LIBRARY_DIR [--instances 32] [--rounds 5]
+
+Instances at which tuning measured nothing, timed in two passes. The repeat floor is the mean gap between the
+two passes: what no prediction can beat.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.facts import write
+from benchmarks.stand import Stand
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Parse arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--instances", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with Stand(arguments.library) as stand:
+        result = measure(stand, arguments.instances, arguments.rounds)
+        print({key: value for key, value in result.items() if key != "instances"})
+        write(ROOT / "benchmarks" / "results" / f"prediction-{stand.spec.name}.json", result)
+
+
+def measure(stand: Stand, num_instances: int, num_rounds: int) -> dict[str, Any]:
+    """Two passes over the instances, each the median of `num_rounds` rounds."""
+    rows = stand.instances(num_instances, unseen=True)
+    passes = []
+    for _ in range(2):
+        rounds = [[stand.read(None, row["shape_vars"]) for row in rows] for _ in range(num_rounds)]
+        passes.append(np.median(rounds, axis=0))
+    secs = np.mean(passes, axis=0)
+    rates = np.asarray([row["flops"] for row in rows]) / secs / 1e9
+    predicted = np.asarray([row["predicted_gflops"] for row in rows])
+    gaps = np.abs(predicted / rates - 1.0)
+    floor = float(np.abs(passes[0] / passes[1] - 1.0).mean())
+    return {
+        "workload": stand.spec.name,
+        "num_instances": len(rows),
+        "gap_mean": float(gaps.mean()),
+        "gap_worst": float(gaps.max()),
+        "repeat_floor": floor,
+        "gap_above_floor": float(gaps.mean()) - floor,
+        "bias": float(np.median(predicted / rates) - 1.0),
+        "instances": [
+            {**row["shape_vars"], "micro_kernel": row["micro_kernel"], "predicted": p, "measured": m}
+            for row, p, m in zip(rows, predicted.tolist(), rates.tolist(), strict=True)
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

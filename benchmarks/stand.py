@@ -1,0 +1,96 @@
+"""Times libraries and single micro-kernels in turns, in the same child process that tuning measures in."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.measurer import Measurer
+from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.reselect import spec_of
+
+_TIMEOUT_SECS = 120.0
+_MIN_SECS = 2e-3
+_REPEATS = 3
+
+
+class Stand:
+    """A library folder, its problem, and a process to time in.
+
+    Attributes
+    ----------
+    report : dict
+        As it was written, predictions included.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.report: dict[str, Any] = read_json(folder / REPORT)
+        self.spec = spec_of(read_manifest(folder))
+        self.problem = Problem.from_json(self.report["problem"])
+        self.target = CpuTarget.from_json(self.report["target"])
+        self.children = LocalChildren(self.target.num_cores, self.target.num_cores)
+        self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-")
+
+    def __enter__(self) -> Stand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.children.close()
+        self._temporary.cleanup()
+
+    def extents(self, binding: dict[str, int]) -> dict[str, int]:
+        """Extents of every letter of one instance."""
+        return {letter: int(dim.evaluate(binding)) for letter, dim in self.spec.dims_parsed.items()}
+
+    def instances(self, wanted: int, unseen: bool) -> list[dict[str, Any]]:
+        """Rows of the report, evenly over it; of those at which nothing was measured, where asked."""
+        rows = self.report["instances"]
+        if unseen:
+            seen = {_key(p) for k in self.report["micro_kernels"] for p in k["points"]}
+            rows = [row for row in rows if _key(self.extents(row["shape_vars"])) not in seen]
+        picked = np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).round().astype(int))
+        return [rows[i] for i in picked]
+
+    def build(self, kernels: Sequence[MicroKernel]) -> dict[str, str]:
+        """Libraries of one micro-kernel each, by its name; what does not build is left out."""
+        measurer = Measurer(self.children, self.problem, self.spec.variables, self.target)
+        requests = []
+        for kernel in kernels:
+            path = Path(self._temporary.name) / f"{kernel.name}.so"
+            requests.append(measurer.build_request([kernel], kernel.name) | {"path": str(path)})
+        results = measurer.build(requests)
+        measurer.close()
+        return {k.name: r.path for k, r in zip(kernels, results, strict=True) if r.path is not None}
+
+    def read(self, path: str | None, binding: dict[str, int]) -> float:
+        """Seconds of one call of a library, or of this stand's own, at one instance."""
+        request = {
+            "problem": self.problem,
+            "limits": Limits.of(self.target),
+            "path": path or str(self.folder / CODE),
+            "points": [self.extents(binding)],
+            "values": [[binding[name] for name in self.spec.variables]],
+            "variables": self.spec.variables,
+            "min_secs": _MIN_SECS,
+            "repeats": _REPEATS,
+            "keep": True,
+        }
+        outcome = self.children.run("time_library", request, _TIMEOUT_SECS)
+        if isinstance(outcome, str):
+            raise SystemExit(f"{request['path']}: {outcome}")
+        (secs,) = outcome["secs"]
+        return float(secs)
+
+
+def _key(extents: dict[str, int]) -> str:
+    return json.dumps(extents, sort_keys=True)

@@ -1,0 +1,188 @@
+"""The features that f_local is learned from: what a schedule asks of a core, counted, never measured.
+
+The set has a version. A later version may add, drop or recount; a model is never fitted on two of them,
+because features are computed from records when they are needed and are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietcode.cost_model.counts import Counts, FloatArray, count
+from dietcode.measure.calibration import REDUCTION
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
+from dietcode.search_space.problem import IntArray, Problem
+
+Table = npt.NDArray[np.float32]
+
+VERSION = 1
+_FLOAT_BYTES = 4
+_PAGE_BYTES = 4096
+_LAUNCH_SECS = (5e-7, 2e-5)  # what is believed of a fork and join
+_LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of the feature array.
+
+    Attributes
+    ----------
+    name, unit : str
+    rule : str
+        How it is counted.
+    """
+
+    name: str
+    unit: str
+    rule: str
+
+
+FEATURES = (
+    Feature("rows", "elements", "rows of the register tile"),
+    Feature("vectors", "registers", "columns of the register tile over the lanes of a vector"),
+    Feature("accumulators", "registers", "rows · vectors"),
+    Feature("register_share", "ratio", "(accumulators + vectors + 1) / registers of the machine"),
+    Feature("loads_per_fma", "loads/FMA", "(rows + vectors) / accumulators, in one step of the reduction"),
+    Feature("cycles_per_fma", "cycles/FMA", "`step_cycles` / accumulators"),
+    Feature("is_partition", "0/1", "tails are partitioned"),
+    Feature("is_global", "0/1", "tails are padded in memory"),
+    Feature("is_checked", "0/1", "checks are left in the loop"),
+    Feature("log_reduction", "log2 elements", "extent of the flattened reduction"),
+    Feature("log_tiles", "log2 tiles", "tiles of a core, mean of the cores"),
+    Feature("reuse", "log2 tiles", "tiles computed for each panel that is streamed in"),
+    Feature("tail_share", "ratio", "tiles that reach past an edge over all tiles"),
+    Feature("panel_l2_share", "ratio", "bytes of one column tile of the packed operand / L2, at most 4"),
+    Feature("rows_l2_share", "ratio", "bytes of one row tile of the row operand / L2, at most 4"),
+    Feature("blocks_rows", "log2 tiles", "row tiles that stay in half of L2 together"),
+    Feature("log_batch", "log2", "flattened batch"),
+    Feature("packed_per_flop", "elements/FLOP", "elements packed at each call over FLOPs; 0 for a constant"),
+    Feature("reduction_is_last", "0/1", "the row operand's reduction is contiguous"),
+    Feature("row_stride_aliases", "0/1", "the row operand's rows lie a multiple of 4096 bytes apart"),
+    Feature("stages", "stages", "epilogue stages"),
+    Feature("log_estimate", "log2 seconds", "`estimate_secs` of the call, to see launch and small calls"),
+)
+
+
+def step_cycles(micro_kernel: MicroKernel, lanes: int) -> float:
+    """Cycles of one step of the reduction on a core with two FMA and two load ports.
+
+    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports.
+    """
+    vectors = micro_kernel.columns // lanes
+    fmas = micro_kernel.rows * vectors
+    return max(fmas, micro_kernel.rows + vectors, _LEAST_CHAIN) / 2
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a prediction needs to know of the machine.
+
+    Attributes
+    ----------
+    kappa : float
+        κ of f_spatial.
+    flops_per_sec : float
+        Full waves of the reference kernel.
+    launch_secs : float
+        A call of no work.
+    """
+
+    limits: Limits
+    kappa: float
+    flops_per_sec: float
+    launch_secs: float
+
+    @classmethod
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> Device:
+        """From a calibration on record: ``t(n) = launch + w·pad(n, P)`` over its sweep of n tiles."""
+        gflops = np.asarray(calibration["tile_gflops"], dtype=np.float64)
+        tiles = np.asarray(calibration["num_tiles"], dtype=np.float64)
+        secs = tiles / gflops  # in units of a tile's GFLOPs
+        padded = np.ceil(tiles / limits.num_cores) * limits.num_cores
+        slope, intercept = np.polyfit(padded, secs, 1)
+        tile_secs = REDUCTION * 2.0 * limits.narrow_tile().rows * limits.narrow_tile().columns / 1e9
+        launch = float(np.clip(intercept * tile_secs, *_LAUNCH_SECS)) if slope > 0 else _LAUNCH_SECS[0]
+        return cls(limits, float(calibration["kappa"]), float(gflops.max()) * 1e9, launch)
+
+
+def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> FloatArray:
+    """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses."""
+    limits, kappa = device.limits, device.kappa
+    share = _fma_share(micro_kernel, limits.lanes) / _fma_share(limits.narrow_tile(), limits.lanes)
+    stretch = kappa * counts.imbalance + 1.0 - kappa
+    secs: FloatArray = device.launch_secs + counts.padded_flops * stretch / (share * device.flops_per_sec)
+    return secs
+
+
+def _fma_share(micro_kernel: MicroKernel, lanes: int) -> float:
+    """Share of the steps' cycles in which both FMA ports are busy."""
+    fmas = micro_kernel.rows * (micro_kernel.columns // lanes)
+    return fmas / 2 / step_cycles(micro_kernel, lanes)
+
+
+def features(
+    problem: Problem, micro_kernel: MicroKernel, device: Device, extents: dict[str, IntArray]
+) -> tuple[Table, FloatArray]:
+    """Features and estimate of one micro-kernel at many shapes.
+
+    Returns
+    -------
+    float32 [num_points, num_features], float64 [num_points]
+        Columns as in `FEATURES`; seconds as in `estimate_secs`.
+    """
+    limits = device.limits
+    counts = count(problem, micro_kernel, limits, extents)
+    estimate = estimate_secs(counts, micro_kernel, device)
+    vectors = micro_kernel.columns // limits.lanes
+    accumulators = micro_kernel.rows * vectors
+    tile = (
+        micro_kernel.rows,
+        vectors,
+        accumulators,
+        (accumulators + vectors + 1) / limits.num_registers,
+        (micro_kernel.rows + vectors) / accumulators,
+        step_cycles(micro_kernel, limits.lanes) / accumulators,
+        *(micro_kernel.tails == name for name in TAILS[1:]),
+    )
+    batch, _, columns, _ = problem.sizes(extents)
+    packed = 0.0 if problem.column_operand_constant else batch * columns * counts.reduction
+    in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
+    l2 = limits.l2_bytes / _FLOAT_BYTES
+    shape = (
+        np.log2(counts.reduction),
+        np.log2(counts.tiles),
+        np.log2(np.maximum(counts.tiles / counts.visits, 1e-3)),
+        counts.padded_tiles / counts.tiles,
+        np.minimum(micro_kernel.columns * counts.reduction / l2, 4.0),
+        np.minimum(micro_kernel.rows * counts.reduction / l2, 4.0),
+        np.log2(in_l2),
+        np.log2(batch),
+        packed / counts.flops,
+        problem.subscripts[problem.row_operand][-1] in problem.reduction,
+        _row_stride_bytes(problem, extents) % _PAGE_BYTES == 0,
+        len(problem.stages),
+        np.log2(estimate),
+    )
+    num_points = len(counts.flops)
+    table: Table = np.empty((num_points, len(FEATURES)), dtype=np.float32)
+    for column, value in enumerate((*tile, *shape)):
+        table[:, column] = value
+    return table, estimate
+
+
+def _row_stride_bytes(problem: Problem, extents: dict[str, IntArray]) -> IntArray:
+    """Bytes from one row of the row operand to the next; 1 where it has no rows."""
+    letters = problem.subscripts[problem.row_operand]
+    if not problem.rows:
+        return np.ones_like(next(iter(extents.values())))
+    stride: IntArray = np.full_like(next(iter(extents.values())), _FLOAT_BYTES)
+    for letter in letters[letters.index(problem.rows[-1]) + 1 :]:
+        stride = stride * extents[letter]
+    return stride

@@ -1,0 +1,189 @@
+"""A learned f_local: gradient-boosted trees that rank micro-kernels before they are measured.
+
+The target is what arithmetic misses, ``log(measured seconds / estimated seconds)`` of each measured wave, so
+that a model of few waves falls back on the estimate (`features.estimate_secs`). Several models on resampled
+micro-kernels give a spread, and the micro-kernels that each one did not see give an honest error (bagging).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.cost_model.counts import FloatArray
+from dietcode.cost_model.features import Device, Table, features
+from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.problem import IntArray, Problem
+
+_NUM_MODELS = 4
+_NUM_ROUNDS = 60
+_BAG_SHARE = 0.75
+_MIN_KERNELS = 4
+_MAX_WAVES = 20_000
+_LEAST_ERROR = 0.02
+_PARAMETERS = {
+    "objective": "reg:squarederror",
+    "eta": 0.15,
+    "max_depth": 5,
+    "min_child_weight": 2,
+    "subsample": 0.8,
+    "lambda": 1.0,
+    "base_score": 0.0,
+    "verbosity": 0,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """Measured waves as rows to learn from.
+
+    Attributes
+    ----------
+    features : float32 [num_waves, num_features]
+    log_ratio : float64 [num_waves]
+        Log of measured over estimated seconds.
+    kernel : int64 [num_waves]
+        Number of the micro-kernel; waves of one are never split between training and checking.
+    num_workloads : int
+    """
+
+    features: Table
+    log_ratio: FloatArray
+    kernel: IntArray
+    num_workloads: int
+
+    @property
+    def num_kernels(self) -> int:
+        """Measured micro-kernels."""
+        return len(np.unique(self.kernel))
+
+
+def gather(device: Device, workloads: Sequence[tuple[Problem, Records]]) -> Waves | None:
+    """Rows of every usable measurement of several workloads on one device; None where there is none.
+
+    The latest `_MAX_WAVES` are kept, those of the last workload in any case.
+    """
+    tables: list[Table] = []
+    ratios: list[FloatArray] = []
+    kernels: list[IntArray] = []
+    num_workloads = num_waves = 0
+    for problem, records in reversed(workloads):
+        before = num_waves
+        for measurement in records.measurements.values():
+            known = all(set(p) == set(problem.extents) for p in measurement.points)
+            if not measurement.points or not known or not device.limits.holds(measurement.micro_kernel):
+                continue
+            if num_waves >= _MAX_WAVES:
+                break
+            extents = columns_of(measurement.points)
+            table, estimate = features(problem, measurement.micro_kernel, device, extents)
+            tables.append(table)
+            ratios.append(np.log(np.asarray(measurement.secs) / estimate))
+            kernels.append(np.full(len(estimate), len(kernels), dtype=np.int64))
+            num_waves += len(estimate)
+        num_workloads += num_waves > before
+    if not tables:
+        return None
+    return Waves(np.concatenate(tables), np.concatenate(ratios), np.concatenate(kernels), num_workloads)
+
+
+def joined(first: Waves | None, second: Waves | None) -> Waves | None:
+    """The rows of both, of different workloads."""
+    if first is None or second is None:
+        return first or second
+    return Waves(
+        np.concatenate([first.features, second.features]),
+        np.concatenate([first.log_ratio, second.log_ratio]),
+        np.concatenate([first.kernel, second.kernel + first.kernel.max() + 1]),
+        first.num_workloads + second.num_workloads,
+    )
+
+
+def columns_of(points: Sequence[dict[str, int]]) -> dict[str, IntArray]:
+    """Points as columns, int64 [num_points] for each letter."""
+    return {letter: np.asarray([p[letter] for p in points], dtype=np.int64) for letter in points[0]}
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedLocal:
+    """Trees that predict the seconds of unmeasured micro-kernels.
+
+    Attributes
+    ----------
+    boosters : tuple
+        One for each bag.
+    error : float
+        Root mean square error of the log of seconds on micro-kernels that a bag did not see.
+    num_waves, num_workloads : int
+        What it was trained on.
+    """
+
+    boosters: tuple[Any, ...]
+    error: float
+    num_waves: int
+    num_workloads: int
+
+    def predict(
+        self, problem: Problem, kernels: Sequence[MicroKernel], device: Device, extents: dict[str, IntArray]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predicted FLOP/s [num_instances, num_kernels], and the spread of its log [num_kernels]."""
+        import xgboost
+
+        parts = [features(problem, kernel, device, extents) for kernel in kernels]
+        estimate = np.stack([secs for _, secs in parts], axis=1)
+        table = xgboost.DMatrix(np.concatenate([rows for rows, _ in parts]))
+        logs = np.stack([booster.predict(table) for booster in self.boosters])
+        logs = logs.reshape(len(self.boosters), len(kernels), -1).astype(np.float64)
+        batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})
+        flops = 2.0 * batch * rows * columns * reduction
+        throughput = np.reshape(flops, (-1, 1)) / (estimate * np.exp(logs.mean(axis=0).T))
+        spread = np.hypot(logs.mean(axis=2).std(axis=0), self.error)
+        return throughput, spread
+
+
+def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
+    """Fit the trees; None where fewer than a handful of micro-kernels were measured.
+
+    Parameters
+    ----------
+    waves : Waves or None
+    random_state : int
+        The same waves and state give the same model.
+    """
+    if waves is None or waves.num_kernels < _MIN_KERNELS:
+        return None
+    import xgboost
+
+    rng = np.random.default_rng(random_state)
+    present = np.unique(waves.kernel)
+    boosters, errors = [], []
+    for number in range(_NUM_MODELS):
+        order = rng.permutation(present)
+        seen = np.isin(waves.kernel, order[: max(2, round(_BAG_SHARE * len(order)))])
+        train = xgboost.DMatrix(waves.features[seen], waves.log_ratio[seen])
+        parameters = {**_PARAMETERS, "seed": random_state * _NUM_MODELS + number, "nthread": 1}
+        booster = xgboost.train(parameters, train, _NUM_ROUNDS)
+        missed = booster.predict(xgboost.DMatrix(waves.features[~seen])) - waves.log_ratio[~seen]
+        boosters.append(booster)
+        errors.append(float(np.mean(missed**2)))
+    error = max(_LEAST_ERROR, float(np.sqrt(np.mean(errors))))
+    return LearnedLocal(tuple(boosters), error, len(waves.log_ratio), waves.num_workloads)
+
+
+def missed(
+    model: LearnedLocal, problem: Problem, device: Device, measurements: Sequence[Measurement]
+) -> float | None:
+    """Median relative error of what the model predicted for waves measured since; None for none."""
+    errors = []
+    for measurement in measurements:
+        if measurement.points:
+            extents = columns_of(measurement.points)
+            throughput, _ = model.predict(problem, [measurement.micro_kernel], device, extents)
+            batch, rows, columns, reduction = problem.sizes(extents)
+            measured = 2.0 * batch * rows * columns * reduction / np.asarray(measurement.secs)
+            errors.append(np.abs(np.log(throughput[:, 0] / measured)))
+    return float(np.expm1(np.median(np.concatenate(errors)))) if errors else None

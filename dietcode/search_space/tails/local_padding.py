@@ -1,0 +1,52 @@
+"""Local padding (paper, Figure 7d)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.kernel import Block
+from dietcode.search_space.tails.base import Tails
+from dietcode.search_space.tir import DTYPE, i64
+
+
+class LocalPadding(Tails):
+    """A tile that reaches past an edge *fetches* from clamped rows and panels, computes the whole tile
+    without a check, and writes back only what exists.
+
+    The clamped values are computed and thrown away, so nothing leaks between rows, NaN included. A tile that
+    lies inside takes a second copy of the loop with constant strides.
+    """
+
+    _spilled: Any = None  # one tile of each task, for tiles that are written back in part
+
+    def start_task(self) -> None:
+        """Room for one tile."""
+        tile = self.kernel.tile
+        self._spilled = T.alloc_buffer((i64(tile.rows * tile.columns),), DTYPE, scope="local")
+
+    def tile(self, at: Block) -> None:
+        """Two copies of the body."""
+        kernel, tile = self.kernel, self.kernel.tile
+        accumulators = kernel.accumulators(at)
+        kernel.clear(accumulators)
+        rows = [at.row + i for i in range(at.rows)]
+        panels = [at.panel + v for v in range(at.vectors)]
+        inside = tirx.all(at.row + tile.rows <= kernel.rows, at.column + tile.columns <= kernel.columns)
+        with T.If(inside):
+            with T.Then():
+                kernel.accumulate(
+                    accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+                )
+                kernel.write_back(accumulators, at)
+            with T.Else():
+                rows = [tirx.min(row, kernel.rows - 1) for row in rows]
+                panels = [tirx.min(panel, kernel.panels - 1) for panel in panels]
+                kernel.accumulate(
+                    accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+                )
+                num_rows = tirx.min(i64(tile.rows), kernel.rows - at.row)
+                num_columns = tirx.min(i64(tile.columns), kernel.columns - at.column)
+                kernel.write_part(accumulators, at, self._spilled, num_rows, num_columns)

@@ -1,0 +1,123 @@
+"""Loop partitioning (paper, Figure 7c)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.kernel import Accumulators, Block
+from dietcode.search_space.partition import ceildiv
+from dietcode.search_space.tails.base import Tails
+from dietcode.search_space.tir import DTYPE, i64
+
+
+def row_pieces(rests: frozenset[int]) -> list[int]:
+    """Heights that the binary decompositions of all `rests` are made of, the tallest first.
+
+    ``{5} -> [4, 1]``; ``{0, 1, … 5} -> [4, 2, 1]``.
+    """
+    tallest = max(rests).bit_length()
+    return [1 << bit for bit in reversed(range(tallest)) if any(rest >> bit & 1 for rest in rests)]
+
+
+class LoopPartitioning(Tails):
+    """Inside tiles take the plain body; what is left over is computed exactly, by smaller register tiles.
+
+    Left-over rows are decomposed in binary, left-over columns go vector by vector. Bodies that fixed extents
+    make impossible are not generated.
+    """
+
+    _accumulators: Any = None  # of the whole tile; its smaller bodies share them, as each is an allocation
+    _spilled: Any = None  # one column of vectors of each task, for the last vector where it is cut
+
+    def start_task(self) -> None:
+        """Room for one column of vectors."""
+        if self.cuts_vectors:
+            shape = (i64(self.kernel.tile.rows * self.kernel.lanes),)
+            self._spilled = T.alloc_buffer(shape, DTYPE, scope="local")
+
+    def tile(self, at: Block) -> None:
+        """All rows at once where they exist, else the pieces that they are made of."""
+        self._accumulators = self.kernel.accumulators(at)
+        left: Any = self.kernel.ops.bind(self.kernel.rows - at.row) if self.cuts_rows else None
+        _either(
+            self._has_whole(self.kernel.rows, at.rows),
+            self.cuts_rows,
+            lambda: left >= at.rows,
+            lambda: self._columns(at),
+            lambda: self._pieces(at, left),
+        )
+
+    def _has_whole(self, size: Any, extent: int) -> bool:
+        """Whether a whole tile may fit `size`."""
+        return not isinstance(size, tirx.IntImm) or int(size) >= extent
+
+    def _pieces(self, at: Block, left: Any) -> None:
+        """Powers of two: the piece of s rows is there iff s is in `left`, below all larger ones."""
+        for rows in row_pieces(self.rests_of_rows):
+            with T.If(tirx.truncmod(tirx.truncdiv(left, rows), 2) == 1), T.Then():
+                offset = tirx.truncdiv(left, 2 * rows) * (2 * rows)
+                self._columns(replace(at, row=at.row + offset, rows=rows))
+
+    def _columns(self, at: Block) -> None:
+        """All columns at once where they exist, else vector by vector."""
+        kernel = self.kernel
+        width = kernel.tile.columns
+        _either(
+            self._has_whole(kernel.columns, width),
+            self.cuts_columns,
+            lambda: at.column + width <= kernel.columns,
+            lambda: kernel.write_back(self._compute(at), at),
+            lambda: self._vectors(at),
+        )
+
+    def _vectors(self, at: Block) -> None:
+        kernel = self.kernel
+        with T.serial(i64(0), ceildiv(kernel.columns - at.column, kernel.lanes, kernel.ops)) as v:
+            column = at.column + v * kernel.lanes
+            one = replace(at, column=column, panel=at.panel + v, vectors=1)
+            accumulators = self._compute(one)
+            left = kernel.columns - column
+            _either(
+                any(rest >= kernel.lanes for rest in self.rests_of_columns),
+                self.cuts_vectors,
+                lambda: left >= kernel.lanes,
+                lambda: kernel.write_back(accumulators, one),
+                lambda: kernel.write_part(accumulators, one, self._spilled, i64(one.rows), left),
+            )
+
+    def _compute(self, at: Block) -> Accumulators:
+        """A block that reads nothing past the last row or panel."""
+        kernel = self.kernel
+        accumulators = [row[: at.vectors] for row in self._accumulators[: at.rows]]
+        kernel.clear(accumulators)
+        rows = [at.row + i for i in range(at.rows)]
+        panels = [at.panel + v for v in range(at.vectors)]
+        kernel.accumulate(
+            accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+        )
+        return accumulators
+
+
+def _either(
+    may_be_whole: bool,
+    may_be_cut: bool,
+    is_whole: Callable[[], Any],
+    whole: Callable[[], None],
+    cut: Callable[[], None],
+) -> None:
+    """Emit one of two bodies, or a branch between them where both are possible."""
+    if not may_be_cut:
+        whole()
+    elif not may_be_whole:
+        cut()
+    else:
+        with T.If(is_whole()):
+            with T.Then():
+                whole()
+            with T.Else():
+                cut()

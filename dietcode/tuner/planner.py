@@ -1,0 +1,282 @@
+"""What to measure next: the space, what each candidate promises, and the instances that need other tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from dietcode.cost_model.counts import FloatArray
+from dietcode.cost_model.features import Device
+from dietcode.cost_model.fitting import Fitted, fit_all
+from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, learn
+from dietcode.measure.records import Records
+from dietcode.search_space.expansion import fitting_tiles
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.space import Candidate
+from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.search import Search
+
+BATCH = 8
+_NUM_SEEDS = 3
+_MAX_INSTANCES = 256
+_MAX_SHAPES = 4  # badly served shapes that the space grows around in one round
+_TILES_PER_SHAPE = 6
+_BADLY_SERVED = 0.05  # of what the same core does on shapes that fit
+_LEAST_PADDING = 0.01
+_SURE = 2.0  # spreads above its prediction at which a candidate is given up
+_FAR = 1.0  # log of a throughput below every prediction, for instances that nothing serves yet
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The space grown for one shape.
+
+    Attributes
+    ----------
+    shape : dict of str to int
+        Extents of the dynamic letters.
+    cause : str
+        ``padding`` or ``occupancy``, the factor that loses more.
+    served : float
+        Share of the best f_local that today's micro-kernels reach there.
+    added : tuple of Candidate
+    """
+
+    shape: dict[str, int]
+    cause: str
+    served: float
+    added: tuple[Candidate, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        names = [candidate.micro_kernel.name for candidate in self.added]
+        return {"shape": self.shape, "cause": self.cause, "served": self.served, "micro_kernels": names}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round.
+
+    Attributes
+    ----------
+    batch : tuple of Candidate
+        What to measure, the most promising first; empty where the space is exhausted.
+    promise : float or None
+        Mean gain in throughput that measuring the batch is expected to bring, a fraction; None where
+        nothing predicts it.
+    dropped : tuple of str
+        Candidates that no instance would vote for even if they beat their prediction by two spreads.
+    expansions : tuple of Expansion
+    model : LearnedLocal or None
+        What ranked them.
+    num_left : int
+        Candidates not measured, those of the batch included.
+    """
+
+    batch: tuple[Candidate, ...]
+    promise: float | None = None
+    dropped: tuple[str, ...] = ()
+    expansions: tuple[Expansion, ...] = ()
+    model: LearnedLocal | None = None
+    num_left: int = 0
+
+
+@dataclass
+class Planner:
+    """Chooses batches.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+    weights : float64 array [num_instances]
+    others : sequence of (Problem, Records)
+        What the device measured for other workloads.
+
+    Attributes
+    ----------
+    space : dict of MicroKernel to str
+        Every candidate and its provenance, in the order in which they are tried where nothing ranks them.
+    """
+
+    problem: Problem
+    target: CpuTarget
+    extents: dict[str, IntArray]
+    weights: FloatArray
+    search: Search
+    others: Sequence[tuple[Problem, Records]] = ()
+    space: dict[MicroKernel, str] = field(default_factory=dict)
+    _earlier: Waves | None = None
+
+    def __post_init__(self) -> None:
+        self.limits = Limits.of(self.target)
+        picked = _spread(self.extents, self.weights)
+        self.sample = {letter: values[picked] for letter, values in self.extents.items()}
+        self.sample_weights = self.weights[picked] / self.weights[picked].sum()
+
+    def add(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Take candidates into the space; those that are new."""
+        new = tuple(dict.fromkeys(c for c in candidates if c.micro_kernel not in self.space))
+        self.space.update({c.micro_kernel: c.provenance for c in new})
+        return new
+
+    def plan(self, records: Records) -> Plan:
+        """The next round, and what it rests on; grows the space."""
+        fitted = self._fitted(records)
+        expansions = self._tails(fitted) if fitted is not None and self.search.mutation else ()
+        model, device = self._model(records)
+        if fitted is not None and self.search.mutation:
+            expansions += self._expansions(fitted, model, device)
+        left = [Candidate(k, p) for k, p in self.space.items() if k not in records.measurements]
+        if not left or model is None or device is None:
+            first = [c for e in expansions for c in e.added]
+            ordered = [*first, *(c for c in left if c not in first)]
+            batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
+            return Plan(tuple(batch), None, (), expansions, None, len(left))
+        return self._ranked(left, fitted, model, device, expansions)
+
+    def served(self, records: Records) -> FloatArray | None:
+        """Log of the best predicted FLOP/s of each sampled instance; None where nothing is measured."""
+        fitted = self._fitted(records)
+        return None if fitted is None else np.log(fitted.throughput.max(axis=1))
+
+    def mean_gain(self, before: FloatArray | None, after: FloatArray | None) -> float | None:
+        """Weighted geometric mean of what a round gained, a fraction."""
+        if before is None or after is None:
+            return None
+        return float(np.expm1(self.sample_weights @ (after - before)))
+
+    def _fitted(self, records: Records) -> Fitted | None:
+        if records.calibration is None or not any(m.usable for m in records.measurements.values()):
+            return None
+        return fit_all(self.problem, self.target, records, self.sample)
+
+    def _model(self, records: Records) -> tuple[LearnedLocal | None, Device | None]:
+        if records.calibration is None or not self.search.learning:
+            return None, None
+        device = Device.of(self.limits, records.calibration)
+        if self._earlier is None:
+            self._earlier = gather(device, self.others)
+        waves = joined(self._earlier, gather(device, [(self.problem, records)]))
+        return learn(waves, self.search.random_state), device
+
+    def _ranked(
+        self,
+        left: list[Candidate],
+        fitted: Fitted | None,
+        model: LearnedLocal,
+        device: Device,
+        expansions: tuple[Expansion, ...],
+    ) -> Plan:
+        """Greedy by expected improvement, each pick believed before the next."""
+        kernels = [candidate.micro_kernel for candidate in left]
+        throughput, spread = model.predict(self.problem, kernels, device, self.sample)
+        logs = np.log(throughput)
+        served = np.log(fitted.throughput.max(axis=1)) if fitted is not None else logs.min(axis=1) - _FAR
+        hopeless = np.all(logs + _SURE * spread < served[:, None], axis=0)
+        batch: list[Candidate] = []
+        promise, open_ = 0.0, ~hopeless
+        while len(batch) < BATCH and open_.any():
+            gains = np.where(open_, self.sample_weights @ _improvement(logs, spread, served), -1.0)
+            best = int(gains.argmax())
+            batch.append(left[best])
+            promise += float(gains[best])
+            open_[best] = False
+            served = np.maximum(served, logs[:, best])
+        dropped = tuple(kernel.name for kernel, out in zip(kernels, hopeless, strict=True) if out)
+        expected = None if fitted is None else float(np.expm1(promise))
+        return Plan(tuple(batch), expected, dropped, expansions, model, len(left))
+
+    def _tails(self, fitted: Fitted) -> tuple[Expansion, ...]:
+        """Other treatments of tails for micro-kernels that instances prefer in spite of padding."""
+        best = fitted.throughput.argmax(axis=1)
+        found = []
+        for index in np.unique(best):
+            kernel, rows = fitted.models[index].micro_kernel, np.flatnonzero(best == index)
+            padding = 1.0 - fitted.factors[index].f_pad[rows]
+            if kernel.tails != TAILS[0] or padding.max() < _LEAST_PADDING:
+                continue
+            others = [MicroKernel(kernel.rows, kernel.columns, tails) for tails in TAILS[1:]]
+            added = self.add([Candidate(other, "tails") for other in others])
+            if added:
+                worst = int(rows[padding.argmax()])
+                found.append(self._expansion(worst, "padding", 1.0 - float(padding.max()), added))
+        return tuple(found)
+
+    def _expansions(
+        self, fitted: Fitted, model: LearnedLocal | None, device: Device | None
+    ) -> tuple[Expansion, ...]:
+        """Tiles that fit the shapes at which padding and idle cores cost most."""
+        everyone = np.arange(len(self.sample_weights))
+        best = fitted.throughput.argmax(axis=1)
+        f_pad = np.stack([f.f_pad for f in fitted.factors], axis=1)[everyone, best]
+        f_spatial = np.stack([f.f_spatial for f in fitted.factors], axis=1)[everyone, best]
+        served = np.minimum(f_pad, 1.0) * np.minimum(f_spatial, 1.0)
+        cost = self.sample_weights * -np.log(served)
+        found: list[Expansion] = []
+        for row in np.argsort(-cost, kind="stable"):
+            if served[row] > 1.0 - _BADLY_SERVED or len(found) == _MAX_SHAPES:
+                break
+            now = float(fitted.throughput[row, best[row]])
+            tiles = self._tiles_for(int(row), now, model, device)
+            added = self.add([Candidate(tile, "expansion") for tile in tiles])
+            if added:
+                cause = "padding" if f_pad[row] <= f_spatial[row] else "occupancy"
+                found.append(self._expansion(int(row), cause, float(served[row]), added))
+        return tuple(found)
+
+    def _tiles_for(
+        self, row: int, now: float, model: LearnedLocal | None, device: Device | None
+    ) -> list[MicroKernel]:
+        """New tiles for one instance, those that promise to beat `now` FLOP/s, best first."""
+        at = {letter: values[row : row + 1] for letter, values in self.sample.items()}
+        _, rows, columns, _ = self.problem.sizes({letter: int(v[0]) for letter, v in at.items()})
+        tiles = [t for t in fitting_tiles(rows, columns, self.limits) if t not in self.space]
+        if not tiles or model is None or device is None:
+            return tiles[:_TILES_PER_SHAPE]
+        throughput, spread = model.predict(self.problem, tiles, device, at)
+        hopeful = throughput[0] * np.exp(spread)
+        order = [int(i) for i in np.argsort(-hopeful, kind="stable") if hopeful[i] > now]
+        return [tiles[i] for i in order[:_TILES_PER_SHAPE]]
+
+    def _expansion(self, row: int, cause: str, served: float, added: tuple[Candidate, ...]) -> Expansion:
+        shape = {letter: int(self.sample[letter][row]) for letter in self.problem.dynamic}
+        return Expansion(shape, cause, served, added)
+
+
+def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """A batch that a model can learn from: the first three, which are seeds, then the farthest from all.
+
+    Distance is that of the logarithms of rows and columns.
+    """
+    places = np.log([[c.micro_kernel.rows, c.micro_kernel.columns] for c in candidates])
+    picked = list(range(min(_NUM_SEEDS, len(candidates))))
+    while len(picked) < min(BATCH, len(candidates)):
+        apart = np.abs(places[:, None] - places[picked]).sum(axis=2).min(axis=1)
+        apart[picked] = -1.0
+        picked.append(int(apart.argmax()))
+    return [candidates[index] for index in picked]
+
+
+def _improvement(logs: FloatArray, spread: FloatArray, served: FloatArray) -> FloatArray:
+    """Expected improvement of the log of throughput, [num_instances, num_candidates]."""
+    distance = (logs - served[:, None]) / spread
+    result: FloatArray = spread * (distance * ndtr(distance) + np.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi))
+    return result
+
+
+def _spread(extents: dict[str, IntArray], weights: FloatArray) -> IntArray:
+    """Instances of positive weight, at most `_MAX_INSTANCES`, evenly over the order of their work."""
+    work = np.zeros(len(weights))
+    for values in extents.values():
+        work = work + np.log(values)
+    order = np.argsort(work, kind="stable")
+    order = order[weights[order] > 0]
+    picked = np.unique(np.linspace(0, len(order) - 1, min(_MAX_INSTANCES, len(order))).astype(np.int64))
+    result: IntArray = order[picked]
+    return result

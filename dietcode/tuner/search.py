@@ -1,0 +1,33 @@
+"""What the search may do; an ablation switches parts of it off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Search:
+    """Parts of the search.
+
+    Attributes
+    ----------
+    metaschedule : bool
+        Seed from MetaSchedule on the largest instance; otherwise from the register file alone.
+    mutation : bool
+        Grow the space around the seeds, around badly served instances, and over the treatment of tails.
+    learning : bool
+        Rank unmeasured micro-kernels by the learned f_local, and stop where it promises too little.
+    pruning : bool
+        Give up a micro-kernel after its first wave where it could win nowhere.
+    random_state : int
+        Of the model and of what is tried at random.
+    min_promise : float
+        Mean gain in throughput, a fraction, that another round has to promise.
+    """
+
+    metaschedule: bool = True
+    mutation: bool = True
+    learning: bool = True
+    pruning: bool = True
+    random_state: int = 0
+    min_promise: float = 0.005

@@ -1,0 +1,71 @@
+"""A device whose times follow the fake's formula, times a quirk that arithmetic does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dietcode.cost_model.features import Device
+from dietcode.measure.calibration import REDUCTION, reference_problem
+from dietcode.measure.fake import FakeChildren
+from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+
+LIMITS = Limits(lanes=16, num_registers=32, l2_bytes=2 << 20, num_cores=2)
+
+
+def dense(num_columns: int = 512, reduction: int = 256) -> Problem:
+    """``Y[m, n] = Σ X[m, k] · W[n, k]`` with dynamic m."""
+    problem = reference_problem()
+    return Problem(**{**vars(problem), "extents": {"m": None, "n": num_columns, "k": reduction}})
+
+
+def extents_of(problem: Problem, rows: list[int]) -> dict[str, np.ndarray]:
+    fixed = {k: v for k, v in problem.extents.items() if v is not None}
+    return {"m": np.asarray(rows)} | {k: np.full(len(rows), v) for k, v in fixed.items()}
+
+
+def wide_tiles_are_slow(kernel: MicroKernel) -> float:
+    return 1.4 if kernel.columns > 64 else 1.0
+
+
+def secs(
+    problem: Problem, kernel: MicroKernel, point: dict[str, int], quirk: Callable[[MicroKernel], float]
+) -> float:
+    return quirk(kernel) * FakeChildren().secs(problem, kernel, LIMITS, point)
+
+
+def device() -> Device:
+    """Calibrated with the reference kernel, as a real run is."""
+    problem, tile = reference_problem(), LIMITS.narrow_tile()
+    counts = range(1, 9)
+    points = [{"m": tile.rows, "n": n * tile.columns, "k": REDUCTION} for n in counts]
+    flops = 2.0 * tile.rows * tile.columns * REDUCTION / 1e9
+    gflops = [
+        n * flops / FakeChildren().secs(problem, tile, LIMITS, p) for n, p in zip(counts, points, strict=True)
+    ]
+    return Device.of(LIMITS, {"kappa": 1.0, "num_tiles": list(counts), "tile_gflops": gflops})
+
+
+def measured(
+    problem: Problem,
+    kernels: list[MicroKernel],
+    rows: list[int],
+    quirk: Callable[[MicroKernel], float] = lambda kernel: 1.0,
+) -> Records:
+    """Records of some micro-kernels, every wave measured."""
+    anchors = choose_anchors(problem, extents_of(problem, rows))
+    records = Records("sha256:fake", {"id": "fake"})
+    for kernel in kernels:
+        points = tuple(wave_points(problem, kernel, anchors))
+        times = tuple(secs(problem, kernel, point, quirk) for point in points)
+        records.measurements[kernel] = Measurement(kernel, "hardware", points, times)
+    return records
+
+
+def all_tiles() -> list[MicroKernel]:
+    tiles = [MicroKernel(r, 16 * v) for r in range(1, 31) for v in range(1, 16)]
+    return [tile for tile in tiles if LIMITS.holds(tile)]

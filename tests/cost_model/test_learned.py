@@ -1,0 +1,145 @@
+"""The learned f_local on a device with a known law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import LIMITS, all_tiles, dense, device, extents_of, measured, secs, wide_tiles_are_slow
+from scipy.stats import spearmanr
+
+from dietcode.cost_model import features as features_module
+from dietcode.cost_model.features import FEATURES, VERSION, Device, features
+from dietcode.cost_model.learned import gather, joined, learn, missed
+from dietcode.search_space.limits import MicroKernel
+
+ROWS = list(range(1, 513))
+
+
+def test_each_feature_has_a_meaning_a_unit_and_a_rule() -> None:
+    names = [feature.name for feature in FEATURES]
+    assert len(set(names)) == len(names)
+    assert all(feature.unit and feature.rule for feature in FEATURES)
+    assert VERSION == 1
+
+
+def test_features_counted_by_hand() -> None:
+    """12x32 on m = 25, n = 512, k = 256: three rows of sixteen tiles, one of them past the edge."""
+    problem, kernel = dense(), MicroKernel(12, 32)
+    table, estimate = features(problem, kernel, Device(LIMITS, 1.0, 4e11, 0.0), extents_of(problem, [25]))
+    found = dict(zip([feature.name for feature in FEATURES], table[0].tolist(), strict=True))
+    assert found["rows"] == 12
+    assert found["vectors"] == 2
+    assert found["accumulators"] == 24
+    assert found["register_share"] == pytest.approx(27 / 32)
+    assert found["loads_per_fma"] == pytest.approx(14 / 24)
+    assert found["cycles_per_fma"] == pytest.approx(0.5)
+    assert found["log_reduction"] == 8
+    assert found["log_tiles"] == pytest.approx(np.log2(3 * 16 / 2))
+    assert found["tail_share"] == pytest.approx(1 / 3)
+    assert found["log_batch"] == found["packed_per_flop"] == found["stages"] == 0
+    assert found["reduction_is_last"] == 1
+    assert found["row_stride_aliases"] == 0
+    assert [found[f"is_{tails}"] for tails in ("partition", "global", "checked")] == [0, 0, 0]
+    padded = 2 * 36 * 512 * 256
+    assert estimate[0] == pytest.approx(padded / 4e11), "as many FMAs a cycle as the reference kernel"
+    assert found["log_estimate"] == pytest.approx(np.log2(estimate[0]), rel=1e-5)
+
+
+def test_the_launch_is_found_in_the_calibration() -> None:
+    assert device().launch_secs == pytest.approx(2e-6, rel=0.05), (
+        "what the fake device takes for an empty call"
+    )
+
+
+def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
+    problem, extents = dense(), extents_of(dense(), [64])
+    some = Device(LIMITS, 1.0, 4e11, 0.0)
+    _, one = features(problem, MicroKernel(1, 16), some, extents)
+    _, eight = features(problem, MicroKernel(8, 16), some, extents)
+    assert features_module.step_cycles(MicroKernel(1, 16), 16) == 4
+    assert features_module.step_cycles(MicroKernel(8, 16), 16) == 4.5, "eight FMAs and nine loads"
+    assert one[0] / eight[0] == pytest.approx(8 * 4 / 4.5)
+
+
+@pytest.fixture(scope="module")
+def tiles() -> tuple[list[MicroKernel], list[MicroKernel]]:
+    """Twenty-four to learn from, and the others."""
+    order = np.random.default_rng(3).permutation(len(all_tiles()))
+    shuffled = [all_tiles()[i] for i in order]
+    return shuffled[:24], shuffled[24:]
+
+
+def test_it_learns_what_arithmetic_does_not_know(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
+    known, unknown = tiles
+    problem = dense()
+    model = learn(gather(device(), [(problem, measured(problem, known, ROWS, wide_tiles_are_slow))]))
+    assert model is not None
+    at = extents_of(problem, [300])
+    truth = [
+        1.0 / secs(problem, kernel, {k: int(v[0]) for k, v in at.items()}, wide_tiles_are_slow)
+        for kernel in unknown
+    ]
+    predicted, spread = model.predict(problem, unknown, device(), at)
+    estimates = [1.0 / features(problem, k, device(), at)[1][0] for k in unknown]
+    learned_rank = spearmanr(predicted[0], truth).statistic
+    assert learned_rank > 0.8
+    assert learned_rank > spearmanr(estimates, truth).statistic + 0.02
+    assert spread.shape == (len(unknown),)
+    assert (spread >= model.error).all()
+
+
+def test_its_error_is_what_it_misses_by(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
+    known, unknown = tiles
+    problem = dense()
+    model = learn(gather(device(), [(problem, measured(problem, known, ROWS, wide_tiles_are_slow))]))
+    assert model is not None
+    later = list(measured(problem, unknown, ROWS, wide_tiles_are_slow).measurements.values())
+    median = missed(model, problem, device(), later)
+    assert median is not None
+    assert 0 < median < 2 * model.error
+    assert missed(model, problem, device(), []) is None
+
+
+def test_another_workload_of_the_device_is_foretold(
+    tiles: tuple[list[MicroKernel], list[MicroKernel]],
+) -> None:
+    first, second = dense(512, 256), dense(768, 512)
+    known = measured(first, [*tiles[0], *tiles[1]], ROWS, wide_tiles_are_slow)
+    model = learn(gather(device(), [(first, known)]))
+    assert model is not None
+    later = measured(second, tiles[1][:8], ROWS, wide_tiles_are_slow)
+    error = missed(model, second, device(), list(later.measurements.values()))
+    assert error is not None
+    waves = gather(device(), [(second, later)])
+    assert waves is not None
+    alone = float(np.expm1(np.median(np.abs(waves.log_ratio))))
+    assert error < alone / 2, "less than half of what the estimate alone misses by"
+
+
+def test_the_same_waves_give_the_same_model(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
+    problem = dense()
+    waves = gather(device(), [(problem, measured(problem, tiles[0], ROWS))])
+    at = extents_of(problem, [1, 100])
+    one, two, other = learn(waves, 0), learn(waves, 0), learn(waves, 1)
+    assert one is not None and two is not None and other is not None
+    results = [m.predict(problem, tiles[1], device(), at)[0] for m in (one, two, other)]
+    assert (results[0] == results[1]).all()
+    assert (results[0] != results[2]).any()
+
+
+def test_a_few_micro_kernels_are_too_few_to_learn_from() -> None:
+    problem = dense()
+    assert gather(device(), []) is None
+    assert learn(None) is None
+    assert learn(gather(device(), [(problem, measured(problem, all_tiles()[:3], ROWS))])) is None
+
+
+def test_waves_of_two_workloads_are_counted_apart() -> None:
+    first, second = dense(512), dense(768)
+    one = gather(device(), [(first, measured(first, all_tiles()[:5], ROWS))])
+    two = gather(device(), [(second, measured(second, all_tiles()[:5], ROWS))])
+    both = joined(one, two)
+    assert both is not None and one is not None
+    assert both.num_kernels == 10, "a tile of another workload is another micro-kernel"
+    assert both.num_workloads == 2
+    assert joined(one, None) is one

@@ -1,0 +1,149 @@
+"""Counts and fits of the four alternatives for tails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dietcode.cost_model.counts import Counts, count
+from dietcode.cost_model.fitting import fit_all
+from dietcode.cost_model.model import LocalModel, _stretch, _work, fit_local
+from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
+
+TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 64 << 10)
+LIMITS = Limits.of(TARGET)
+BATCHED = Problem(
+    row_operand="X",
+    column_operand="W",
+    output="Y",
+    subscripts={"X": "bmk", "W": "bnk", "Y": "bmn"},
+    batch=("b",),
+    rows=("m",),
+    columns=("n",),
+    reduction=("k",),
+    extents=dict.fromkeys("bmnk"),
+    stages=(),
+    column_operand_constant=False,
+)
+COEFFICIENTS = {
+    "local": [3e-6, 2e-10, 4e-10, 5e-8, 6e-11],
+    "checked": [3e-6, 2e-10, 8e-10, 5e-8, 6e-11],
+    "partition": [3e-6, 2e-10, 4e-10, 5e-8, 3e-11, 2e-10],
+    "global": [3e-6, 2e-10, 4e-10, 5e-8, 4e-10],
+}
+
+
+def counted(tails: str, b: int, m: int, n: int, k: int) -> Counts:
+    extents = {"b": np.array([b]), "m": np.array([m]), "n": np.array([n]), "k": np.array([k])}
+    return count(BATCHED, MicroKernel(6, 16, tails), LIMITS, extents)
+
+
+def test_partition_by_hand() -> None:
+    """11 × 44 by tiles of 6 × 16, vectors of 8: left are 5 rows, as 4 + 1, and 12 columns, as 2."""
+    counts = counted("partition", 3, 11, 44, 7)
+    assert counts.tiles[0] == 3 * 2 * 3 / 4
+    assert counts.padded_tiles[0] == 3 * (2 * 3 - 2) / 4
+    # 4 rows and 1 row beside two whole widths; 6 rows, twice one vector; both heights, twice one vector
+    assert counts.tail_pieces[0] == 3 * (2 * 2 + 2 + 2 * 2) / 4
+    assert counts.tail_vectors[0] == 3 * (5 * 2 * 2 + 6 * 2 + 5 * 2) / 4
+    assert counts.padded_flops[0] == 2 * 3 * 11 * 48 * 7
+    assert counts.copied[0] == 0
+
+
+def test_global_by_hand() -> None:
+    counts = counted("global", 3, 11, 44, 7)
+    assert counts.copied[0] == 3 * (12 * 7 + 11 * 44) / 4
+    assert counts.padded_flops[0] == 2 * 3 * 12 * 48 * 7
+    assert counts.tail_pieces[0] == counts.tail_vectors[0] == 0
+
+
+@given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 60), st.integers(1, 30))
+@settings(deadline=None)
+def test_partition_counts_every_body(b: int, m: int, n: int, k: int) -> None:
+    pieces = vectors = full_vectors = 0
+    for row in range(0, m, 6):
+        heights = [6] if row + 6 <= m else [s for s in (4, 2, 1) if (m - row) & s]
+        for column in range(0, n, 16):
+            widths = [2] if column + 16 <= n else [1] * -(-(n - column) // 8)
+            if heights == [6] and widths == [2]:
+                full_vectors += 12
+                continue
+            pieces += len(heights) * len(widths)
+            vectors += sum(heights) * sum(widths)
+    counts = counted("partition", b, m, n, k)
+    assert counts.tail_pieces[0] == b * pieces / 4
+    assert counts.tail_vectors[0] == b * vectors / 4
+    assert counts.padded_flops[0] == 2 * b * (vectors + full_vectors) * 8 * k
+    others = counted("local", b, m, n, k)
+    for name in ("imbalance", "tiles", "visits", "padded_tiles", "flops"):
+        assert getattr(counts, name)[0] == getattr(others, name)[0]
+    assert others.f_pad[0] <= counts.f_pad[0] <= 1
+
+
+def test_without_tails_all_alternatives_count_the_same_work() -> None:
+    found = [counted(tails, 2, 12, 32, 5) for tails in TAILS]
+    assert {c.f_pad[0] for c in found} == {1.0}
+    assert {c.tail_pieces[0] for c in found} == {0.0}
+
+
+RNG = np.random.default_rng(0)
+POINTS = tuple(
+    {"b": 2, "m": int(m), "n": int(n), "k": int(k)}
+    for m, n, k in zip(
+        RNG.integers(1, 400, 60), RNG.integers(1, 500, 60), RNG.integers(16, 900, 60), strict=True
+    )
+)
+
+
+def times_of(kernel: MicroKernel, kappa: float) -> tuple[float, ...]:
+    counts = count(BATCHED, kernel, LIMITS, {k: np.array([p[k] for p in POINTS]) for k in POINTS[0]})
+    launch, *terms = COEFFICIENTS[kernel.tails]
+    work = _work(counts, kernel.tails) @ np.array(terms)
+    return tuple(float(s) for s in launch + work * _stretch(counts, kappa))
+
+
+@pytest.mark.parametrize("tails", TAILS)
+def test_a_fit_recovers_what_made_the_times(tails: str) -> None:
+    kernel = MicroKernel(6, 16, tails)
+    model = fit_local(BATCHED, kernel, LIMITS, 0.6, POINTS, times_of(kernel, 0.6))
+    np.testing.assert_allclose(model.coefficients, COEFFICIENTS[tails], rtol=1e-5)
+    extents = {k: np.array([p[k] for p in POINTS]) for k in POINTS[0]}
+    factors = model.predict(BATCHED, LIMITS, 0.6, extents)
+    np.testing.assert_allclose(
+        2.0 * np.prod(list(extents.values()), axis=0) / factors.throughput, times_of(kernel, 0.6), rtol=1e-6
+    )
+    assert len(model.to_json()) == len(COEFFICIENTS[tails]) + 1
+
+
+@pytest.mark.parametrize(
+    ("tails", "names"),
+    [
+        ("local", {"secs_per_tile_k", "secs_per_padded_tile_k"}),
+        ("checked", {"secs_per_tile_k", "secs_per_padded_tile_k"}),
+        ("partition", {"secs_per_full_tile_k", "secs_per_body", "secs_per_tail_vector_k"}),
+        ("global", {"secs_per_tile_k", "secs_per_copied_element"}),
+    ],
+)
+def test_the_report_names_the_terms(tails: str, names: set[str]) -> None:
+    model = LocalModel(MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), 0.0)
+    assert set(model.to_json()) >= names | {"launch_secs", "secs_per_visit_k", "median_fit_error"}
+
+
+def test_fitted_micro_kernels_have_one_order_whatever_the_records() -> None:
+    kernels = [MicroKernel(6, 16, tails) for tails in TAILS] + [
+        MicroKernel(1, 8),
+        MicroKernel(6, 8, "global"),
+    ]
+    expected = ["1x8", "6x8-global", "6x16", "6x16-partition", "6x16-global", "6x16-checked"]
+    for order in (kernels, kernels[::-1]):
+        records = Records("w", {"id": "d"}, calibration={"kappa": 0.5})
+        for kernel in order:
+            secs = times_of(kernel, 0.5)
+            records.measurements[kernel] = Measurement(kernel, "hardware", POINTS, secs, 1000)
+        fitted = fit_all(BATCHED, TARGET, records, {k: np.array([9]) for k in "bmnk"})
+        assert [m.micro_kernel.name for m in fitted.models] == expected

@@ -1,0 +1,35 @@
+"""Small kernels in full, so that a change of the generated code is seen in review."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compiled import make_problem
+
+from dietcode.search_space.host import build_module
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Stage
+
+LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
+
+
+def text_of(columns: int, micro_kernel: MicroKernel) -> str:
+    problem = make_problem("mk,nk->mn", {"n": columns, "k": 4}, [Stage("bias", tensor="bias")])
+    module = build_module(problem, [micro_kernel], 0, ("T",), LIMITS)
+    return str(module.script(show_meta=False)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "micro_kernel"),
+    [
+        ("dense_2x8_bias", 20, MicroKernel(2, 8)),
+        ("dense_3x16_partition", 28, MicroKernel(3, 16, "partition")),  # 16 + 8 + 4 columns
+        ("dense_2x8_global", 20, MicroKernel(2, 8, "global")),
+        ("dense_2x8_checked", 20, MicroKernel(2, 8, "checked")),
+    ],
+)
+def test_generated_code_is_as_it_was(name: str, columns: int, micro_kernel: MicroKernel, golden: Any) -> None:
+    text = text_of(columns, micro_kernel)
+    assert text == text_of(columns, micro_kernel)
+    golden(name, text)

@@ -1,0 +1,208 @@
+"""The search: rounds, expansion, dropping, pruning, stopping, and what a second workload learns from a first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import contents, make_spec, records_file
+
+from dietcode.cli.show import show_library
+from dietcode.measure.fake import FakeChildren
+from dietcode.measure.records import read_records, write_records
+from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
+from dietcode.search_space.limits import MicroKernel
+from dietcode.tuner.events import Event
+from dietcode.tuner.reselect import reselect
+from dietcode.tuner.search import Search
+from dietcode.tuner.tune import make_library
+
+MANY = {"trials": 400, "seconds": 1000.0}
+
+
+def few_rows() -> Any:
+    """One or two rows: no tile of [T0/2, 2·T0] around any seed has a single row."""
+    return make_spec(
+        name="few-rows",
+        shape_vars={"T": {"min": 1, "max": 2}},
+        dims={"m": "T", "n": 4608, "k": 1024},
+        budget=MANY,
+    )
+
+
+def names(report: dict[str, Any], provenance: str) -> set[str]:
+    return {row["micro_kernel"] for row in report["micro_kernels"] if row["provenance"] == provenance}
+
+
+def test_a_tile_that_no_seed_reaches_is_found_by_expansion(tuned: Any, tmp_path: Path, capsys: Any) -> None:
+    heard: list[Event] = []
+    _, result = tuned(few_rows(), listener=heard.append)
+    report = result.report
+    first = report["rounds"][0]["measured"]
+    assert not [name for name in first if name.startswith("1x")]
+    grown = [e for decision in report["rounds"] for e in decision["expansions"] if e["shape"] == {"m": 1}]
+    assert {e["cause"] for e in grown} == {"padding"}
+    assert min(e["served"] for e in grown) <= 0.55, "half of a tile of two rows is padding"
+    (chosen,) = {row["micro_kernel"] for row in report["instances"] if row["shape_vars"] == {"T": 1}}
+    assert chosen.startswith("1x")
+    assert chosen in names(report, "expansion")
+    assert chosen in report["provenance"]["expansion"]["chosen"]
+    assert report["provenance"]["expansion"]["gain"] > 0
+    after = [decision["gain"] for decision in report["rounds"][1:] if decision["gain"] is not None]
+    assert max(after) > 0.1, "one round gained from it"
+    decisions = [event for event in heard if event.data.get("expansions")]
+    assert any("space grown for m=1 (padding leaves 50%)" in event.message for event in decisions)
+    folder = tmp_path / "lib"
+    show_library(read_manifest(folder), read_json(folder / DISPATCH), read_json(folder / REPORT))
+    shown = capsys.readouterr().out
+    assert "space grown for m=1" in shown
+    assert "without them" in shown
+
+
+def test_without_mutation_only_seeds_are_measured(own_cache: Path) -> None:
+    result = make_library(few_rows(), children=FakeChildren(), search=Search(mutation=False))
+    assert not names(result.report, "expansion")
+    assert not names(result.report, "tails")
+    assert result.measured <= 3
+
+
+def test_without_learning_every_candidate_is_measured(own_cache: Path) -> None:
+    spec = make_spec(budget=MANY)
+    whole = make_library(
+        spec, children=FakeChildren(), search=Search(learning=False, pruning=False), force=True
+    )
+    assert whole.report["rounds"][-1]["stop"] == "exhausted"
+    assert all(decision["model"] is None for decision in whole.report["rounds"])
+    learned = make_library(spec, children=FakeChildren(), force=True)
+    assert learned.report["rounds"][-1]["stop"] in {"converged", "stalled"}
+    assert learned.measured < whole.measured / 2
+    best = {row["micro_kernel"]: row["best_predicted_gflops"] for row in whole.report["instances"]}
+    assert best
+    for mine, full in zip(learned.report["instances"], whole.report["instances"], strict=True):
+        assert mine["best_predicted_gflops"] > 0.9 * full["best_predicted_gflops"]
+
+
+def test_a_round_says_what_it_did_and_why_it_was_the_last(tuned: Any, own_cache: Path) -> None:
+    heard: list[Event] = []
+    _, result = tuned(make_spec(budget=MANY), listener=heard.append)
+    rounds = result.report["rounds"]
+    assert [decision["number"] for decision in rounds] == list(range(1, len(rounds) + 1))
+    assert [decision["stop"] for decision in rounds[:-1]] == [None] * (len(rounds) - 1)
+    assert rounds[0]["model"] is None, "nothing is known of this device before"
+    for decision in rounds[1:-1]:
+        assert decision["model"]["num_waves"] > 0
+        assert decision["model"]["missed"] >= 0
+        assert decision["promise"] >= Search().min_promise
+    assert rounds[-1]["message"].endswith(("promises 0.0%, less than 0.5%", "gained less than 0.5%")) or (
+        "stopped: another round promises" in rounds[-1]["message"]
+    )
+    measured = [name for decision in rounds for name in decision["measured"]]
+    assert len(measured) == len(set(measured)) == result.measured
+    told = [event.data["number"] for event in heard if event.data.get("number")]
+    assert told == [decision["number"] for decision in rounds]
+    assert read_records(records_file(own_cache)).rounds == rounds
+
+
+def test_pruned_micro_kernels_have_one_wave_and_are_in_no_choice(tuned: Any, tmp_path: Path) -> None:
+    slow = FakeChildren()
+    original = slow.secs
+
+    def secs(problem: Any, kernel: MicroKernel, limits: Any, extents: Any) -> float:
+        return original(problem, kernel, limits, extents) * (5.0 if kernel.columns > 64 else 1.0)
+
+    slow.secs = secs  # type: ignore[method-assign]
+    _, result = tuned(make_spec(shape_vars={"T": {"min": 8, "max": 24}}), children=slow)
+    pruned = result.report["space"]["pruned"]
+    assert pruned
+    assert all(len(row["points"]) == 1 == len(row["secs"]) for row in pruned)
+    assert not {row["micro_kernel"] for row in pruned} & {
+        row["micro_kernel"] for row in result.report["micro_kernels"]
+    }
+    again = reselect(tmp_path / "lib", {"max_kernels": 1}, tmp_path / "other", children=FakeChildren())
+    assert again.report["space"]["pruned"] == pruned
+    assert again.report["rounds"] == result.report["rounds"]
+
+
+def test_tails_are_tried_for_tiles_that_win_in_spite_of_padding(tuned: Any) -> None:
+    _, result = tuned(make_spec(budget=MANY))
+    tails = [
+        k for decision in result.report["rounds"] for k in decision["added"] if k["provenance"] == "tails"
+    ]
+    assert {entry["tails"] for entry in tails} == {"partition", "global", "checked"}
+    tried = {row["tails"] for row in result.report["micro_kernels"] if row["provenance"] == "tails"}
+    assert "partition" in tried
+
+
+def test_an_interrupted_round_is_planned_again(tuned: Any, own_cache: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tuned(make_spec(budget=MANY), children=FakeChildren(interrupt_after=25))
+    before = read_records(records_file(own_cache))
+    rounds, known = len(before.rounds), set(before.measurements)
+    assert rounds >= 1
+    assert len(known) > sum(len(decision["measured"]) for decision in before.rounds)
+    children, result = tuned(make_spec(budget=MANY))
+    assert result.report["rounds"][:rounds] == before.rounds
+    assert not {kernel.name for kernel in known} & set(children.built[: result.measured])
+
+
+def second(**changes: Any) -> Any:
+    return make_spec(name="second", dims={"m": "3*T", "n": 192, "k": 48}, budget=MANY, **changes)
+
+
+def test_a_second_workload_goes_without_metaschedule(tuned: Any, seeds: list[int]) -> None:
+    _, first = tuned(make_spec(budget=MANY))
+    heard: list[Event] = []
+    _, result = tuned(second(), folder="second", listener=heard.append)
+    assert len(seeds) == 1, "MetaSchedule ran for the first workload alone"
+    seed = result.report["seed"]
+    assert seed["trials"] == 0
+    assert seed["tile"] == first.report["seed"]["tile"]
+    assert seed["from_workload"] == first.report["workload_digest"]
+    assert "so MetaSchedule was not run" in seed["reason"]
+    assert result.report["rounds"][0]["model"]["num_workloads"] == 1
+    assert result.report["calibration"]["kappa"] == first.report["calibration"]["kappa"]
+    assert any(e.stage == "calibrate" and "an earlier workload" in e.message for e in heard)
+    assert any(e.stage == "seed" and "an earlier workload" in e.message for e in heard)
+    assert result.measured < first.measured
+
+
+def test_where_earlier_workloads_mislead_metaschedule_runs(tuned: Any, seeds: list[int]) -> None:
+    tuned(make_spec(budget=MANY))
+    changed = FakeChildren()
+    original = changed.secs
+    changed.secs = lambda *a: original(*a) * (4.0 if a[1].rows > 4 else 1.0)  # type: ignore[method-assign]
+    _, result = tuned(second(), folder="second", children=changed)
+    assert len(seeds) == 2
+    assert result.report["rounds"][0]["model"]["missed"] > 0.1
+    assert result.report["seed"]["trials"] > 0
+
+
+def test_a_damaged_file_of_another_workload_costs_nothing(
+    tuned: Any, own_cache: Path, seeds: list[int]
+) -> None:
+    tuned()
+    records_file(own_cache).write_text("not records\n")
+    _, result = tuned(second(), folder="second")
+    assert result.report["seed"]["trials"] > 0
+    assert len(seeds) == 2
+
+
+def test_records_of_before_the_search_had_rounds_are_gone_on_with(tuned: Any, own_cache: Path) -> None:
+    tuned()
+    path = records_file(own_cache)
+    old = read_records(path)
+    old.rounds, old.problem = [], None
+    write_records(path, old)
+    _, result = tuned(folder="again")
+    assert result.report["problem"] is not None
+    assert set(old.measurements) <= set(read_records(path).measurements)
+
+
+def test_the_same_records_give_the_same_bytes_after_a_search_that_converged(
+    tuned: Any, tmp_path: Path
+) -> None:
+    tuned(make_spec(budget=MANY))
+    children, result = tuned(make_spec(budget=MANY), folder="again")
+    assert (children.timed, result.measured) == ([], 0)
+    assert contents(tmp_path / "lib") == contents(tmp_path / "again")
