@@ -13,7 +13,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import DTYPE, TirOps, i64, load, splat, store, unflatten
+from dietcode.search_space.tir import DTYPE, TirOps, i64, load, small_buffer, splat, store, unflatten
 
 # One buffer for each row and vector, in registers.
 Accumulators: TypeAlias = "list[list[Any]]"
@@ -121,10 +121,7 @@ class Kernel:
 
         There is one buffer a vector: a larger one would be written and read for each k.
         """
-        return [
-            [T.alloc_buffer((i64(self.lanes),), DTYPE, scope="local") for _ in range(block.vectors)]
-            for _ in range(block.rows)
-        ]
+        return [[small_buffer(self.lanes) for _ in range(block.vectors)] for _ in range(block.rows)]
 
     def clear(self, accumulators: Accumulators) -> None:
         """Set to zero."""

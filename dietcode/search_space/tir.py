@@ -21,6 +21,16 @@ def i64(value: int) -> Any:
     return tirx.IntImm("int64", int(value))
 
 
+def small_buffer(size: int, dtype: str = DTYPE) -> Any:
+    """A buffer of `size` elements on the stack of the task, which LLVM keeps in registers where it can.
+
+    TVM puts a buffer of scope ``local`` on the heap at each task, fifty of them for a tile of 14x32, and
+    leaves one of scope ``global`` on the stack below 1024 bytes. Calls of a few microseconds become 1.3 to
+    1.4 times faster.
+    """
+    return T.alloc_buffer((i64(size),), dtype, scope="global")
+
+
 class TirOps:
     """`dietcode.search_space.partition.Ops` over TIR expressions."""
 
@@ -43,7 +53,7 @@ class TirOps:
         bound: one kernel took minutes in ``LowerIntrin``. A one-element buffer stops that, and LLVM turns
         it back into a register.
         """
-        slot = T.alloc_buffer((i64(1),), "int64", scope="local")
+        slot = small_buffer(1, "int64")
         T.buffer_store(slot, _expr(value), [i64(0)])
         return slot[i64(0)]
 

@@ -266,7 +266,9 @@ def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _improvement(logs: FloatArray, spread: FloatArray, served: FloatArray) -> FloatArray:
     """Expected improvement of the log of throughput, [num_instances, num_candidates]."""
     distance = (logs - served[:, None]) / spread
-    result: FloatArray = spread * (distance * ndtr(distance) + np.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi))
+    result: FloatArray = spread * (
+        distance * ndtr(distance) + np.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi)
+    )
     return result
 
 

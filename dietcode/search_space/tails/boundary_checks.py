@@ -9,7 +9,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import DTYPE, i64, splat
+from dietcode.search_space.tir import DTYPE, i64, small_buffer, splat
 
 
 class BoundaryChecks(Tails):
@@ -22,8 +22,7 @@ class BoundaryChecks(Tails):
     def start_task(self) -> None:
         """Room for one column of vectors."""
         if self.cuts_vectors:
-            shape = (i64(self.kernel.tile.rows * self.kernel.lanes),)
-            self._spilled = T.alloc_buffer(shape, DTYPE, scope="local")
+            self._spilled = small_buffer(self.kernel.tile.rows * self.kernel.lanes)
 
     def tile(self, at: Block) -> None:
         """The only body."""

@@ -9,7 +9,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.kernel import Block
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import DTYPE, i64
+from dietcode.search_space.tir import i64, small_buffer
 
 
 class LocalPadding(Tails):
@@ -25,7 +25,7 @@ class LocalPadding(Tails):
     def start_task(self) -> None:
         """Room for one tile."""
         tile = self.kernel.tile
-        self._spilled = T.alloc_buffer((i64(tile.rows * tile.columns),), DTYPE, scope="local")
+        self._spilled = small_buffer(tile.rows * tile.columns)
 
     def tile(self, at: Block) -> None:
         """Two copies of the body."""

@@ -12,7 +12,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import DTYPE, i64
+from dietcode.search_space.tir import i64, small_buffer
 
 
 def row_pieces(rests: frozenset[int]) -> list[int]:
@@ -37,8 +37,7 @@ class LoopPartitioning(Tails):
     def start_task(self) -> None:
         """Room for one column of vectors."""
         if self.cuts_vectors:
-            shape = (i64(self.kernel.tile.rows * self.kernel.lanes),)
-            self._spilled = T.alloc_buffer(shape, DTYPE, scope="local")
+            self._spilled = small_buffer(self.kernel.tile.rows * self.kernel.lanes)
 
     def tile(self, at: Block) -> None:
         """All rows at once where they exist, else the pieces that they are made of."""
