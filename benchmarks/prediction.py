@@ -2,8 +2,9 @@
 
     python -m benchmarks.prediction LIBRARY_DIR [--instances 32] [--rounds 5]
 
-Instances at which tuning measured nothing, timed in two passes. The repeat floor is the mean gap between the
-two passes: what no prediction can beat.
+Instances at which tuning measured nothing, timed in two passes. Machines drift: the reference kernel, whose usual
+reading is part of the calibration, is read before and after each reading, which is scaled by it; figures without
+that are given as well. The repeat floor is the mean gap between the two passes: what no prediction can beat.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def main() -> None:
 def measure(stand: Stand, num_instances: int, num_rounds: int) -> dict[str, Any]:
     """Two passes over the instances, each the median of `num_rounds` rounds."""
     rows = stand.instances(num_instances, unseen=True)
-    passes = []
-    for _ in range(2):
-        rounds = [[stand.read(None, row["shape_vars"]) for row in rows] for _ in range(num_rounds)]
-        passes.append(np.median(rounds, axis=0))
-    secs = np.mean(passes, axis=0)
-    rates = np.asarray([row["flops"] for row in rows]) / secs / 1e9
+    flops = np.asarray([row["flops"] for row in rows])
     predicted = np.asarray([row["predicted_gflops"] for row in rows])
+    rounds = np.asarray(
+        [_round(stand, rows) for _ in range(2 * num_rounds)]
+    )  # [rounds, rows, (secs, slower)]
+    raw = np.median(rounds[..., 0], axis=0)
+    scaled = rounds[..., 0] / rounds[..., 1]
+    passes = [np.median(half, axis=0) for half in (scaled[:num_rounds], scaled[num_rounds:])]
+    rates = flops / np.mean(passes, axis=0) / 1e9
     gaps = np.abs(predicted / rates - 1.0)
     floor = float(np.abs(passes[0] / passes[1] - 1.0).mean())
     return {
@@ -53,11 +56,24 @@ def measure(stand: Stand, num_instances: int, num_rounds: int) -> dict[str, Any]
         "repeat_floor": floor,
         "gap_above_floor": float(gaps.mean()) - floor,
         "bias": float(np.median(predicted / rates) - 1.0),
+        "slower_than_at_calibration": float(np.median(rounds[..., 1])),
+        "gap_mean_unscaled": float(np.abs(predicted / (flops / raw / 1e9) - 1.0).mean()),
         "instances": [
             {**row["shape_vars"], "micro_kernel": row["micro_kernel"], "predicted": p, "measured": m}
             for row, p, m in zip(rows, predicted.tolist(), rates.tolist(), strict=True)
         ],
     }
+
+
+def _round(stand: Stand, rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Seconds of each row, and how much slower than at its calibration the machine was around it."""
+    readings, before = [], stand.slower()
+    for row in rows:
+        secs = stand.read(None, row["shape_vars"])
+        after = stand.slower()
+        readings.append((secs, (before + after) / 2))
+        before = after
+    return readings
 
 
 if __name__ == "__main__":

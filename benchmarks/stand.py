@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.measure.calibration import attach_reference
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
@@ -39,6 +40,7 @@ class Stand:
         self.problem = Problem.from_json(self.report["problem"])
         self.target = CpuTarget.from_json(self.report["target"])
         self.children = LocalChildren(self.target.num_cores, self.target.num_cores)
+        self._measurer: Measurer | None = None
         self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-")
 
     def __enter__(self) -> Stand:
@@ -46,6 +48,8 @@ class Stand:
 
     def __exit__(self, *_: object) -> None:
         self.children.close()
+        if self._measurer is not None:
+            self._measurer.close()
         self._temporary.cleanup()
 
     def extents(self, binding: dict[str, int]) -> dict[str, int]:
@@ -60,6 +64,13 @@ class Stand:
             rows = [row for row in rows if _key(self.extents(row["shape_vars"])) not in seen]
         picked = np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).round().astype(int))
         return [rows[i] for i in picked]
+
+    def slower(self) -> float:
+        """The reference kernel's reading now over its usual one at the calibration."""
+        if self._measurer is None:
+            self._measurer = Measurer(self.children, self.problem, self.spec.variables, self.target)
+            attach_reference(self._measurer)
+        return self._measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
 
     def build(self, kernels: Sequence[MicroKernel]) -> dict[str, str]:
         """Libraries of one micro-kernel each, by its name; what does not build is left out."""

@@ -24,6 +24,7 @@ Table = npt.NDArray[np.float32]
 VERSION = 1
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
+_L2_BYTES_PER_CYCLE = 32
 _LAUNCH_SECS = (5e-7, 2e-5)  # what is believed of a fork and join
 _LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
 
@@ -73,11 +74,13 @@ FEATURES = (
 def step_cycles(micro_kernel: MicroKernel, lanes: int) -> float:
     """Cycles of one step of the reduction on a core with two FMA and two load ports.
 
-    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports.
+    The largest of the FMAs, the loads and the FMAs' latency, each over the two ports, and of the panels'
+    bytes, which come from L2 at 32 bytes a cycle.
     """
     vectors = micro_kernel.columns // lanes
     fmas = micro_kernel.rows * vectors
-    return max(fmas, micro_kernel.rows + vectors, _LEAST_CHAIN) / 2
+    from_l2 = micro_kernel.columns * _FLOAT_BYTES / _L2_BYTES_PER_CYCLE
+    return max(fmas / 2, (micro_kernel.rows + vectors) / 2, _LEAST_CHAIN / 2, from_l2)
 
 
 @dataclass(frozen=True)

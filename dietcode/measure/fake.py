@@ -3,7 +3,8 @@
     secs = launch + ((1 − κ)·mean + κ·largest load) · (tile(K) + visit(K))
 
 The loads come from `dietcode.search_space.partition`, as in the generated code. A tile's steady rate follows
-from its fused multiply-adds, its loads or their latency, whichever take longest, so taller register tiles are faster.
+from its fused multiply-adds, its loads or their latency, whichever take longest, so taller register
+tiles are faster.
 
 Tails: with loop partitioning tile(K) is the mean over all tiles, where what is left over costs what it
 computes and a little for each body; global padding adds its copies; checks make tile(K) twice as long.
