@@ -2,9 +2,10 @@
 
     python -m benchmarks.prediction LIBRARY_DIR [--instances 32] [--rounds 5]
 
-Instances at which tuning measured nothing, timed in two passes. Machines drift: the reference kernel, whose usual
-reading is part of the calibration, is read before and after each reading, which is scaled by it; figures without
-that are given as well. The repeat floor is the mean gap between the two passes: what no prediction can beat.
+Instances at which tuning measured nothing, timed in two passes. Machines drift: the reference kernel, whose
+usual reading is part of the calibration, is read before and after each reading, which is scaled by it;
+figures without that are given as well. The repeat floor is the mean gap between the two passes: what no
+prediction can beat.
 """
 
 from __future__ import annotations

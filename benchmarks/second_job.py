@@ -2,8 +2,8 @@
 
     python -m benchmarks.second_job [FIRST_SPEC SECOND_SPEC] [--rounds 3]
 
-The second workload is tuned with the first one's records in the cache, and with an empty cache; both libraries
-are then timed in turns.
+The second workload is tuned with the first one's records in the cache, and with an empty cache; both
+libraries are then timed in turns.
 """
 
 from __future__ import annotations

@@ -16,22 +16,22 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.features import Device, Table, features
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 _NUM_MODELS = 4
-_NUM_ROUNDS = 60
+_NUM_ROUNDS = 40
 _BAG_SHARE = 0.75
 _MIN_KERNELS = 4
 _MAX_WAVES = 20_000
 _LEAST_ERROR = 0.02
 _PARAMETERS = {
     "objective": "reg:squarederror",
-    "eta": 0.15,
-    "max_depth": 5,
+    "eta": 0.1,
+    "max_depth": 4,
     "min_child_weight": 2,
     "subsample": 0.8,
-    "lambda": 1.0,
+    "lambda": 10.0,  # a dozen micro-kernels must not talk it out of the estimate
     "base_score": 0.0,
     "verbosity": 0,
 }
@@ -62,10 +62,11 @@ class Waves:
         return len(np.unique(self.kernel))
 
 
-def gather(device: Device, workloads: Sequence[tuple[Problem, Records]]) -> Waves | None:
+def gather(limits: Limits, workloads: Sequence[tuple[Problem, Records]]) -> Waves | None:
     """Rows of every usable measurement of several workloads on one device; None where there is none.
 
-    The latest `_MAX_WAVES` are kept, those of the last workload in any case.
+    Each workload's rows are relative to its own calibration, since machines drift. The latest `_MAX_WAVES`
+    are kept, those of the last workload in any case.
     """
     tables: list[Table] = []
     ratios: list[FloatArray] = []
@@ -73,9 +74,12 @@ def gather(device: Device, workloads: Sequence[tuple[Problem, Records]]) -> Wave
     num_workloads = num_waves = 0
     for problem, records in reversed(workloads):
         before = num_waves
+        if records.calibration is None:
+            continue
+        device = Device.of(limits, records.calibration)
         for measurement in records.measurements.values():
             known = all(set(p) == set(problem.extents) for p in measurement.points)
-            if not measurement.points or not known or not device.limits.holds(measurement.micro_kernel):
+            if not measurement.points or not known or not limits.holds(measurement.micro_kernel):
                 continue
             if num_waves >= _MAX_WAVES:
                 break
@@ -177,7 +181,10 @@ def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
 def missed(
     model: LearnedLocal, problem: Problem, device: Device, measurements: Sequence[Measurement]
 ) -> float | None:
-    """Median relative error of what the model predicted for waves measured since; None for none."""
+    """Median relative error of what the model predicted for waves measured since; None for none.
+
+    A factor common to all of them is taken out: machines drift, and only the ranking counts.
+    """
     errors = []
     for measurement in measurements:
         if measurement.points:
@@ -185,5 +192,8 @@ def missed(
             throughput, _ = model.predict(problem, [measurement.micro_kernel], device, extents)
             batch, rows, columns, reduction = problem.sizes(extents)
             measured = 2.0 * batch * rows * columns * reduction / np.asarray(measurement.secs)
-            errors.append(np.abs(np.log(throughput[:, 0] / measured)))
-    return float(np.expm1(np.median(np.concatenate(errors)))) if errors else None
+            errors.append(np.log(throughput[:, 0] / measured))
+    if not errors:
+        return None
+    logs = np.concatenate(errors)
+    return float(np.expm1(np.median(np.abs(logs - np.median(logs)))))

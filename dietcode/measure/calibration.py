@@ -6,7 +6,7 @@ Figure 13, with cores in the place of SMs).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ _SWEEP_WAVES = 4
 _NUM_SWEEPS = 7
 _REFERENCE_WAVES = 8
 _NUM_READINGS = 7
+_MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,25 @@ def calibrate(measurer: Measurer) -> Calibration:
     flops = 2.0 * tile.rows * tile.columns * REDUCTION
     gflops = tuple(float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True))
     return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.usual_reference_secs)
+
+
+def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
+    """An earlier calibration at today's speed: κ stays, the reference kernel is read anew.
+
+    Raises
+    ------
+    TuningError
+        The reference kernel cannot be built or run here.
+    """
+    attach_reference(measurer)
+    now = measurer.usual_reference_secs
+    faster = earlier.reference_secs / now
+    return replace(earlier, tile_gflops=tuple(g * faster for g in earlier.tile_gflops), reference_secs=now)
+
+
+def is_plausible(kappa: float, num_cores: int) -> bool:
+    """Whether the cores ran side by side when κ was fitted; other work on the machine prevents that."""
+    return num_cores == 1 or kappa >= _MIN_KAPPA
 
 
 def attach_reference(measurer: Measurer, usual_secs: float | None = None) -> str:

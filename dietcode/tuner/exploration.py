@@ -14,7 +14,7 @@ from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.learned import missed
 from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
-from dietcode.measure.calibration import attach_reference, calibrate
+from dietcode.measure.calibration import Calibration, attach_reference, calibrate, is_plausible, recalibrate
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import Limits
@@ -224,12 +224,11 @@ class Exploration:
         if self.records.calibration is not None:
             return
         for other in reversed(self.others):
-            if other.calibration is not None:
-                self.store.append(
-                    {"kind": "calibration", **other.calibration, "from_workload": other.workload}
-                )
-                self._attach()
-                self._say_calibrated("measured for an earlier workload")
+            facts = other.calibration
+            if facts is not None and is_plausible(float(facts["kappa"]), self.target.num_cores):
+                moved = recalibrate(self.measurer, Calibration.from_json(facts))
+                self.store.append({"kind": "calibration", **moved.to_json(), "from_workload": other.workload})
+                self._say_calibrated("κ of an earlier workload")
                 return
         self.listener(Event("calibrate", "sweep of 1…4P tiles"))
         self.store.append({"kind": "calibration", **calibrate(self.measurer).to_json()})

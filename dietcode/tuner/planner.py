@@ -161,8 +161,8 @@ class Planner:
             return None, None
         device = Device.of(self.limits, records.calibration)
         if self._earlier is None:
-            self._earlier = gather(device, self.others)
-        waves = joined(self._earlier, gather(device, [(self.problem, records)]))
+            self._earlier = gather(self.limits, self.others)
+        waves = joined(self._earlier, gather(self.limits, [(self.problem, records)]))
         return learn(waves, self.search.random_state), device
 
     def _ranked(

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from dietcode.errors import RecordsError, TuningError
 from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
+from dietcode.measure.calibration import is_plausible
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsStore, check_belongs, read_records
@@ -33,7 +34,6 @@ from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 _NUM_VERIFIED = 8
-_MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
@@ -341,7 +341,7 @@ def doubt_of(report: Mapping[str, Any]) -> str | None:
     chosen = [k for k in report["micro_kernels"] if k["category"] is not None]
     errors = [k["f_local"]["median_fit_error"] for k in chosen]
     kappa = report["calibration"]["kappa"]
-    if report["target"]["num_cores"] > 1 and kappa < _MIN_KAPPA:
+    if not is_plausible(kappa, report["target"]["num_cores"]):
         reason = f"κ = {kappa:.2f}: the cores did not run side by side"
     elif float(np.median(errors)) > _MAX_FIT_ERROR:
         reason = f"the model misses them by {float(np.median(errors)):.0%}"
