@@ -36,15 +36,24 @@ def vote_ranks(problem: Problem) -> IntArray:
     return ranks
 
 
+def votes_of(problem: Problem, ranks: IntArray, num_votes: int) -> NDArray[np.bool_]:
+    """Return bool [num_micro_kernels, num_instances]: which instance votes for which micro-kernel.
+
+    An instance votes only for micro-kernels within ``max_loss``; one of zero weight never runs as far as we
+    know, and votes for all that serve it.
+    """
+    idle = problem.weights == 0
+    votes: NDArray[np.bool_] = (problem.ratio >= problem.accept_ratio) & ((ranks < num_votes) | idle)
+    return votes
+
+
 def vote_cover(problem: Problem, ranks: IntArray, num_votes: int) -> tuple[int, ...]:
     """Cover all instances by micro-kernels they vote for, in the order chosen.
 
     Each iteration takes the M with the largest ``Σ_{i ∈ VoteFor(M)} w_i p_i Cost_M(i)`` (Equation 1) over the
-    instances not yet covered. An instance votes only for micro-kernels within ``max_loss``; one of zero
-    weight never runs as far as we know, and votes for all that serve it.
+    instances not yet covered.
     """
-    idle = problem.weights == 0
-    votes = (problem.ratio >= problem.accept_ratio) & ((ranks < num_votes) | idle)
+    votes = votes_of(problem, ranks, num_votes)
     terms = np.where(votes, problem.vote_score, 0.0)
     scores, num_voters = terms.sum(axis=1), votes.sum(axis=1)
     slack = _TIE * float(scores.max())

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dietcode.dispatcher.covering import forward_path, vote_counts, vote_cover, vote_ranks
+from dietcode.dispatcher.covering import forward_path, vote_counts, vote_cover, vote_ranks, votes_of
+from dietcode.dispatcher.exact import minimal_cover
 from dietcode.dispatcher.objective import Objective
 from dietcode.dispatcher.problem import Candidate, IntArray, Problem, make_problem
 from dietcode.dispatcher.smooth import smooth_assignment
@@ -18,7 +19,7 @@ from dietcode.errors import TuningError
 
 __all__ = ["CurvePoint", "Objective", "Selection", "select_categories", "smooth_assignment"]
 
-Origin = Literal["votes", "greedy"]
+Origin = Literal["votes", "exact", "greedy"]
 
 _RUNGS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 """Mean losses at which the local search runs, up to ``binary_size``. Fixed, so that what a small
@@ -35,10 +36,10 @@ class CurvePoint:
 
     Attributes
     ----------
-    origin : 'votes' or 'greedy'
-        A covering by votes, or a forward greedy path.
+    origin : 'votes', 'exact' or 'greedy'
+        A covering by votes (Equation 1), the covering of fewest bytes, or a forward greedy path.
     num_votes : int or None
-        Votes of each instance (the paper's k), for origin 'votes'.
+        Votes of each instance (the paper's k), for origins 'votes' and 'exact'.
     chosen : tuple of int
         Micro-kernels by the caller's index, the largest share of Equation 1's sum first.
     loss_mean, loss_worst : float
@@ -183,6 +184,11 @@ def _candidates(problem: Problem) -> Iterator[_Found]:
             seen.add(point.kernels)
             for cut in backward_path(problem, point.kernels, problem.accept_ratio):
                 yield _Found(cut, "votes", num_votes, trimmed=True)
+        cover = minimal_cover(votes_of(problem, ranks, num_votes), problem.size_bytes)
+        if cover is not None:
+            smallest = problem.candidate(cover)
+            if smallest is not None:
+                yield _Found(smallest, "exact", num_votes)
     needs = [problem.serve_ratio] + [problem.accept_ratio] * (problem.objective.max_loss is not None)
     for need in needs:
         for per_byte in (False, True):

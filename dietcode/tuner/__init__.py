@@ -1,5 +1,15 @@
 """The loop over all packages: seed, space, measure, fit, select, build.
 
-``events`` (what a listener hears), ``exploration`` (fills the records), ``assembly`` (records to a library),
-``tune`` (both, for the command line), ``report`` (what a person reads afterwards).
+Processing order::
+
+    search       which parts of the search are on
+    seeding      where the space starts: MetaSchedule, the register file, earlier workloads
+    planner      what to measure next: rank, expand, drop
+    trials       one batch: build, check, time, prune
+    decisions    a round on record, and as a sentence
+    exploration  all of these, round after round, until the records are complete
+    measuring    that, alone on this machine, for a keeper of records
+    assembly     records to a library's parts: fit, select, rule
+    tune         everything, for the command line and the server; reselect: without measuring
+    report       what a person reads afterwards; events: what a listener hears meanwhile
 """

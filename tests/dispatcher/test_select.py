@@ -276,10 +276,10 @@ def test_results_are_reproducible_and_the_order_of_instances_is_irrelevant():
     assert turned.chosen == first.chosen and (turned.assignment[::-1] == first.assignment).all()
 
 
-def test_the_curve_holds_both_origins_and_is_true():
+def test_the_curve_holds_all_origins_and_is_true():
     throughput, flops, weights, sizes = random_problem(5, 60, 20)
     selection = select_categories(throughput, flops, weights, sizes, Objective(), fixed_bytes=10)
-    assert {point.origin for point in selection.curve} == {"votes", "greedy"}
+    assert {point.origin for point in selection.curve} == {"votes", "exact", "greedy"}
     assert any(point.num_votes == 1 and point.loss_mean == 0 for point in selection.curve)
     for point in selection.curve:
         assert (point.num_votes is None) == (point.origin == "greedy")

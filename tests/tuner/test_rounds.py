@@ -54,8 +54,9 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     own_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heard: list[Event] = []
+    device = slower(lambda kernel: 1.0 if kernel.tails == "local" else 2.0)
     result = make_library(
-        few_rows(), children=FakeChildren(), search=Search(metaschedule=False), listener=heard.append
+        few_rows(), children=device, search=Search(metaschedule=False), listener=heard.append
     )
     report, wanted = result.report, {"5x32", "6x32"}
     assert not wanted & set(report["rounds"][0]["measured"])
@@ -66,7 +67,7 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     best = {row["shape_vars"]["T"]: row["best_micro_kernel"] for row in report["instances"]}
     assert best[5] == "5x32"
     assert wanted & names(report, "expansion")
-    assert report["provenance"]["expansion"]["gain"] > 0.05
+    assert report["provenance"]["expansion"]["gain"] > 0.02
     after = [decision["gain"] for decision in report["rounds"][1:] if decision["gain"] is not None]
     assert max(after) > 0.1, "one round gained from it"
     assert any("space grown for m=5" in event.message for event in heard if event.data.get("expansions"))

@@ -13,7 +13,7 @@ from dietcode_server.store.tables import JobRow
 
 
 class SqlKeeper:
-    """`dietcode.tuner.tune.Keeper` in the server's database, with MetaSchedule's files beside it."""
+    """`dietcode.tuner.measuring.Keeper` in the server's database, with MetaSchedule's files beside it."""
 
     def __init__(self, database: Database, job: JobRow, work_root: Path) -> None:
         self._database = database
