@@ -9,9 +9,11 @@ the same instances; a run's score at an instance is its throughput over the best
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +72,7 @@ def main() -> None:
 def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
     """One run from nothing."""
     search = replace(VARIANTS[variant], random_state=state)
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["DIETCODE_CACHE"] = cache
+    with empty_cache():
         started = time.monotonic()
         result = make_library(spec, search=search)
         secs = time.monotonic() - started
@@ -90,6 +91,20 @@ def tune(spec: Spec, variant: str, state: int, folder: Path) -> dict[str, Any]:
         "chosen": result.report["selection"]["micro_kernels"],
         "provenance": {k: len(v["chosen"]) for k, v in result.report["provenance"].items()},
     }
+
+
+@contextlib.contextmanager
+def empty_cache() -> Iterator[None]:
+    """A cache folder of its own for a while."""
+    before = os.environ.get("DIETCODE_CACHE")
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["DIETCODE_CACHE"] = cache
+        try:
+            yield
+        finally:
+            del os.environ["DIETCODE_CACHE"]
+            if before is not None:
+                os.environ["DIETCODE_CACHE"] = before
 
 
 def judge(runs: list[dict[str, Any]], num_instances: int, num_rounds: int) -> None:

@@ -33,6 +33,9 @@ def main() -> None:
     with Stand(arguments.library) as stand:
         kernels = [MicroKernel.from_json(row) for row in stand.report["micro_kernels"]]
         paths = stand.build(kernels)
+        missing = [name for name in stand.report["selection"]["micro_kernels"] if name not in paths]
+        if missing:
+            raise SystemExit(f"{arguments.library}: chosen but not built now: {', '.join(missing)}")
         rows = [
             compare(stand, paths, row, arguments.top, arguments.rounds)
             for row in stand.instances(arguments.instances, unseen=False)

@@ -28,7 +28,7 @@ from benchmarks.facts import write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.problem import problem_from_spec
-from dietcode.search_space.seed import run_seed
+from dietcode.search_space.seed import NoTrialError, run_seed
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 
@@ -84,7 +84,11 @@ def tune(path: Path, instances: str | None, num_trials: int, max_secs: float) ->
             print(variable, value, "is tuned")
             continue
         extents = {k: int(dim.evaluate({variable: value})) for k, dim in spec.dims_parsed.items()}
-        _, found = run_seed(problem, extents, target, folder, num_trials, max_secs)
+        try:
+            _, found = run_seed(problem, extents, target, folder, num_trials, max_secs)
+        except NoTrialError as error:
+            print(variable, value, error)
+            continue
         secs = (tuning_secs(folder) or 0.0) + found["secs"]
         (folder / _NOTE).write_text(json.dumps({"secs": secs}) + "\n")
         print(variable, value, found["trials"], "trials,", f"{secs:.0f} s, {found['best_gflops']} GFLOP/s")

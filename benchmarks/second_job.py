@@ -56,12 +56,13 @@ def main() -> None:
 
 
 def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
-    """Wall seconds of the command, and what the report says of them."""
+    """Wall seconds of the command, what it measured, and what the report says of its records."""
     started = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder)],
+    done = subprocess.run(
+        [sys.executable, "-m", "dietcode", "tune", spec, "-o", str(folder), "--json"],
         cwd=ROOT,
         env=dict(os.environ, DIETCODE_CACHE=cache),
+        stdout=subprocess.PIPE,
         check=True,
     )
     secs = time.monotonic() - started
@@ -69,8 +70,9 @@ def tune(spec: str, folder: Path, cache: str) -> dict[str, Any]:
     seed = report["seed"] or {}
     return {
         "secs": secs,
-        "measured": report["space"]["measured"],
-        "pruned": len(report["space"]["pruned"]),
+        "measured": json.loads(done.stdout)["measured"],
+        "on_record": report["space"]["measured"],
+        "pruned_on_record": len(report["space"]["pruned"]),
         "seed": {key: seed.get(key) for key in ("tile", "trials", "reason")},
         "rounds": [decision["message"] for decision in report["rounds"]],
     }

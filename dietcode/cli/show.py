@@ -13,7 +13,7 @@ _MAX_ROWS = 40
 
 
 def _console() -> Console:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 160  # a pipe has no width; keep rows whole
     return console

@@ -50,6 +50,10 @@ class Counts:
         """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
         return self.flops / self.padded_flops
 
+    def stretch(self, kappa: float) -> FloatArray:
+        """κ·x + 1 − κ, the time of a partly filled wave over that of a full one; 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
 
 def count(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, IntArray]

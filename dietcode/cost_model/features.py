@@ -117,10 +117,10 @@ class Device:
 
 def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> FloatArray:
     """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses."""
-    limits, kappa = device.limits, device.kappa
+    limits = device.limits
     share = _fma_share(micro_kernel, limits.lanes) / _fma_share(limits.narrow_tile(), limits.lanes)
-    stretch = kappa * counts.imbalance + 1.0 - kappa
-    secs: FloatArray = device.launch_secs + counts.padded_flops * stretch / (share * device.flops_per_sec)
+    work = counts.padded_flops * counts.stretch(device.kappa)
+    secs: FloatArray = device.launch_secs + work / (share * device.flops_per_sec)
     return secs
 
 

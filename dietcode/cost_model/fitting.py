@@ -63,8 +63,7 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
     models.sort(key=lambda m: m.micro_kernel.order)
     factors = [model.predict(problem, limits, kappa, extents) for model in models]
     sizes = _sizes(records, [m.micro_kernel for m in models])
-    batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})
-    flops = np.broadcast_to(2.0 * batch * rows * columns * reduction, factors[0].throughput.shape)
+    flops = np.broadcast_to(problem.flops(extents), factors[0].throughput.shape)
     return Fitted(tuple(models), tuple(factors), cost_array(factors), flops, sizes)
 
 

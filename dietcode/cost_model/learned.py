@@ -65,8 +65,8 @@ class Waves:
 def gather(limits: Limits, workloads: Sequence[tuple[Problem, Records]]) -> Waves | None:
     """Rows of every usable measurement of several workloads on one device; None where there is none.
 
-    Each workload's rows are relative to its own calibration, since machines drift. The latest `_MAX_WAVES`
-    are kept, those of the last workload in any case.
+    Each workload's rows are relative to its own calibration, since machines drift. At most `_MAX_WAVES` are
+    taken, the last workload's first.
     """
     tables: list[Table] = []
     ratios: list[FloatArray] = []
@@ -139,12 +139,10 @@ class LearnedLocal:
 
         parts = [features(problem, kernel, device, extents) for kernel in kernels]
         estimate = np.stack([secs for _, secs in parts], axis=1)
-        table = xgboost.DMatrix(np.concatenate([rows for rows, _ in parts]))
+        table = xgboost.DMatrix(np.concatenate([rows for rows, _ in parts]), nthread=1)
         logs = np.stack([booster.predict(table) for booster in self.boosters])
         logs = logs.reshape(len(self.boosters), len(kernels), -1).astype(np.float64)
-        batch, rows, columns, reduction = problem.sizes({k: v.astype(np.float64) for k, v in extents.items()})
-        flops = 2.0 * batch * rows * columns * reduction
-        throughput = np.reshape(flops, (-1, 1)) / (estimate * np.exp(logs.mean(axis=0).T))
+        throughput = np.reshape(problem.flops(extents), (-1, 1)) / (estimate * np.exp(logs.mean(axis=0).T))
         spread = np.hypot(logs.mean(axis=2).std(axis=0), self.error)
         return throughput, spread
 
@@ -168,10 +166,10 @@ def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
     for number in range(_NUM_MODELS):
         order = rng.permutation(present)
         seen = np.isin(waves.kernel, order[: max(2, round(_BAG_SHARE * len(order)))])
-        train = xgboost.DMatrix(waves.features[seen], waves.log_ratio[seen])
+        train = xgboost.DMatrix(waves.features[seen], waves.log_ratio[seen], nthread=1)
         parameters = {**_PARAMETERS, "seed": random_state * _NUM_MODELS + number, "nthread": 1}
         booster = xgboost.train(parameters, train, _NUM_ROUNDS)
-        missed = booster.predict(xgboost.DMatrix(waves.features[~seen])) - waves.log_ratio[~seen]
+        missed = booster.predict(xgboost.DMatrix(waves.features[~seen], nthread=1)) - waves.log_ratio[~seen]
         boosters.append(booster)
         errors.append(float(np.mean(missed**2)))
     error = max(_LEAST_ERROR, float(np.sqrt(np.mean(errors))))
@@ -181,7 +179,7 @@ def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
 def missed(
     model: LearnedLocal, problem: Problem, device: Device, measurements: Sequence[Measurement]
 ) -> float | None:
-    """Median relative error of what the model predicted for waves measured since; None for none.
+    """Median relative error of what the model predicted for waves measured since; None for a few kernels.
 
     A factor common to all of them is taken out: machines drift, and only the ranking counts.
     """
@@ -190,10 +188,9 @@ def missed(
         if measurement.points:
             extents = columns_of(measurement.points)
             throughput, _ = model.predict(problem, [measurement.micro_kernel], device, extents)
-            batch, rows, columns, reduction = problem.sizes(extents)
-            measured = 2.0 * batch * rows * columns * reduction / np.asarray(measurement.secs)
+            measured = problem.flops(extents) / np.asarray(measurement.secs)
             errors.append(np.log(throughput[:, 0] / measured))
-    if not errors:
+    if len(errors) < _MIN_KERNELS:
         return None
     logs = np.concatenate(errors)
     return float(np.expm1(np.median(np.abs(logs - np.median(logs)))))

@@ -79,7 +79,7 @@ class LocalModel:
         counts = count(problem, self.micro_kernel, limits, extents)
         work = _work(counts, self.micro_kernel.tails) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
-        f_spatial = 1.0 / _stretch(counts, kappa)
+        f_spatial = 1.0 / counts.stretch(kappa)
         cost = f_local * f_spatial * counts.f_pad
         secs = self.coefficients[0] + counts.flops / cost
         return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance)
@@ -124,11 +124,6 @@ def _work(counts: Counts, tails: str) -> FloatArray:
     return np.stack([_TERMS[name](counts) for name in _TERMS_OF[tails]], axis=1)
 
 
-def _stretch(counts: Counts, kappa: float) -> FloatArray:
-    """κ·x + 1 − κ, the time of a partly filled wave over that of a full one."""
-    return kappa * counts.imbalance + 1.0 - kappa
-
-
 def fit_local(
     problem: Problem,
     micro_kernel: MicroKernel,
@@ -150,7 +145,7 @@ def fit_local(
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
     counts = count(problem, micro_kernel, limits, extents)
-    work = _work(counts, micro_kernel.tails) * _stretch(counts, kappa)[:, None]
+    work = _work(counts, micro_kernel.tails) * counts.stretch(kappa)[:, None]
     regressors = np.column_stack([np.ones_like(times), work])
     scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
     solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))

@@ -32,11 +32,8 @@ class Pruning:
         """FLOP/s at each instance if f_local were what it is at `point` [num_instances]."""
         probe = count(self.problem, micro_kernel, self.limits, columns_of([point]))
         counts = count(self.problem, micro_kernel, self.limits, self.extents)
-        f_local = probe.padded_flops * self._stretch(probe.imbalance) / secs
-        return f_local / self._stretch(counts.imbalance) * counts.f_pad
-
-    def _stretch(self, imbalance: FloatArray) -> FloatArray:
-        return self.kappa * imbalance + 1.0 - self.kappa
+        f_local = probe.padded_flops * probe.stretch(self.kappa) / secs
+        return f_local / counts.stretch(self.kappa) * counts.f_pad
 
     def note(self, cost: FloatArray) -> None:
         """Remember what a micro-kernel reaches."""

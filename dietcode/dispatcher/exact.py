@@ -46,7 +46,7 @@ def minimal_cover(votes: NDArray[np.bool_], size_bytes: IntArray) -> tuple[int, 
         constraints=LinearConstraint(rows.astype(np.float64), lb=1.0),
         integrality=np.ones(num_kernels),
         bounds=Bounds(0, 1),
-        options={"mip_rel_gap": 0.0, "node_limit": 10_000},
+        options={"mip_rel_gap": 0.0, "node_limit": 1000},
     )
     if result.x is None or result.status != 0:  # the limit was met: not proven to be minimal
         return None

@@ -99,7 +99,8 @@ def calibrate(measurer: Measurer) -> Calibration:
     secs = [float(value) for value in np.min(sweeps, axis=0)]  # disturbances only ever add time
     flops = 2.0 * tile.rows * tile.columns * REDUCTION
     gflops = tuple(float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True))
-    return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.usual_reference_secs)
+    measurer.base_secs = measurer.usual_reference_secs
+    return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.base_secs)
 
 
 def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
@@ -111,7 +112,7 @@ def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
         The reference kernel cannot be built or run here.
     """
     attach_reference(measurer)
-    now = measurer.usual_reference_secs
+    now = measurer.base_secs = measurer.usual_reference_secs
     faster = earlier.reference_secs / now
     return replace(earlier, tile_gflops=tuple(g * faster for g in earlier.tile_gflops), reference_secs=now)
 
@@ -121,13 +122,13 @@ def is_plausible(kappa: float, num_cores: int) -> bool:
     return num_cores == 1 or kappa >= _MIN_KAPPA
 
 
-def attach_reference(measurer: Measurer, usual_secs: float | None = None) -> str:
+def attach_reference(measurer: Measurer, base_secs: float | None = None) -> str:
     """Build the reference kernel and let `measurer` read it beside every measurement; returns its path.
 
     Parameters
     ----------
-    usual_secs : float, optional
-        Its usual reading in an earlier session on this device.
+    base_secs : float, optional
+        Its usual reading at the calibration.
     """
     problem, tile = reference_problem(), measurer.limits.narrow_tile()
     (built,) = measurer.build([measurer.build_request([tile], "reference", problem)])
@@ -137,8 +138,7 @@ def attach_reference(measurer: Measurer, usual_secs: float | None = None) -> str
     measurer.reference = (problem, built.path, {"m": tile.rows, "n": columns, "k": REDUCTION})
     for _ in range(_NUM_READINGS):
         measurer.read_reference()
-    if usual_secs is not None:
-        measurer.reference_readings.extend([usual_secs] * _NUM_READINGS)
+    measurer.base_secs = base_secs
     return built.path
 
 

@@ -23,6 +23,8 @@ from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
 _USUAL_PERCENTILE = 25
+_WINDOW = 24  # reference readings that say what is usual now; two go with each batch
+_SLOWEST = 1.3  # slower than that against the calibration is no drift: something else runs
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
 
@@ -46,8 +48,8 @@ class RunResult:
     secs : tuple of float
         Seconds at each point, scaled to the usual reference reading.
     drift : float
-        The smaller of the two reference readings around the batch over the usual one, in 1…1.1; what
-        `secs` was divided by.
+        What `secs` was divided by: the usual reading of the reference kernel over that of the calibration,
+        times the smaller of the two readings around the batch over the usual one, in 1…1.1.
     disturbed : float
         The larger of the two over the usual one.
     attempts : int
@@ -83,6 +85,8 @@ class Measurer:
     min_secs, repeats
         A reading is the lower quartile of `repeats` batches of at least `min_secs` seconds: on a shared
         machine disturbances only ever add time.
+    base_secs : float, optional
+        The reference kernel's usual reading at the calibration: the speed that all times are scaled to.
     """
 
     children: Children
@@ -92,6 +96,7 @@ class Measurer:
     min_secs: float = 2e-3
     repeats: int = 7
     timeout_secs: float = 30.0
+    base_secs: float | None = None
     reference: tuple[Problem, str, dict[str, int]] | None = None
     reference_readings: list[float] = field(default_factory=list)
     _folder: tempfile.TemporaryDirectory[str] = field(
@@ -152,21 +157,23 @@ class Measurer:
             disturbed = max(before, after) / usual
             if result.error is not None or disturbed < result.disturbed:
                 # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
-                drift = float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
+                drift = self._trend(usual) * float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
                 result = RunResult(tuple(s / drift for s in outcome["secs"]), drift, disturbed, attempt)
             if disturbed <= _DISTURBED:
                 break
             time.sleep(_REST_SECS * attempt)
         return replace(result, attempts=attempt)
 
+    def _trend(self, usual: float) -> float:
+        """How much slower the machine is than at the calibration; machines drift over minutes."""
+        return 1.0 if self.base_secs is None else usual / self.base_secs
+
     @property
     def usual_reference_secs(self) -> float:
-        """Lower quartile of the reference readings of this session; 1.0 where there are none."""
-        return (
-            float(np.percentile(self.reference_readings, _USUAL_PERCENTILE))
-            if self.reference_readings
-            else 1.0
-        )
+        """Lower quartile of the latest reference readings, at most 1.3 of the calibration's; 1.0 for none."""
+        recent = self.reference_readings[-_WINDOW:]
+        usual = float(np.percentile(recent, _USUAL_PERCENTILE)) if recent else 1.0
+        return usual if self.base_secs is None else min(usual, _SLOWEST * self.base_secs)
 
     def read_reference(self) -> float:
         """Seconds of the reference kernel now; 1.0 where none is set."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dietcode.errors import RecordsError
+from dietcode.measure import checks
 from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import Problem
 
@@ -72,28 +73,32 @@ class Measurement:
         } | ({"pruned": True} if self.pruned else {})
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measurement:
+    def from_json(cls, data: dict[str, Any], letters: frozenset[str] | None = None) -> Measurement:
         """The inverse of `to_json`.
+
+        Parameters
+        ----------
+        letters : frozenset of str, optional
+            Those of the problem.
 
         Raises
         ------
         KeyError, TypeError, ValueError
             It is no measurement.
         """
-        if len(data["points"]) != len(data["secs"]):
-            raise ValueError(f"{len(data['secs'])} times for {len(data['points'])} points")
+        checks.check_measurement(data, letters)
         return cls(
             micro_kernel=MicroKernel.from_json(data),
-            provenance=str(data["provenance"]),
-            points=tuple({str(k): int(v) for k, v in p.items()} for p in data["points"]),
+            provenance=data["provenance"],
+            points=tuple(dict(point) for point in data["points"]),
             secs=tuple(float(s) for s in data["secs"]),
-            object_bytes=int(data["object_bytes"]),
+            object_bytes=data["object_bytes"],
             build_secs=float(data["build_secs"]),
             drift=float(data["drift"]),
-            attempts=int(data["attempts"]),
-            num_readings=int(data["num_readings"]),
+            attempts=data["attempts"],
+            num_readings=data["num_readings"],
             error=data["error"],
-            pruned=bool(data.get("pruned", False)),
+            pruned=data.get("pruned", False),
         )
 
 
@@ -139,42 +144,36 @@ class Records:
             yield {"kind": "round", **decision}
 
     def apply(self, line: dict[str, Any]) -> None:
-        """Take in one line after the header; a later line about the same thing replaces the earlier."""
+        """Take in one line after the header; a later line about the same thing replaces the earlier.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no record; nothing is taken in then.
+        """
         kind = line.get("kind")
         body = {key: value for key, value in line.items() if key != "kind"}
         if kind == "calibration":
-            if not 0 <= float(body["kappa"]) <= 1 or not float(body["reference_secs"]) > 0:
-                raise ValueError("a calibration needs kappa in 0…1 and reference_secs above 0")
+            checks.check_calibration(body)
             self.calibration = body
         elif kind == "seed":
-            if len([int(extent) for extent in body["tile"]]) != 2:
-                raise ValueError("a seed's tile has two extents")
+            checks.check_seed(body)
             self.seed = body
         elif kind == "fixed_bytes":
-            self.fixed_bytes = int(body["bytes"])
+            checks.check_fixed_bytes(body)
+            self.fixed_bytes = body["bytes"]
         elif kind == "problem":
-            self.problem = Problem.from_json(body).to_json()
+            problem = Problem.from_json(body)
+            for measurement in self.measurements.values():
+                checks.check_letters(measurement.points, frozenset(problem.extents))
+            self.problem = problem.to_json()
         elif kind == "round":
-            self.rounds.append(check_decision(body))
+            checks.check_round(body)
+            self.rounds.append(body)
         elif kind == "micro_kernel":
-            measurement = Measurement.from_json(body)
+            letters = None if self.problem is None else frozenset(self.problem["extents"])
+            measurement = Measurement.from_json(body, letters)
             self.measurements[measurement.micro_kernel] = measurement
-
-
-def check_decision(body: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a line that later rounds could not go on from.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        It is no round.
-    """
-    for added in body["added"]:
-        MicroKernel.from_json(added)
-        str(added["provenance"])
-    if not isinstance(body["number"], int) or not isinstance(body["message"], str):
-        raise TypeError("a round needs a number and a message")
-    return body
 
 
 class RecordsStore(Protocol):
@@ -199,57 +198,6 @@ class RecordsStore(Protocol):
 
     def clear(self) -> None:
         """Forget everything, to measure it again."""
-
-
-class RecordsFile:
-    """A records file that grows by a line at a time."""
-
-    def __init__(self, path: Path, records: Records) -> None:
-        self.path = path
-        self.records = records
-        if path.is_file() and path.stat().st_size:
-            known = read_records(path)
-            check_belongs(known, records.workload, str(records.device["id"]), path)
-            self.records = known
-            write_records(path, known)  # drops a torn last line
-        else:
-            make_parent(path)
-            write_records(path, records)
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Write one line and take it in.
-
-        Raises
-        ------
-        RecordsError
-            It cannot be written.
-        """
-        self.records.apply(line)
-        try:
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line, sort_keys=True) + "\n")
-                stream.flush()
-        except OSError as error:
-            raise RecordsError(f"{self.path}: cannot be written: {error.strerror or error}") from error
-
-    def clear(self) -> None:
-        """Forget everything, to measure it again."""
-        self.records = Records(self.records.workload, self.records.device)
-        write_records(self.path, self.records)
-
-
-def make_parent(path: Path) -> None:
-    """Make the folder of `path`.
-
-    Raises
-    ------
-    RecordsError
-        It cannot be made.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordsError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def check_belongs(records: Records, workload: str, device_id: str | None, path: Path) -> None:
@@ -289,7 +237,9 @@ def read_records(path: Path) -> Records:
     if lines and lines[-1]:
         lines.pop()  # torn while it was written
     records: Records | None = None
-    for number, raw in enumerate(line for line in lines if line.strip()):
+    for number, raw in enumerate(lines, 1):
+        if not raw.strip():
+            continue
         try:
             line = json.loads(raw)
             if records is None:
@@ -298,8 +248,10 @@ def read_records(path: Path) -> Records:
                 records = Records(str(line["workload"]), dict(line["device"]))
             else:
                 records.apply(line)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordsError(f"{path}: line {number + 1} is no tuning record: {error}") from error
+        except checks.WRONG as error:
+            raise RecordsError(
+                f"{path}: line {number} is no tuning record: {checks.reason(error)}"
+            ) from error
     if records is None:
         raise RecordsError(f"{path}: empty; a records file begins with a header line")
     return records

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,10 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dietcode.errors import SpecError
+from dietcode.workload.checks import MAX_EXTENT
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.spec import Spec
+from dietcode.workload.text import clip
 
+_STAGES = {"bias": True, "relu": False, "residual": True, "scale": False}  # whether each reads a tensor
 IntArray = npt.NDArray[np.int64]
 
 
@@ -86,16 +91,55 @@ class Problem:
         roles = {
             role: tuple(str(k) for k in data[role]) for role in ("batch", "rows", "columns", "reduction")
         }
-        return cls(
+        problem = cls(
             row_operand=str(data["row_operand"]),
             column_operand=str(data["column_operand"]),
             output=str(data["output"]),
             subscripts={str(name): str(letters) for name, letters in data["subscripts"].items()},
-            extents={str(k): None if v is None else int(v) for k, v in data["extents"].items()},
+            extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
             stages=tuple(Stage(**stage) for stage in data["stages"]),
             column_operand_constant=bool(data["column_operand_constant"]),
             **roles,
         )
+        problem.check()
+        return problem
+
+    def check(self) -> None:
+        """Refuse what no spec lowers to.
+
+        Raises
+        ------
+        ValueError
+            Letters, roles, extents and stages do not fit together.
+        """
+        names = (*self.inputs, self.output)
+        missing = [name for name in names if not self.subscripts.get(name)]
+        if missing or self.row_operand == self.column_operand:
+            raise ValueError(f"tensors {clip(names)} with subscripts {clip(self.subscripts)}")
+        for name, letters in self.subscripts.items():
+            if not _is_subscript(letters):
+                raise ValueError(f"subscripts {clip(letters)} of {clip(name)}; allowed: letters, each once")
+        self._check_roles()
+        letters = {letter for subscript in self.subscripts.values() for letter in subscript}
+        if letters != set(self.extents):
+            raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(letters))}")
+        for letter, extent in self.extents.items():
+            if extent is not None and not 1 <= extent <= MAX_EXTENT:
+                raise ValueError(f"extent {clip(extent)} of {letter}; allowed: 1 to {MAX_EXTENT}")
+        for stage in self.stages:
+            _check_stage(stage, self.subscripts, self.subscripts[self.output])
+
+    def _check_roles(self) -> None:
+        roles = (*self.batch, *self.rows, *self.columns, *self.reduction)
+        wanted = {
+            self.row_operand: (*self.batch, *self.rows, *self.reduction),
+            self.column_operand: (*self.batch, *self.columns, *self.reduction),
+            self.output: (*self.batch, *self.rows, *self.columns),
+        }
+        fits = all(sorted(self.subscripts[name]) == sorted(letters) for name, letters in wanted.items())
+        if not fits or len(set(roles)) != len(roles) or not self.columns or not self.reduction:
+            given = (self.batch, self.rows, self.columns, self.reduction)
+            raise ValueError(f"batch, rows, columns, reduction {clip(given)} of {clip(self.subscripts)}")
 
     def product(self, letters: tuple[str, ...], extents: dict[str, Any]) -> Any:
         """Product of the extents of `letters`; 1 for none. Scalars or arrays alike."""
@@ -103,6 +147,11 @@ class Problem:
         for letter in letters:
             result = result * extents[letter]
         return result
+
+    def flops(self, extents: dict[str, Any]) -> Any:
+        """FLOPs, 2·batch·rows·columns·reduction, as floats. Scalars or arrays alike."""
+        batch, rows, columns, reduction = self.sizes(extents)
+        return 2.0 * batch * rows * columns * reduction
 
     def sizes(self, extents: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
         """Flattened ``(batch, rows, columns, reduction)`` extents."""
@@ -112,6 +161,24 @@ class Problem:
             self.product(self.columns, extents),
             self.product(self.reduction, extents),
         )
+
+
+def _is_subscript(letters: str) -> bool:
+    return letters.isascii() and letters.isalpha() and len(set(letters)) == len(letters)
+
+
+def _check_stage(stage: Stage, subscripts: Mapping[str, str], output: str) -> None:
+    takes_tensor = _STAGES.get(stage.kind)
+    if takes_tensor is None:
+        raise ValueError(f"stage {clip(stage.kind)}; allowed: {', '.join(_STAGES)}")
+    if takes_tensor != (stage.tensor is not None):
+        raise ValueError(f"stage {stage.kind} of tensor {clip(stage.tensor)}")
+    if stage.tensor is not None and not set(subscripts[stage.tensor]) <= set(output):
+        raise ValueError(f"stage {stage.kind} reads {clip(subscripts[stage.tensor])}; the output is {output}")
+    if (stage.kind == "scale") != (stage.value is not None):
+        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}")
+    if stage.value is not None and not math.isfinite(stage.value):
+        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: a finite number")
 
 
 def problem_from_spec(spec: Spec) -> Problem:

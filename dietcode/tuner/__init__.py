@@ -7,6 +7,7 @@ Processing order::
     planner      what to measure next: rank, expand, drop
     trials       one batch: build, check, time, prune
     decisions    a round on record, and as a sentence
+    finals       the leaders read again
     exploration  all of these, round after round, until the records are complete
     measuring    that, alone on this machine, for a keeper of records
     assembly     records to a library's parts: fit, select, rule

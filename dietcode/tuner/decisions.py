@@ -10,12 +10,16 @@ from dietcode.measure.records import Measurement
 from dietcode.tuner.planner import Plan
 
 _MAX_NAMES = 3
-_STOPS = {
-    "converged": "stopped: another round promises {promise}, less than {least:.1%}",
-    "exhausted": "stopped: every micro-kernel of the space is measured",
-    "stalled": "stopped: two rounds in a row gained less than {least:.1%}",
-    "trials": "stopped: the trials of the budget are used up",
-    "seconds": "stopped: the seconds of the budget are used up",
+CONVERGED, STALLED, EXHAUSTED, TRIALS, SECONDS = "converged", "stalled", "exhausted", "trials", "seconds"
+ENDS = (CONVERGED, STALLED, EXHAUSTED)
+"""Reasons after which a later run has nothing to add."""
+
+STOPS = {
+    CONVERGED: "stopped: another round promises {promise}, less than {least:.1%}",
+    EXHAUSTED: "stopped: every micro-kernel of the space is measured",
+    STALLED: "stopped: two rounds in a row gained less than {least:.1%}",
+    TRIALS: "stopped: the trials of the budget are used up",
+    SECONDS: "stopped: the seconds of the budget are used up",
 }
 
 
@@ -26,6 +30,7 @@ def round_line(
     gain: float | None,
     missed: float | None,
     stop: str | None,
+    job: str,
 ) -> dict[str, Any]:
     """Plain data of one round.
 
@@ -36,12 +41,15 @@ def round_line(
     missed : float or None
         Median relative error of what the learned f_local had predicted for the batch.
     stop : str or None
-        Why it was the last one.
+        Why it was the last one, one of `STOPS`.
+    job : str
+        Digest of the instances and of the search that it was planned for; others share the records.
     """
     added = [candidate for expansion in plan.expansions for candidate in expansion.added]
     model = plan.model
     return {
         "number": number,
+        "job": job,
         "measured": [m.micro_kernel.name for m in measured],
         "pruned": [m.micro_kernel.name for m in measured if m.pruned],
         "failed": [m.micro_kernel.name for m in measured if m.error is not None],
@@ -79,10 +87,13 @@ def describe_round(line: Mapping[str, Any], least: float) -> str:
         parts.append(f"the learned f_local missed by {line['model']['missed']:.1%}")
     if line["dropped"]:
         parts.append(f"{len(line['dropped'])} candidates get no vote")
-    parts += [_expansion(expansion) for expansion in line["expansions"]]
+    grown = line["expansions"]
+    parts += [_expansion(expansion) for expansion in grown[:_MAX_NAMES]]
+    if len(grown) > _MAX_NAMES:
+        parts.append(f"and for {len(grown) - _MAX_NAMES} more shapes")
     if line["stop"]:
         promise = f"{line['promise']:.1%}" if line["promise"] is not None else "nothing"
-        parts.append(_STOPS[line["stop"]].format(promise=promise, least=least))
+        parts.append(STOPS[line["stop"]].format(promise=promise, least=least))
     return "; ".join(parts)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from dietcode.cost_model.features import Device
-from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.learned import missed
 from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
@@ -20,8 +19,18 @@ from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.target.cpu import CpuTarget
-from dietcode.tuner.decisions import describe_round, round_line
+from dietcode.tuner.decisions import (
+    CONVERGED,
+    ENDS,
+    EXHAUSTED,
+    SECONDS,
+    STALLED,
+    TRIALS,
+    describe_round,
+    round_line,
+)
 from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.finals import read_finalists_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Seeding, starting_space
@@ -30,13 +39,7 @@ from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
 
 _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
-_FINAL_READINGS = 3
-_FINAL_MARGIN = 0.04
-_MAX_FINALISTS = 10
 _PATIENCE = 2  # rounds
-_CONVERGED, _STALLED, _EXHAUSTED = "converged", "stalled", "exhausted"
-_TRIALS, _SECONDS = "trials", "seconds"
-_ENDS = (_CONVERGED, _STALLED, _EXHAUSTED)  # a later run has nothing to add
 
 
 @dataclass
@@ -66,10 +69,17 @@ class Exploration:
     search: Search = field(default_factory=Search)
     clock: Callable[[], float] = time.monotonic
     extents: dict[str, IntArray] = field(init=False)
-    _first_round: int = 0
+    _first_round: int = field(default=0, init=False)
+    _job: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.extents = instance_extents(self.spec, self.instances.columns())
+        facts = (
+            self.instances.bindings.tobytes(),
+            self.instances.weights.tobytes(),
+            repr(self.search).encode(),
+        )
+        self._job = hashlib.sha256(b"".join(facts)).hexdigest()[:16]
 
     @property
     def records(self) -> Records:
@@ -106,18 +116,29 @@ class Exploration:
             self._search(seeding, known)
         if not any(m.usable for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
-            raise TuningError(
-                f"no micro-kernel worked; the first said: {failures[0] if failures else 'none'}"
-            )
+            if not failures:
+                secs = self.spec.budget.seconds
+                raise TuningError(f"no micro-kernel was measured in {secs:g} s; allow more in budget.seconds")
+            raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
         measured = len(self.records.measurements) - before
         if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            self._finals()
+            self._attach()
+            read_finalists_again(
+                self.problem,
+                self.target,
+                self.extents,
+                self.store,
+                self.measurer,
+                self.listener,
+                self._out_of_time,
+            )
 
     def _is_done(self, seeding: Seeding) -> bool:
         """Whether an earlier run left nothing to gain, or used up the trials of this one."""
         if seeding.is_missing or self.records.calibration is None:
             return False
-        ended = bool(self.records.rounds) and self.records.rounds[-1]["stop"] in _ENDS
+        own = [decision for decision in self.records.rounds if decision.get("job") == self._job]
+        ended = bool(own) and own[-1]["stop"] in ENDS
         return ended or self._num_trials_left(seeding) <= 0
 
     def _num_trials_left(self, seeding: Seeding) -> int:
@@ -142,6 +163,8 @@ class Exploration:
             self.measurer,
             pruning if self.search.pruning else None,
         )
+        planner.space.update({m.micro_kernel: m.provenance for m in self.records.measurements.values()})
+        planner.reopened = trials.reopened()
         stop, self._first_round = None, len(self.records.rounds)
         while stop is None:
             planner.add(starting_space(self.problem, limits, self.extents, self.records, known, self.search))
@@ -152,19 +175,21 @@ class Exploration:
                 stop = self._round(planner, plan, trials, num_left)
             else:
                 self._decide(plan, [], None, None, stop)
-            if seeding.may_wait:
-                seeding.after_first_round(self.records.rounds)
+            if seeding.may_wait and stop not in {TRIALS, SECONDS}:
+                seeding.after_first_round(self.records.rounds[-1])
+                stop = None  # the seed may bring other tiles
 
     def _reason_to_stop(self, plan: Plan, num_left: int) -> str | None:
         if not plan.batch:
-            return _EXHAUSTED if plan.num_left == 0 else _CONVERGED
+            return EXHAUSTED if plan.num_left == 0 else CONVERGED
         if plan.promise is not None and plan.promise < self.search.min_promise:
-            return _CONVERGED
+            return CONVERGED
         if self.search.learning and self._has_stalled():
-            return _STALLED
+            return STALLED
         if num_left <= 0:
-            return _TRIALS
-        return _SECONDS if self._out_of_time() else None
+            return TRIALS
+        begun = any(m.usable for m in self.records.measurements.values())
+        return SECONDS if begun and self._out_of_time() else None
 
     def _has_stalled(self) -> bool:
         """Whether what was promised did not come, twice in a row."""
@@ -180,13 +205,16 @@ class Exploration:
         measured: list[Measurement] = []
         for measurement in trials.measure(batch, self._out_of_time):
             measured.append(measurement)
+            planner.reopened.discard(measurement.micro_kernel)
             self._say_measured(measurement, min(plan.num_left, num_left) - len(measured))
         gain = planner.mean_gain(before, planner.served(self.records))
+        if all(measurement.error is not None for measurement in measured):
+            gain = None  # a full disk says nothing of the space
         error = None
         if plan.model is not None and self.records.calibration is not None:
             device = Device.of(Limits.of(self.target), self.records.calibration)
             error = missed(plan.model, self.problem, device, measured)
-        stop = _SECONDS if self._out_of_time() and len(measured) < len(batch) else None
+        stop = SECONDS if self._out_of_time() and len(measured) < len(batch) else None
         self._decide(plan, measured, gain, error, stop)
         return stop
 
@@ -199,13 +227,19 @@ class Exploration:
         stop: str | None,
     ) -> None:
         """Put a round on record, and say it."""
-        line = round_line(len(self.records.rounds) + 1, plan, measured, gain, error, stop)
+        line = round_line(len(self.records.rounds) + 1, plan, measured, gain, error, stop, self._job)
         line["message"] = describe_round(line, self.search.min_promise)
-        self.store.append({"kind": "round", **line})
+        if measured or not self._is_last(line):
+            self.store.append({"kind": "round", **line})
         total = len(self.records.measurements)
         self.listener(
-            Event("measure", line["message"], total, total + (0 if stop else plan.num_left), data=line)
+            Event("measure", line["message"], total, total + (0 if stop else line["left"]), data=line)
         )
+
+    def _is_last(self, line: Mapping[str, Any]) -> bool:
+        """Whether the last round on record said just that: a run that measures nothing adds nothing."""
+        last = self.records.rounds[-1] if self.records.rounds else {}
+        return all(last.get(key) == line[key] for key in ("job", "stop", "left", "added"))
 
     def _say_measured(self, measurement: Measurement, at_most: int) -> None:
         done = len(self.records.measurements)
@@ -225,7 +259,8 @@ class Exploration:
             return
         for other in reversed(self.others):
             facts = other.calibration
-            if facts is not None and is_plausible(float(facts["kappa"]), self.target.num_cores):
+            own = facts is not None and "from_workload" not in facts  # κ is not handed on and on
+            if facts is not None and own and is_plausible(float(facts["kappa"]), self.target.num_cores):
                 moved = recalibrate(self.measurer, Calibration.from_json(facts))
                 self.store.append({"kind": "calibration", **moved.to_json(), "from_workload": other.workload})
                 self._say_calibrated("κ of an earlier workload")
@@ -248,41 +283,6 @@ class Exploration:
         if self.measurer.reference is None:
             assert self.records.calibration is not None
             attach_reference(self.measurer, float(self.records.calibration["reference_secs"]))
-
-    def _finals(self) -> None:
-        """Read the candidates that could win somewhere again, in turns; the median of all readings counts.
-
-        One reading of many candidates favours the lucky ones; a few more of the leaders mend that.
-        """
-        todo = [m for m in self._finalists() if m.num_readings < _FINAL_READINGS]
-        if not todo or self._out_of_time():
-            return
-        self._attach()
-        built = self.measurer.build(
-            [self.measurer.build_request([m.micro_kernel], f"final_{m.micro_kernel.name}") for m in todo]
-        )
-        readings = [[m.secs] for m in todo]
-        for reading in range(1, _FINAL_READINGS):
-            for index, (measurement, library) in enumerate(zip(todo, built, strict=True)):
-                if library.path is None or self._out_of_time():
-                    continue
-                result = self.measurer.time(library.path, measurement.points)
-                if result.error is None:
-                    readings[index].append(result.secs)
-            message = f"{len(todo)} finalists again"
-            self.listener(Event("measure", message, reading, _FINAL_READINGS - 1))
-        for measurement, rows in zip(todo, readings, strict=True):
-            secs = tuple(float(s) for s in np.median(rows, axis=0))
-            self.store.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
-
-    def _finalists(self) -> list[Measurement]:
-        """Micro-kernels predicted within a few percent of the best for some instance."""
-        fitted = fit_all(self.problem, self.target, self.records, self.extents)
-        best = fitted.throughput.max(axis=1, keepdims=True)
-        shortfall = (1.0 - fitted.throughput / best).min(axis=0)
-        order = [int(i) for i in np.argsort(shortfall, kind="stable") if shortfall[i] <= _FINAL_MARGIN]
-        kernels = [fitted.models[i].micro_kernel for i in order[:_MAX_FINALISTS]]
-        return [self.records.measurements[kernel] for kernel in kernels]
 
     def _best_gflops(self) -> float | None:
         rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.problem, m))]

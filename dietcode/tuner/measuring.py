@@ -65,7 +65,8 @@ def open_records(spec: Spec, target: CpuTarget, keeper: Keeper, force: bool) -> 
         store.clear()
         for old in work_dir.glob("*.json"):
             old.unlink()
-    return Kept(store, keeper.others(workload, device), work_dir)
+    others = [] if force else keeper.others(workload, device)  # measured again: nothing is taken over
+    return Kept(store, others, work_dir)
 
 
 def explore(

@@ -14,6 +14,8 @@ from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.features import Device
 from dietcode.cost_model.fitting import Fitted, fit_all
 from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, learn
+from dietcode.dispatcher.problem import weighted_sum
+from dietcode.errors import TuningError
 from dietcode.measure.records import Records
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
@@ -21,11 +23,13 @@ from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.space import Candidate
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.search import Search
+from dietcode.workload.thinning import thin
 
 BATCH = 8
 _NUM_SEEDS = 3
 _MAX_INSTANCES = 256
 _MAX_SHAPES = 4  # badly served shapes that the space grows around in one round
+_MAX_TRIED = 16  # shapes that are looked at for these
 _TILES_PER_SHAPE = 6
 _BADLY_SERVED = 0.05  # of what the same core does on shapes that fit
 _LEAST_PADDING = 0.01
@@ -102,6 +106,8 @@ class Planner:
     ----------
     space : dict of MicroKernel to str
         Every candidate and its provenance, in the order in which they are tried where nothing ranks them.
+    reopened : set of MicroKernel
+        Pruned for another job's instances, candidates again for these.
     """
 
     problem: Problem
@@ -111,13 +117,16 @@ class Planner:
     search: Search
     others: Sequence[tuple[Problem, Records]] = ()
     space: dict[MicroKernel, str] = field(default_factory=dict)
-    _earlier: Waves | None = None
+    reopened: set[MicroKernel] = field(default_factory=set)
+    _earlier: Waves | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.limits = Limits.of(self.target)
-        picked = _spread(self.extents, self.weights)
-        self.sample = {letter: values[picked] for letter, values in self.extents.items()}
-        self.sample_weights = self.weights[picked] / self.weights[picked].sum()
+        possible = np.flatnonzero(self.weights > 0)
+        points = np.stack([values[possible] for values in self.extents.values()], axis=1)
+        picked, weights = thin(points, self.weights[possible], _MAX_INSTANCES)
+        self.sample = {letter: values[possible[picked]] for letter, values in self.extents.items()}
+        self.sample_weights = weights / weights.sum()
 
     def add(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Take candidates into the space; those that are new."""
@@ -132,9 +141,10 @@ class Planner:
         model, device = self._model(records)
         if fitted is not None and self.search.mutation:
             expansions += self._expansions(fitted, model, device)
-        left = [Candidate(k, p) for k, p in self.space.items() if k not in records.measurements]
+        known = records.measurements
+        left = [Candidate(k, p) for k, p in self.space.items() if k not in known or k in self.reopened]
         if not left or model is None or device is None:
-            first = [c for e in expansions for c in e.added]
+            first = [c for e in expansions for c in e.added if c in left]
             ordered = [*first, *(c for c in left if c not in first)]
             batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
             return Plan(tuple(batch), None, (), expansions, None, len(left))
@@ -149,12 +159,15 @@ class Planner:
         """Weighted geometric mean of what a round gained, a fraction."""
         if before is None or after is None:
             return None
-        return float(np.expm1(self.sample_weights @ (after - before)))
+        return float(np.expm1(weighted_sum(self.sample_weights, after - before)))
 
     def _fitted(self, records: Records) -> Fitted | None:
         if records.calibration is None or not any(m.usable for m in records.measurements.values()):
             return None
-        return fit_all(self.problem, self.target, records, self.sample)
+        try:
+            return fit_all(self.problem, self.target, records, self.sample)
+        except TuningError:  # measurements of another version, none of which can be used
+            return None
 
     def _model(self, records: Records) -> tuple[LearnedLocal | None, Device | None]:
         if records.calibration is None or not self.search.learning:
@@ -219,8 +232,9 @@ class Planner:
         served = np.minimum(f_pad, 1.0) * np.minimum(f_spatial, 1.0)
         cost = self.sample_weights * -np.log(served)
         found: list[Expansion] = []
-        for row in np.argsort(-cost, kind="stable"):
-            if served[row] > 1.0 - _BADLY_SERVED or len(found) == _MAX_SHAPES:
+        badly = [row for row in np.argsort(-cost, kind="stable") if served[row] < 1.0 - _BADLY_SERVED]
+        for row in badly[:_MAX_TRIED]:
+            if len(found) == _MAX_SHAPES:
                 break
             now = float(fitted.throughput[row, best[row]])
             tiles = self._tiles_for(int(row), now, model, device)
@@ -250,7 +264,7 @@ class Planner:
 
 
 def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """A batch that a model can learn from: the first three, which are seeds, then the farthest from all.
+    """A batch that a model can learn from: the first three (T0 of the seeds), then the farthest from all.
 
     Distance is that of the logarithms of rows and columns.
     """
@@ -269,16 +283,4 @@ def _improvement(logs: FloatArray, spread: FloatArray, served: FloatArray) -> Fl
     result: FloatArray = spread * (
         distance * ndtr(distance) + np.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi)
     )
-    return result
-
-
-def _spread(extents: dict[str, IntArray], weights: FloatArray) -> IntArray:
-    """Instances of positive weight, at most `_MAX_INSTANCES`, evenly over the order of their work."""
-    work = np.zeros(len(weights))
-    for values in extents.values():
-        work = work + np.log(values)
-    order = np.argsort(work, kind="stable")
-    order = order[weights[order] > 0]
-    picked = np.unique(np.linspace(0, len(order) - 1, min(_MAX_INSTANCES, len(order))).astype(np.int64))
-    result: IntArray = order[picked]
     return result

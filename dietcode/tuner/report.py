@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.fitting import Fitted
+from dietcode.dispatcher.problem import weighted_sum
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
 from dietcode.errors import LibraryError
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.limits import MicroKernel
-from dietcode.search_space.problem import IntArray
+from dietcode.search_space.problem import IntArray, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances
@@ -53,7 +54,7 @@ def build_report(
             "failed": [_failure(m) for m in failed],
             "pruned": [_pruned(m) for m in records.measurements.values() if m.pruned],
         },
-        "problem": records.problem,
+        "problem": problem_from_spec(spec).to_json(),
         "rounds": records.rounds,
         "provenance": _provenance(records, instances, fitted, selection),
         "selection": {
@@ -100,7 +101,7 @@ def _provenance(
         others = np.asarray([other != source for other in sources])
         gain = None
         if others.any():
-            gain = -float(np.expm1(instances.weights @ (logs[:, others].max(axis=1) - best)))
+            gain = -float(np.expm1(weighted_sum(instances.weights, logs[:, others].max(axis=1) - best)))
         facts[source] = {
             "measured": sources.count(source),
             "chosen": [fitted.models[i].micro_kernel.name for i in selection.chosen if sources[i] == source],

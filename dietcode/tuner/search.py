@@ -20,7 +20,7 @@ class Search:
     pruning : bool
         Give up a micro-kernel after its first wave where it could win nowhere.
     random_state : int
-        Of the model and of what is tried at random.
+        Of the learned f_local.
     min_promise : float
         Mean gain in throughput, a fraction, that another round has to promise.
     """

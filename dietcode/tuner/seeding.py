@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,21 +69,21 @@ class Seeding:
         seed = self.store.records.seed
         if seed is not None:
             return int(seed["trials"])
-        return self._num_wanted if self.is_missing and not self.may_wait else 0
+        return self._num_wanted if self.is_missing else 0
 
     @property
     def _num_wanted(self) -> int:
         return max(1, min(_MAX_TRIALS, self.spec.budget.trials // _SHARE_OF_TRIALS))
 
-    def after_first_round(self, rounds: Sequence[dict[str, Any]]) -> None:
+    def after_first_round(self, decision: Mapping[str, Any]) -> None:
         """Take an earlier workload's seed where the learned f_local foretold the first round, else run."""
-        errors = [r["model"]["missed"] for r in rounds if r["model"] and r["model"]["missed"] is not None]
-        if not errors or errors[0] > _TRUSTED_ERROR:
+        missed = decision["model"]["missed"] if decision["model"] else None
+        if missed is None or missed > _TRUSTED_ERROR:
             self.run()
             return
         seed, workload = earlier_seeds(self.known)[-1]
         reason = (
-            f"the learned f_local of earlier workloads missed the first round by {errors[0]:.1%}, "
+            f"the learned f_local of earlier workloads missed the first round by {missed:.1%}, "
             "so MetaSchedule was not run"
         )
         self.store.append(
@@ -142,6 +142,7 @@ def earlier_seeds(known: Known) -> list[tuple[Seed, str]]:
     for _, records in known:
         if records.seed is not None and not records.seed.get("from_workload"):
             rows, columns = records.seed["tile"]
+            found.pop((int(rows), int(columns)), None)  # the newest comes last
             found[int(rows), int(columns)] = records.workload
     return [(Seed(rows, columns, "earlier"), workload) for (rows, columns), workload in found.items()]
 
@@ -172,4 +173,4 @@ def starting_space(
         for decision in records.rounds
         for entry in decision["added"]
     ]
-    return [*space, *added]
+    return [*space, *(candidate for candidate in added if limits.holds(candidate.micro_kernel))]

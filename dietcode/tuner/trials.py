@@ -109,8 +109,13 @@ class Trials:
                 return error
         return None
 
+    def reopened(self) -> set[MicroKernel]:
+        """Pruned micro-kernels that could win somewhere among these instances, unlike another job's."""
+        known = self.store.records.measurements.values()
+        return {m.micro_kernel for m in known if m.pruned and not self._is_hopeless(m)}
+
     def _is_hopeless(self, measured: Measurement) -> bool:
-        if self.pruning is None:
+        if self.pruning is None or measured.points[0] != self._probe(measured.micro_kernel):
             return False
         return self.pruning.is_hopeless(
             self.pruning.cost(measured.micro_kernel, measured.points[0], measured.secs[0])

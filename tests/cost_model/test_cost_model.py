@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.counts import count
 from dietcode.cost_model.fitting import fit_all
-from dietcode.cost_model.model import LocalModel, _stretch, _work, cost_array, fit_local
+from dietcode.cost_model.model import LocalModel, _work, cost_array, fit_local
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -101,7 +101,7 @@ POINTS = tuple(
 
 def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float) -> tuple[float, ...]:
     counts = count(DENSE, TILE, LIMITS, {k: np.array([p[k] for p in points]) for k in points[0]})
-    secs = coefficients[0] + (_work(counts, "local") @ coefficients[1:]) * _stretch(counts, kappa)
+    secs = coefficients[0] + (_work(counts, "local") @ coefficients[1:]) * counts.stretch(kappa)
     return tuple(float(s) for s in secs)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.counts import Counts, count
 from dietcode.cost_model.fitting import fit_all
-from dietcode.cost_model.model import LocalModel, _stretch, _work, fit_local
+from dietcode.cost_model.model import LocalModel, _work, fit_local
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import Problem
@@ -104,7 +104,7 @@ def times_of(kernel: MicroKernel, kappa: float) -> tuple[float, ...]:
     counts = count(BATCHED, kernel, LIMITS, {k: np.array([p[k] for p in POINTS]) for k in POINTS[0]})
     launch, *terms = COEFFICIENTS[kernel.tails]
     work = _work(counts, kernel.tails) @ np.array(terms)
-    return tuple(float(s) for s in launch + work * _stretch(counts, kappa))
+    return tuple(float(s) for s in launch + work * counts.stretch(kappa))
 
 
 @pytest.mark.parametrize("tails", TAILS)

@@ -141,13 +141,25 @@ def test_without_a_working_reference_nothing_is_measured(make: Any) -> None:
         measurer.time(built(measurer), POINTS)
 
 
-def test_an_earlier_session_tells_what_is_usual(make: Any) -> None:
+@pytest.mark.parametrize("factor", [0.8, 1.2])
+def test_times_are_scaled_to_the_speed_of_the_calibration(make: Any, factor: float) -> None:
+    """The machine runs at another speed than when it was calibrated, and stays there."""
+    fake, measurer = make(disturbed=dict.fromkeys(range(100), factor))
+    _, other = make()
+    attach_reference(other)
+    attach_reference(measurer, other.usual_reference_secs)
+    result = measurer.time(built(measurer), POINTS)
+    assert (result.attempts, result.drift) == (1, pytest.approx(factor))
+    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+
+
+def test_a_machine_that_is_busy_from_the_start_is_told_from_a_slow_one(make: Any) -> None:
     _, measurer = make(disturbed=dict.fromkeys(range(100), 3.0))
     _, other = make()
     attach_reference(other)
     attach_reference(measurer, other.usual_reference_secs)
-    assert measurer.usual_reference_secs == pytest.approx(other.usual_reference_secs)
-    assert measurer.time(built(measurer), POINTS).disturbed == pytest.approx(3.0)
+    assert measurer.usual_reference_secs == pytest.approx(1.3 * other.usual_reference_secs)
+    assert measurer.time(built(measurer), POINTS).disturbed == pytest.approx(3.0 / 1.3)
 
 
 def test_closing_deletes_the_builds_and_leaves_the_children_to_their_owner(make: Any) -> None:

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_records import CALIBRATION, DEVICE, FAILED, measurement, records, spoil
 
 from dietcode.errors import RecordsError
 from dietcode.measure import store
 from dietcode.measure.records import (
     Measurement,
     Records,
-    RecordsFile,
     check_belongs,
     read_records,
     write_records,
 )
+from dietcode.measure.store import FileKeeper, RecordsFile
 from dietcode.search_space.limits import TAILS, MicroKernel
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
-
-DEVICE = {"name": "a CPU", "id": "0123456789abcdef", "target": {}}
-CALIBRATION = {"kappa": 0.5, "num_tiles": [1, 2], "tile_gflops": [1.0, 2.0], "reference_secs": 1e-3}
-
-
-def measurement(rows: int = 6, columns: int = 16, **changes: Any) -> Measurement:
-    facts: dict[str, Any] = {
-        "points": ({"m": 16, "n": 32, "k": 8},),
-        "secs": (1.25e-5,),
-        "object_bytes": 4321,
-        "build_secs": 0.25,
-        "drift": 1.01,
-        "attempts": 2,
-    }
-    facts |= {"micro_kernel": MicroKernel(rows, columns), "provenance": "hardware"}
-    return Measurement(**(facts | changes))
-
-
-def records(*measurements: Measurement) -> Records:
-    found = Records("sha256:" + "a" * 64, dict(DEVICE))
-    found.calibration = dict(CALIBRATION)
-    found.seed = {"tile": [6, 16], "trials": 8}
-    found.fixed_bytes = 777
-    found.measurements = {m.micro_kernel: m for m in measurements}
-    return found
-
-
-FAILED = measurement(4, 24, points=(), secs=(), error="ValueError: wrong")
 
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.zst"])
@@ -77,14 +50,6 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
     assert read_records(path) == records(measurement())
 
 
-def spoil(path: Path, number: int, line: str) -> Path:
-    write_records(path, records(measurement(), FAILED))
-    lines = path.read_text().splitlines()
-    lines[number] = line
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -106,6 +71,40 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(RecordsError, match=r"r\.jsonl: line 3 is no tuning record") as caught:
         read_records(path)
     assert "\n" not in str(caught.value)
+
+
+def test_opening_a_whole_file_leaves_it_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    write_records(path, records(measurement()))
+    os.utime(path, (1, 1))
+    RecordsFile(path, records())
+    assert path.stat().st_mtime == 1
+    with path.open("a") as stream:
+        stream.write("{")
+    RecordsFile(path, records())
+    assert path.read_text().endswith("}\n")
+
+
+def test_others_are_the_newest_up_to_a_bound(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_MEASUREMENTS", 3)
+    for number, name in enumerate("abcd"):
+        path = store.records_path(own_cache, name, str(DEVICE["id"]))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = records(measurement(), FAILED)
+        known.workload = name
+        write_records(path, known)
+        os.utime(path, (number + 1, number + 1))
+    damaged = path.with_name("damaged.jsonl")
+    damaged.write_text("{}\n")
+    path.with_name("vanished.jsonl").symlink_to("nowhere")
+
+    def others(workload: str) -> list[str]:
+        return [known.workload for known in FileKeeper().others(workload, DEVICE)]
+
+    assert others("x") == ["c", "d"]
+    assert others("d") == ["b", "c"]
+    os.utime(store.records_path(own_cache, "a", str(DEVICE["id"])))
+    assert others("x") == ["d", "a"]
 
 
 def test_lines_of_a_later_version_are_left_alone(tmp_path: Path) -> None:

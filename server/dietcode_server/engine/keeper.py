@@ -31,7 +31,9 @@ class SqlKeeper:
         return store
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
-        """What a device measured for other workloads, the oldest first."""
+        """What a device measured for other workloads, the oldest first; nothing for a forced job."""
+        if self._job.force:
+            return []
         return records_of_others(self._database, workload, dict(device))
 
     def work_dir(self, workload: str, device: Mapping[str, Any]) -> Path:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import delete, select
 
 from dietcode.errors import RecordsError
+from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.records import Records
 from dietcode.search_space.limits import MicroKernel
-from dietcode.workload.text import clip, one_line
+from dietcode.workload.text import clip
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 
 MAX_LINES = 10_000  # of other workloads, to learn from
-_WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 class SqlRecords:
@@ -83,10 +84,10 @@ class SqlRecords:
             return
         try:
             line = json.loads(json.dumps(line, allow_nan=False))  # as it will be when it is loaded
-            Records(self.records.workload, self.records.device).apply(line)
+            replace(self.records, measurements=dict(self.records.measurements), rounds=[]).apply(line)
             row = self._row(line)
-        except _WRONG as error:
-            raise RecordsError(f"{clip(line)} is no tuning record: {_reason(error)}") from error
+        except WRONG as error:
+            raise RecordsError(f"{clip(line)} is no tuning record: {reason(error)}") from error
         try:
             with self._database.write() as session:
                 session.add(row)
@@ -132,9 +133,9 @@ class SqlRecords:
             for row_id, line in session.execute(query):
                 try:
                     self.records.apply(line)
-                except _WRONG as error:
+                except WRONG as error:
                     raise RecordsError(
-                        f"row {row_id} of tuning_records is no tuning record: {_reason(error)}; "
+                        f"row {row_id} of tuning_records is no tuning record: {reason(error)}; "
                         "delete it to go on"
                     ) from error
 
@@ -188,12 +189,6 @@ def records_of_others(
         raise RecordsError(f"the tuning records cannot be read: {error}") from error
     found: dict[str, Records] = {}
     for other, line in reversed(lines):
-        with contextlib.suppress(*_WRONG):
+        with contextlib.suppress(*WRONG):
             found.setdefault(other, Records(other, device)).apply(line)
     return list(found.values())
-
-
-def _reason(error: Exception) -> str:
-    return (
-        f"{one_line(str(error.args[0]))} is missing" if isinstance(error, KeyError) else one_line(str(error))
-    )

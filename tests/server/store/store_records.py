@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 DEVICE = {"id": "cpu0", "name": "A test CPU", "target": {"kind": "llvm"}}
-CALIBRATION = {"kind": "calibration", "kappa": 0.25, "reference_secs": 1.5e-5}
+CALIBRATION = {
+    "kind": "calibration",
+    "kappa": 0.25,
+    "num_tiles": [1, 2],
+    "tile_gflops": [1.0, 2.0],
+    "reference_secs": 1.5e-5,
+}
 SEED = {"kind": "seed", "tile": [4, 32], "best_gflops": 1.0, "trials": 3}
 FIXED_BYTES = {"kind": "fixed_bytes", "bytes": 4096}
 

@@ -12,11 +12,12 @@ from store_helpers import job_in, start
 from store_records import CALIBRATION, DEVICE, FIXED_BYTES, SEED, micro_kernel
 
 from dietcode.errors import RecordsError
+from dietcode.measure.calibration import reference_problem
 from dietcode.measure.records import RecordsStore
 from dietcode.protocol import JobState
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
-from dietcode_server.store.records import SqlRecords
+from dietcode_server.store.records import SqlRecords, records_of_others
 from dietcode_server.store.tables import TuningRecord
 
 WORKLOAD = "sha256:" + "01" * 32
@@ -56,7 +57,7 @@ def test_the_columns_repeat_what_people_ask_for(database: Database) -> None:
     store = opened(database, job_id=job_id, attempt=2)
     assert not store.has_lines_of(job_id)
     store.append(SEED)
-    store.append(micro_kernel(6, 32, error="too slow"))
+    store.append(micro_kernel(6, 32, points=[], secs=[], error="too slow"))
     store.append(micro_kernel(6, 32, tails="partition"))
     assert store.has_lines_of(job_id) and not store.has_lines_of("0" * 16)
     assert not opened(database, "sha256:" + "02" * 32).has_lines_of(job_id)
@@ -115,23 +116,25 @@ def test_a_header_is_skipped(database: Database) -> None:
     "line",
     [
         {},
-        {"kind": "calibration", "kappa": 2, "reference_secs": 1.0},
+        CALIBRATION | {"kappa": 2},
         {"kind": "seed"},
         micro_kernel(0),
         micro_kernel(4, secs=[]),
         micro_kernel(4, secs=[float("nan")]),
         micro_kernel(4, drift=float("inf")),
         micro_kernel(4, provenance={1, 2}),
+        micro_kernel(4, points=[{"x": 1}]),
         {"kind": "micro_kernel"},
     ],
 )
 def test_a_line_that_is_no_record(database: Database, line: dict[str, Any]) -> None:
     store = opened(database)
+    store.append({"kind": "problem", **reference_problem().to_json()})
     store.append(micro_kernel(1))
     with pytest.raises(RecordsError, match="is no tuning record: ") as caught:
         store.append(line)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
-    assert count(database) == 1 and store.records == opened(database).records
+    assert count(database) == 2 and store.records == opened(database).records
 
 
 @pytest.mark.parametrize("line", ['{"kind": "micro_kernel"}', "[]", "3", '{"kind": "seed", "tile": [1]}'])
@@ -144,6 +147,22 @@ def test_a_bad_row_is_named(database: Database, line: str) -> None:
     with pytest.raises(RecordsError, match="row 2 of tuning_records is no tuning record: ") as caught:
         opened(database)
     assert "\n" not in str(caught.value)
+
+
+def test_of_others_bad_rows_count_for_nothing(database: Database) -> None:
+    other = opened(database, "sha256:" + "02" * 32)
+    for rows in (1, 2, 3):
+        other.append(micro_kernel(rows))
+    opened(database).append(micro_kernel(9))
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE tuning_records SET line = :line WHERE id = 2"),
+            {"line": '{"kind": "micro_kernel", "secs": [-1]}'},
+        )
+    (found,) = records_of_others(database, WORKLOAD, DEVICE)
+    assert [kernel.rows for kernel in found.measurements] == [1, 3]
+    (found,) = records_of_others(database, WORKLOAD, DEVICE, max_lines=1)
+    assert [kernel.rows for kernel in found.measurements] == [3]
 
 
 def test_a_database_that_cannot_be_written(database: Database) -> None:

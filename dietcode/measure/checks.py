@@ -1,0 +1,196 @@
+"""What a line of tuning records must hold; checked once, where the line is read.
+
+Each check raises one of `WRONG` where its line is none. Keys that it does not know are passed over: a later
+version may add some.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.search_space.limits import MicroKernel
+from dietcode.workload.text import clip, one_line
+
+WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What taking in a line that is no record raises."""
+
+MAX_PROVENANCE = 64  # characters
+MAX_MESSAGE = 4000  # characters
+MAX_TILE = 65_536
+_MAX_EXTENT = 1 << 40
+_MIN_SWEEP = 2  # points that a line goes through
+STOPS = ("converged", "stalled", "exhausted", "trials", "seconds")  # as in `dietcode.tuner.decisions`
+_JOB = re.compile(r"[0-9a-f]{16}")
+
+
+def check_calibration(body: Mapping[str, Any]) -> None:
+    """κ, the sweep of tiles and the reference kernel's reading."""
+    real(body["kappa"], "kappa", least=0.0, most=1.0)
+    real(body["reference_secs"], "reference_secs", above=0.0)
+    counts, rates = array(body["num_tiles"], "num_tiles"), array(body["tile_gflops"], "tile_gflops")
+    for count in counts:
+        whole(count, "num_tiles")
+    for rate in rates:
+        real(rate, "tile_gflops", above=0.0)
+    if len(counts) != len(rates) or len(counts) < _MIN_SWEEP:
+        raise ValueError(f"{len(rates)} rates for {len(counts)} num_tiles; allowed: as many, two at least")
+    if len(set(counts)) != len(counts):
+        raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
+
+
+def check_seed(body: Mapping[str, Any]) -> None:
+    """A tile, and where it comes from."""
+    tile = array(body["tile"], "tile")
+    for extent in tile:
+        whole(extent, "tile", most=MAX_TILE)
+    if len(tile) != 2:
+        raise ValueError(f"tile {clip(tile)}; allowed: two extents")
+    whole(body["trials"], "trials", least=0)
+    if body["best_gflops"] is not None:
+        real(body["best_gflops"], "best_gflops", least=0.0)
+    if body.get("from_workload") is not None:
+        line(body["from_workload"], "from_workload")
+        line(body["reason"], "reason")
+
+
+def check_fixed_bytes(body: Mapping[str, Any]) -> None:
+    """Bytes that any library has."""
+    whole(body["bytes"], "bytes", least=0)
+
+
+def check_measurement(body: Mapping[str, Any], letters: frozenset[str] | None = None) -> None:
+    """A micro-kernel and its times; one that failed has none.
+
+    Parameters
+    ----------
+    letters : frozenset of str, optional
+        Those of the problem; by default what the first point has.
+    """
+    _check_tile(body)
+    _provenance(body)
+    points, secs = array(body["points"], "points"), array(body["secs"], "secs")
+    if len(points) != len(secs):
+        raise ValueError(f"{len(secs)} times for {len(points)} points")
+    for point in points:
+        for letter, extent in point.items():
+            whole(extent, f"extent of {clip(letter)}", most=_MAX_EXTENT)
+    if points:
+        check_letters(points, frozenset(points[0]) if letters is None else letters)
+    for value in secs:
+        real(value, "secs", above=0.0)
+    whole(body["object_bytes"], "object_bytes", least=0)
+    real(body["build_secs"], "build_secs", least=0.0)
+    real(body["drift"], "drift", above=0.0)
+    whole(body["attempts"], "attempts")
+    whole(body["num_readings"], "num_readings")
+    if body["error"] is not None and not isinstance(body["error"], str):
+        raise TypeError(f"error {clip(body['error'])}; allowed: a text or null")
+    if not isinstance(body.get("pruned", False), bool):
+        raise TypeError(f"pruned {clip(body['pruned'])}; allowed: true or false")
+    if (body["error"] is None) != bool(points):
+        raise ValueError(f"error {clip(body['error'])} with {len(points)} points; allowed: one of them")
+
+
+def check_letters(points: Sequence[Mapping[str, int]], letters: frozenset[str]) -> None:
+    """Every point has an extent of each letter."""
+    for point in points:
+        if point.keys() != letters or not letters:
+            raise ValueError(f"a point {clip(point)}; allowed: extents of {clip(sorted(letters))}")
+
+
+def check_round(body: Mapping[str, Any]) -> None:
+    """A decision of the search, as `dietcode.tuner.decisions.round_line` writes it, and its message."""
+    whole(body["number"], "number")
+    line(body["message"], "message")
+    if body["stop"] is not None and body["stop"] not in STOPS:
+        raise ValueError(f"stop {clip(body['stop'])}; allowed: {', '.join(STOPS)} or null")
+    for key in ("gain", "promise"):
+        if body[key] is not None:
+            real(body[key], key)
+    for key in ("measured", "pruned", "failed", "dropped"):
+        for name in array(body[key], key):
+            line(name, key)
+    if body["model"] is not None and body["model"]["missed"] is not None:
+        real(body["model"]["missed"], "model.missed", least=0.0)
+    for expansion in array(body["expansions"], "expansions"):
+        _check_expansion(expansion)
+    for added in array(body["added"], "added"):
+        _check_tile(added)
+        _provenance(added)
+    job = body.get("job")
+    if job is not None and not (isinstance(job, str) and _JOB.fullmatch(job)):
+        raise ValueError(f"job {clip(job)}; allowed: 16 hexadecimal digits")
+
+
+def _check_expansion(facts: Mapping[str, Any]) -> None:
+    for letter, extent in facts["shape"].items():
+        whole(extent, f"extent of {clip(letter)}", most=_MAX_EXTENT)
+    line(facts["cause"], "cause")
+    real(facts["served"], "served")
+    for name in array(facts["micro_kernels"], "micro_kernels"):
+        line(name, "micro_kernels")
+
+
+def _check_tile(body: Mapping[str, Any]) -> None:
+    for key in ("rows", "columns"):
+        whole(body[key], key, most=MAX_TILE)
+    MicroKernel.from_json(body)
+
+
+def _provenance(body: Mapping[str, Any]) -> None:
+    line(body["provenance"], "provenance", MAX_PROVENANCE)
+
+
+def array(value: Any, what: str) -> list[Any]:
+    """Return `value` where it is a list."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{what} {clip(value)}; allowed: a list")
+    return list(value)
+
+
+def whole(value: Any, what: str, least: int = 1, most: int | None = None) -> None:
+    """Refuse what is no integer in ``least…most``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} {clip(value)}; allowed: an integer")
+    if value < least or (most is not None and value > most):
+        allowed = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{what} {clip(value)}; allowed: {allowed}")
+
+
+def real(
+    value: Any,
+    what: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> None:
+    """Refuse what is no finite number above `above` in ``least…most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} {clip(value)}; allowed: a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and above < number and least <= number <= most):
+        bounds = [f"above {above:g}"] if above > -math.inf else []
+        bounds += [f"at least {least:g}"] if least > -math.inf else []
+        bounds += [f"at most {most:g}"] if most < math.inf else []
+        raise ValueError(f"{what} {clip(value)}; allowed: a finite number {', '.join(bounds)}".rstrip())
+
+
+def line(value: Any, what: str, most: int = MAX_MESSAGE) -> None:
+    """Refuse what is no text on one line, of at most `most` characters."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} {clip(value)}; allowed: a text")
+    if len(value) > most or value.splitlines() not in ([], [value]):
+        raise ValueError(f"{what} {clip(value)}; allowed: one line of at most {most} characters")
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with a line, from an error of `WRONG`."""
+    said = one_line(str(error.args[0] if error.args else error))
+    return f"{said} is missing" if isinstance(error, KeyError) else said
