@@ -35,17 +35,17 @@ def wave_points(
 ) -> list[dict[str, int]]:
     """Extents to time one micro-kernel on.
 
-    Each anchor twice: once with a dynamic row extent rounded up to full tiles (a full wave of the
+    Each anchor twice: once with dynamic row and column extents rounded up to full tiles (a full wave of the
     micro-kernel, nothing padded), and once as it is, where that differs.
     """
     points: list[dict[str, int]] = []
     for anchor in anchors:
         full = dict(anchor)
-        letter = problem.rows[-1] if problem.rows else None
-        if letter is not None and problem.extents[letter] is None:
-            others = problem.product(problem.rows[:-1], anchor)
-            if others == 1:
-                full[letter] = -(-anchor[letter] // micro_kernel.rows) * micro_kernel.rows
+        for letters, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
+            last = letters[-1:]
+            alone = problem.product(letters[:-1], anchor) == 1
+            if last and alone and problem.extents[last[0]] is None:
+                full[last[0]] = -(-anchor[last[0]] // tile) * tile
         for point in (full, anchor):
             if point not in points:
                 points.append(point)

@@ -120,9 +120,9 @@ class Problem:
             if not _is_subscript(letters):
                 raise ValueError(f"subscripts {clip(letters)} of {clip(name)}; allowed: letters, each once")
         self._check_roles()
-        letters = {letter for subscript in self.subscripts.values() for letter in subscript}
-        if letters != set(self.extents):
-            raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(letters))}")
+        used = {letter for subscript in self.subscripts.values() for letter in subscript}
+        if used != set(self.extents):
+            raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(used))}")
         for letter, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
                 raise ValueError(f"extent {clip(extent)} of {letter}; allowed: 1 to {MAX_EXTENT}")
