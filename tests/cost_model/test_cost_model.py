@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batched import BATCHED, LIMITS, TARGET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,25 +17,9 @@ from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.model import LocalModel, _work, cost_array, fit_local
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget
 
-TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 64 << 10)
-LIMITS = Limits.of(TARGET)
-BATCHED = Problem(
-    row_operand="X",
-    column_operand="W",
-    output="Y",
-    subscripts={"X": "bmk", "W": "bnk", "Y": "bmn"},
-    batch=("b",),
-    rows=("m",),
-    columns=("n",),
-    reduction=("k",),
-    extents=dict.fromkeys("bmnk"),
-    stages=(),
-    column_operand_constant=False,
-)
 DENSE = Problem(
     **(
         vars(BATCHED)

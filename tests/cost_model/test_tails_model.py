@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from batched import BATCHED, LIMITS, TARGET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,25 +12,8 @@ from dietcode.cost_model.counts import Counts, count
 from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.model import LocalModel, _work, fit_local
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import TAILS, Limits, MicroKernel
-from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget
+from dietcode.search_space.limits import TAILS, MicroKernel
 
-TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 64 << 10)
-LIMITS = Limits.of(TARGET)
-BATCHED = Problem(
-    row_operand="X",
-    column_operand="W",
-    output="Y",
-    subscripts={"X": "bmk", "W": "bnk", "Y": "bmn"},
-    batch=("b",),
-    rows=("m",),
-    columns=("n",),
-    reduction=("k",),
-    extents=dict.fromkeys("bmnk"),
-    stages=(),
-    column_operand_constant=False,
-)
 COEFFICIENTS = {
     "local": [3e-6, 2e-10, 4e-10, 5e-8, 6e-11],
     "checked": [3e-6, 2e-10, 8e-10, 5e-8, 6e-11],
