@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.model import LocalModel, cost_array
+from dietcode.cost_model.model import LocalModel, cost_array, terms_of
+from dietcode.measure.calibration import reference_problem
 from dietcode.measure.fake import FIXED_BYTES, FakeChildren, kernel_bytes
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, Records
@@ -55,10 +56,10 @@ def models(limits: Limits, num: int, seed: int = 0) -> list[LocalModel]:
     """Plausible f_local of `num` micro-kernels, each coefficient off by up to 10 %; tiles repeat."""
     rng, tiles, found = np.random.default_rng(seed), all_tiles(limits), []
     for tile in (tiles[i % len(tiles)] for i in range(num)):
-        vectors = tile.columns / limits.lanes
+        vectors, terms = tile.columns / limits.lanes, terms_of(reference_problem(), tile.tails)
         steady = max(tile.rows * vectors, tile.rows + vectors) / 2 / _HZ
         plain = np.array([2e-6, tile.columns * 4 / 20e9, steady, 20e-9, 0.02 * steady])
-        found.append(LocalModel(tile, plain * rng.uniform(0.9, 1.1, plain.size), 0.01))
+        found.append(LocalModel(tile, plain * rng.uniform(0.9, 1.1, plain.size), terms, 0.01))
     return found
 
 

@@ -29,6 +29,7 @@ class Counts:
     padded_tiles : tiles that reach past an edge, over P.
     tail_pieces : bodies that loop partitioning runs in tiles that reach past an edge, over P.
     tail_vectors : rows × vectors that those bodies compute, over P.
+    packed : elements of the packed operand that a call packs, over P; 0 for a constant one.
     copied : elements that global padding copies: the row operand, its rows rounded up to tiles, and the
         output, over P.
     reduction : extent of the flattened reduction.
@@ -42,6 +43,7 @@ class Counts:
     padded_tiles: FloatArray
     tail_pieces: FloatArray
     tail_vectors: FloatArray
+    packed: FloatArray
     copied: FloatArray
     reduction: FloatArray
 
@@ -86,6 +88,7 @@ def count(
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
         pieces, vectors = pieces * 0, vectors * 0
+    packed = batch * ceildiv(columns, limits.lanes, ops) * limits.lanes * reduction
     copied = batch * (row_tiles * micro_kernel.rows * reduction + rows * columns)
     return Counts(
         flops=flops.astype(np.float64),
@@ -96,6 +99,7 @@ def count(
         padded_tiles=(tiles - full) / limits.num_cores,
         tail_pieces=batch * pieces / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
+        packed=packed * (not problem.column_operand_constant) / limits.num_cores,
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )

@@ -13,6 +13,7 @@ What the terms are depends on how the micro-kernel treats tails:
     local, checked   visits·K, tiles·K, tiles, padded tiles·K
     partition        visits·K, full tiles·K, bodies, tail vectors·K, tail pieces·K
     global           visits·K, tiles·K, tiles, copied elements
+    any              packed elements, where the packed operand is not constant
 
 The coefficient of visits·K is the time to stream a panel beyond what computing hides (the place of bytes /
 bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
@@ -63,13 +64,16 @@ class LocalModel:
     Attributes
     ----------
     coefficients : float64 array [1 + num_terms]
-        c₀, then one for each term of the micro-kernel's `tails`.
+        c₀, then one for each of `terms`.
+    terms : tuple of str
+        Names of the terms of t_work, see `terms_of`.
     fit_error : float
         Median relative error on the measured waves.
     """
 
     micro_kernel: MicroKernel
     coefficients: FloatArray
+    terms: tuple[str, ...]
     fit_error: float
 
     def predict(
@@ -77,7 +81,7 @@ class LocalModel:
     ) -> Factors:
         """The three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, limits, extents)
-        work = _work(counts, self.micro_kernel.tails) @ self.coefficients[1:]
+        work = _work(counts, self.terms) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
         f_spatial = 1.0 / counts.stretch(kappa)
         cost = f_local * f_spatial * counts.f_pad
@@ -86,12 +90,13 @@ class LocalModel:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the report."""
-        names = ("launch_secs", *_TERMS_OF[self.micro_kernel.tails])
+        names = ("launch_secs", *self.terms)
         return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
             "median_fit_error": self.fit_error
         }
 
 
+_PACKED = "secs_per_packed_element"
 # What a coefficient is the seconds of, by its name in the report.
 _TERMS: dict[str, Callable[[Counts], FloatArray]] = {
     "secs_per_visit_k": lambda c: c.visits * c.reduction,
@@ -103,6 +108,7 @@ _TERMS: dict[str, Callable[[Counts], FloatArray]] = {
     "secs_per_tail_vector_k": lambda c: c.tail_vectors * c.reduction,
     "secs_per_tail_piece_k": lambda c: c.tail_pieces * c.reduction,
     "secs_per_copied_element": lambda c: c.copied,
+    _PACKED: lambda c: c.packed,
 }
 _CHECKED_OR_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
 _TERMS_OF: dict[str, tuple[str, ...]] = {
@@ -119,9 +125,14 @@ _TERMS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def _work(counts: Counts, tails: str) -> FloatArray:
+def terms_of(problem: Problem, tails: str) -> tuple[str, ...]:
+    """Names of the terms of t_work."""
+    return _TERMS_OF[tails] if problem.column_operand_constant else (*_TERMS_OF[tails], _PACKED)
+
+
+def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
     """The terms of t_work, [num_instances, num_terms]."""
-    return np.stack([_TERMS[name](counts) for name in _TERMS_OF[tails]], axis=1)
+    return np.stack([_TERMS[name](counts) for name in terms], axis=1)
 
 
 def fit_local(
@@ -145,13 +156,14 @@ def fit_local(
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
     counts = count(problem, micro_kernel, limits, extents)
-    work = _work(counts, micro_kernel.tails) * counts.stretch(kappa)[:, None]
+    terms = terms_of(problem, micro_kernel.tails)
+    work = _work(counts, terms) * counts.stretch(kappa)[:, None]
     regressors = np.column_stack([np.ones_like(times), work])
     scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
     solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
     coefficients = solution / scale
     error = float(np.median(np.abs(regressors @ coefficients / times - 1.0)))
-    return LocalModel(micro_kernel, coefficients, error)
+    return LocalModel(micro_kernel, coefficients, terms, error)
 
 
 def cost_array(factors: list[Factors]) -> FloatArray:

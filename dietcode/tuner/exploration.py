@@ -109,7 +109,9 @@ class Exploration:
             lambda: self.deadline - self.clock(),
             self.listener,
         )
-        if not self._is_done(seeding):
+        if self._is_done(seeding):
+            self._say_known(seeding)
+        else:
             if not seeding.may_wait:
                 seeding.run()
             self._calibrate()
@@ -140,6 +142,13 @@ class Exploration:
         own = [decision for decision in self.records.rounds if decision.get("job") == self._job]
         ended = bool(own) and own[-1]["stop"] in ENDS
         return ended or self._num_trials_left(seeding) <= 0
+
+    def _say_known(self, seeding: Seeding) -> None:
+        """What is there already, where nothing is measured."""
+        seeding.run()
+        known = len(self.records.measurements)
+        message = f"{known} micro-kernels from the records; nothing is left to measure"
+        self.listener(Event("measure", message, known, known, self._best_gflops()))
 
     def _num_trials_left(self, seeding: Seeding) -> int:
         """Micro-kernels that the budget still allows; one at least where none was measured."""

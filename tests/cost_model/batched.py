@@ -1,4 +1,4 @@
-"""A batched matmul with every extent dynamic, and a four-core AVX2 target."""
+"""A batched matmul with a packed operand and every extent dynamic, and a four-core AVX2 target."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ BATCHED = Problem(
     reduction=("k",),
     extents=dict.fromkeys("bmnk"),
     stages=(),
-    column_operand_constant=False,
+    column_operand_constant=True,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from batched import BATCHED, LIMITS, TARGET
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 
 from dietcode.cost_model.counts import Counts, count
 from dietcode.cost_model.fitting import fit_all
-from dietcode.cost_model.model import LocalModel, _work, fit_local
+from dietcode.cost_model.model import LocalModel, _work, fit_local, terms_of
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.limits import TAILS, MicroKernel
+from dietcode.search_space.problem import Problem
 
 COEFFICIENTS = {
     "local": [3e-6, 2e-10, 4e-10, 5e-8, 6e-11],
@@ -75,6 +78,7 @@ def test_without_tails_all_alternatives_count_the_same_work() -> None:
     assert {c.tail_pieces[0] for c in found} == {0.0}
 
 
+PACKING_SECS = 7e-11
 RNG = np.random.default_rng(0)
 POINTS = tuple(
     {"b": 2, "m": int(m), "n": int(n), "k": int(k)}
@@ -84,10 +88,12 @@ POINTS = tuple(
 )
 
 
-def times_of(kernel: MicroKernel, kappa: float) -> tuple[float, ...]:
-    counts = count(BATCHED, kernel, LIMITS, {k: np.array([p[k] for p in POINTS]) for k in POINTS[0]})
+def times_of(kernel: MicroKernel, kappa: float, problem: Problem = BATCHED) -> tuple[float, ...]:
+    counts = count(problem, kernel, LIMITS, {k: np.array([p[k] for p in POINTS]) for k in POINTS[0]})
     launch, *terms = COEFFICIENTS[kernel.tails]
-    work = _work(counts, kernel.tails) @ np.array(terms)
+    if not problem.column_operand_constant:
+        terms.append(PACKING_SECS)
+    work = _work(counts, terms_of(problem, kernel.tails)) @ np.array(terms)
     return tuple(float(s) for s in launch + work * counts.stretch(kappa))
 
 
@@ -104,6 +110,17 @@ def test_a_fit_recovers_what_made_the_times(tails: str) -> None:
     assert len(model.to_json()) == len(COEFFICIENTS[tails]) + 1
 
 
+@pytest.mark.parametrize("tails", TAILS)
+def test_packing_at_each_call_has_a_term_of_its_own(tails: str) -> None:
+    kernel, varying = MicroKernel(6, 16, tails), replace(BATCHED, column_operand_constant=False)
+    model = fit_local(varying, kernel, LIMITS, 0.6, POINTS, times_of(kernel, 0.6, varying))
+    np.testing.assert_allclose(model.coefficients, [*COEFFICIENTS[tails], PACKING_SECS], rtol=1e-5)
+    assert model.to_json()["secs_per_packed_element"] == pytest.approx(PACKING_SECS)
+    one = {"b": np.array([3]), "m": np.array([5]), "n": np.array([17]), "k": np.array([10])}
+    assert count(varying, kernel, LIMITS, one).packed == 3 * 24 * 10 / 4, "three panels of eight, four cores"
+    assert count(BATCHED, kernel, LIMITS, one).packed == 0
+
+
 @pytest.mark.parametrize(
     ("tails", "names"),
     [
@@ -114,7 +131,9 @@ def test_a_fit_recovers_what_made_the_times(tails: str) -> None:
     ],
 )
 def test_the_report_names_the_terms(tails: str, names: set[str]) -> None:
-    model = LocalModel(MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), 0.0)
+    model = LocalModel(
+        MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), terms_of(BATCHED, tails), 0.0
+    )
     assert set(model.to_json()) >= names | {"launch_secs", "secs_per_visit_k", "median_fit_error"}
 
 
