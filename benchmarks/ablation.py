@@ -1,6 +1,6 @@
 """What each part of the search earns: full, without MetaSchedule, without mutation, without learning.
 
-    python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds 5] [--instances 16] [--rounds 3]
+    python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds full=5,no-learning=5] [--instances 16] [--rounds 3]
 
 Every run starts with empty records and has the same seconds. Afterwards all libraries are timed in turns at
 the same instances; a run's score at an instance is its throughput over the best of all runs there.
@@ -42,19 +42,20 @@ def main() -> None:
     parser.add_argument("spec", type=Path)
     parser.add_argument("--secs", type=float, default=60.0)
     parser.add_argument("--trials", type=int, default=96)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", default=",".join(f"{name}=5" for name in VARIANTS), help="runs of each")
     parser.add_argument("--instances", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--variants", default=",".join(VARIANTS))
     arguments = parser.parse_args()
     spec = load_spec(arguments.spec)
     budget = spec.budget.model_copy(update={"seconds": arguments.secs, "trials": arguments.trials})
     spec = spec.model_copy(update={"budget": budget})
-    names = arguments.variants.split(",")
+    seeds = {name: int(count) for name, count in (pair.split("=") for pair in arguments.seeds.split(","))}
+    names = list(seeds)
     runs = [
         tune(spec, name, state, ROOT / "build" / "benchmarks" / "ablation" / f"{name}-{state}")
-        for state in range(arguments.seeds)
+        for state in range(max(seeds.values()))
         for name in names
+        if state < seeds[name]
     ]
     judge(runs, arguments.instances, arguments.rounds)
     result = {
