@@ -1,6 +1,6 @@
 """What each part of the search earns: full, without MetaSchedule, without mutation, without learning.
 
-    python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds full=5,no-learning=5] [--instances 16] [--rounds 3]
+    python -m benchmarks.ablation SPEC [--secs 60] [--trials 96] [--seeds full=5,no-learning=5] [--rounds 3]
 
 Every run starts with empty records and has the same seconds. Afterwards all libraries are timed in turns at
 the same instances; a run's score at an instance is its throughput over the best of all runs there.
