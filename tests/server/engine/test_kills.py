@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -211,6 +212,8 @@ def check_nothing_was_repeated(service: Service) -> None:
         if kind != "round"  # of which a search has many
     )
     assert lines and set(lines.values()) == {1}, lines.most_common(3)
+    rounds = [(row[1], json.loads(row[5])["number"]) for row in service.known() if row[2] == "round"]
+    assert len(rounds) == len(set(rounds)), rounds
     limit = BUDGET["trials"] // 4
     assert all(count <= limit for count in service.trials().values()), service.trials()
 
