@@ -34,7 +34,9 @@ def minimal_cover(votes: NDArray[np.bool_], size_bytes: IntArray) -> tuple[int, 
     >>> minimal_cover(votes, np.array([5, 5, 7]))
     (0, 1)
     """
-    distinct = np.unique(votes.T, axis=0)
+    bits = np.ascontiguousarray(np.packbits(votes, axis=0).T)
+    keys = bits.view(np.dtype((np.void, bits.shape[1]))).reshape(-1)
+    distinct = votes.T[np.unique(keys, return_index=True)[1]]
     if distinct.size > MAX_CELLS:
         return None
     rows = _needed(distinct)
