@@ -102,4 +102,6 @@ def peak_mib() -> float:
     Not `ru_maxrss`: on Linux that begins with what the parent had, as long as the child was not yet itself.
     """
     status = Path("/proc/self/status").read_text()
-    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024  # type: ignore[index]
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024

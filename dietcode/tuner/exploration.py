@@ -30,7 +30,7 @@ from dietcode.tuner.decisions import (
     round_line,
 )
 from dietcode.tuner.events import Event, Listener
-from dietcode.tuner.finals import read_finalists_again
+from dietcode.tuner.finals import finalists, read_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Seeding, starting_space
@@ -124,16 +124,10 @@ class Exploration:
             raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
         measured = len(self.records.measurements) - before
         if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            self._attach()
-            read_finalists_again(
-                self.problem,
-                self.target,
-                self.extents,
-                self.store,
-                self.measurer,
-                self.listener,
-                self._out_of_time,
-            )
+            todo = finalists(self.problem, self.target, self.extents, self.records)
+            if todo and not self._out_of_time():
+                self._attach()
+                read_again(todo, self.store, self.measurer, self.listener, self._out_of_time)
 
     def _is_done(self, seeding: Seeding) -> bool:
         """Whether an earlier run left nothing to gain, or used up the trials of this one."""
@@ -210,13 +204,12 @@ class Exploration:
         """Measure one batch; why it was the last one, or None."""
         self._attach()
         batch = plan.batch[:num_left]
-        before = planner.served(self.records)
         measured: list[Measurement] = []
         for measurement in trials.measure(batch, self._out_of_time):
             measured.append(measurement)
             planner.reopened.discard(measurement.micro_kernel)
             self._say_measured(measurement, min(plan.num_left, num_left) - len(measured))
-        gain = planner.mean_gain(before, planner.served(self.records))
+        gain = planner.mean_gain(plan.served, self.records)
         if all(measurement.error is not None for measurement in measured):
             gain = None  # a full disk says nothing of the space
         error = None
@@ -238,14 +231,14 @@ class Exploration:
         """Put a round on record, and say it."""
         line = round_line(len(self.records.rounds) + 1, plan, measured, gain, error, stop, self._job)
         line["message"] = describe_round(line, self.search.min_promise)
-        if measured or not self._is_last(line):
+        if measured or not self._says_nothing_new(line):
             self.store.append({"kind": "round", **line})
         total = len(self.records.measurements)
         self.listener(
             Event("measure", line["message"], total, total + (0 if stop else line["left"]), data=line)
         )
 
-    def _is_last(self, line: Mapping[str, Any]) -> bool:
+    def _says_nothing_new(self, line: Mapping[str, Any]) -> bool:
         """Whether the last round on record said just that: a run that measures nothing adds nothing."""
         last = self.records.rounds[-1] if self.records.rounds else {}
         return all(last.get(key) == line[key] for key in ("job", "stop", "left", "added"))
@@ -301,7 +294,7 @@ class Exploration:
 def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
     """Best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
     rates = [
-        2.0 * float(problem.product(tuple(point), {k: float(v) for k, v in point.items()})) / secs / 1e9
+        float(problem.flops(point)) / secs / 1e9
         for point, secs in zip(measurement.points, measurement.secs, strict=True)
     ]
     return max(rates, default=None)

@@ -22,20 +22,14 @@ _MARGIN = 0.04
 _MAX_FINALISTS = 10
 
 
-def read_finalists_again(
-    problem: Problem,
-    target: CpuTarget,
-    extents: dict[str, IntArray],
+def read_again(
+    todo: list[Measurement],
     store: RecordsStore,
     measurer: Measurer,
     listener: Listener,
     out_of_time: Callable[[], bool],
 ) -> None:
-    """Read the leaders in turns until each has three readings; the median of all counts."""
-    leaders = finalists(problem, target, extents, store.records)
-    todo = [m for m in leaders if m.num_readings < _READINGS]
-    if not todo or out_of_time():
-        return
+    """Read in turns until each has three readings; the median of all counts."""
     built = measurer.build(
         [measurer.build_request([m.micro_kernel], f"final_{m.micro_kernel.name}") for m in todo]
     )
@@ -56,9 +50,10 @@ def read_finalists_again(
 def finalists(
     problem: Problem, target: CpuTarget, extents: dict[str, IntArray], records: Records
 ) -> list[Measurement]:
-    """Micro-kernels predicted within a few percent of the best for some instance, the best first."""
+    """Micro-kernels within a few percent of the best for some instance, that have too few readings."""
     fitted = fit_all(problem, target, records, extents)
     best = fitted.throughput.max(axis=1, keepdims=True)
     shortfall = (1.0 - fitted.throughput / best).min(axis=0)
     order = [int(i) for i in np.argsort(shortfall, kind="stable") if shortfall[i] <= _MARGIN]
-    return [records.measurements[fitted.models[i].micro_kernel] for i in order[:_MAX_FINALISTS]]
+    leaders = [records.measurements[fitted.models[i].micro_kernel] for i in order[:_MAX_FINALISTS]]
+    return [leader for leader in leaders if leader.num_readings < _READINGS]

@@ -81,6 +81,8 @@ class Plan:
         What ranked them.
     num_left : int
         Candidates not measured, those of the batch included.
+    served : float64 array [num_sampled] or None
+        Log of the best predicted FLOP/s of each sampled instance; None where nothing is measured.
     """
 
     batch: tuple[Candidate, ...]
@@ -89,6 +91,7 @@ class Plan:
     expansions: tuple[Expansion, ...] = ()
     model: LearnedLocal | None = None
     num_left: int = 0
+    served: FloatArray | None = None
 
 
 @dataclass
@@ -137,6 +140,7 @@ class Planner:
     def plan(self, records: Records) -> Plan:
         """The next round, and what it rests on; grows the space."""
         fitted = self._fitted(records)
+        served = _served(fitted)
         expansions = self._tails(fitted) if fitted is not None and self.search.mutation else ()
         model, device = self._model(records)
         if fitted is not None and self.search.mutation:
@@ -147,16 +151,12 @@ class Planner:
             first = [c for e in expansions for c in e.added if c in left]
             ordered = [*first, *(c for c in left if c not in first)]
             batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
-            return Plan(tuple(batch), None, (), expansions, None, len(left))
-        return self._ranked(left, fitted, model, device, expansions)
+            return Plan(tuple(batch), None, (), expansions, None, len(left), served)
+        return self._ranked(left, served, model, device, expansions)
 
-    def served(self, records: Records) -> FloatArray | None:
-        """Log of the best predicted FLOP/s of each sampled instance; None where nothing is measured."""
-        fitted = self._fitted(records)
-        return None if fitted is None else np.log(fitted.throughput.max(axis=1))
-
-    def mean_gain(self, before: FloatArray | None, after: FloatArray | None) -> float | None:
-        """Weighted geometric mean of what a round gained, a fraction."""
+    def mean_gain(self, before: FloatArray | None, records: Records) -> float | None:
+        """Weighted geometric mean of what was gained since a plan's `served`, a fraction."""
+        after = _served(self._fitted(records))
         if before is None or after is None:
             return None
         return float(np.expm1(weighted_sum(self.sample_weights, after - before)))
@@ -181,7 +181,7 @@ class Planner:
     def _ranked(
         self,
         left: list[Candidate],
-        fitted: Fitted | None,
+        before: FloatArray | None,
         model: LearnedLocal,
         device: Device,
         expansions: tuple[Expansion, ...],
@@ -190,20 +190,21 @@ class Planner:
         kernels = [candidate.micro_kernel for candidate in left]
         throughput, spread = model.predict(self.problem, kernels, device, self.sample)
         logs = np.log(throughput)
-        served = np.log(fitted.throughput.max(axis=1)) if fitted is not None else logs.min(axis=1) - _FAR
+        served = before if before is not None else logs.min(axis=1) - _FAR
         hopeless = np.all(logs + _SURE * spread < served[:, None], axis=0)
         batch: list[Candidate] = []
         promise, open_ = 0.0, ~hopeless
         while len(batch) < BATCH and open_.any():
-            gains = np.where(open_, self.sample_weights @ _improvement(logs, spread, served), -1.0)
+            improvement = _improvement(logs, spread, served)
+            gains = np.where(open_, weighted_sum(self.sample_weights, improvement.T), -1.0)
             best = int(gains.argmax())
             batch.append(left[best])
             promise += float(gains[best])
             open_[best] = False
             served = np.maximum(served, logs[:, best])
         dropped = tuple(kernel.name for kernel, out in zip(kernels, hopeless, strict=True) if out)
-        expected = None if fitted is None else float(np.expm1(promise))
-        return Plan(tuple(batch), expected, dropped, expansions, model, len(left))
+        expected = None if before is None else float(np.expm1(promise))
+        return Plan(tuple(batch), expected, dropped, expansions, model, len(left), before)
 
     def _tails(self, fitted: Fitted) -> tuple[Expansion, ...]:
         """Other treatments of tails for micro-kernels that instances prefer in spite of padding."""
@@ -261,6 +262,10 @@ class Planner:
     def _expansion(self, row: int, cause: str, served: float, added: tuple[Candidate, ...]) -> Expansion:
         shape = {letter: int(self.sample[letter][row]) for letter in self.problem.dynamic}
         return Expansion(shape, cause, served, added)
+
+
+def _served(fitted: Fitted | None) -> FloatArray | None:
+    return None if fitted is None else np.log(fitted.throughput.max(axis=1))
 
 
 def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from dietcode.measure.calibration import reference_problem
 from dietcode.measure.fake import FakeChildren, kernel_bytes
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
-from dietcode.search_space.problem import Problem
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
-DENSE = Problem(
-    row_operand="X",
-    column_operand="W",
-    output="Y",
-    subscripts={"X": "mk", "W": "nk", "Y": "mn"},
-    batch=(),
-    rows=("m",),
-    columns=("n",),
-    reduction=("k",),
-    extents=dict.fromkeys("mnk"),
-    stages=(),
-    column_operand_constant=True,
-)
+DENSE = replace(reference_problem(), extents=dict.fromkeys("mnk"))
 
 
 def secs(tails: str, m: int, n: int = 320, k: int = 256) -> float:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 
-class _NoTorch:
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(name)
+class _NoTorch(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(fullname)
 
 
 def main(shape_vars: dict[str, Any], dims: dict[str, Any]) -> None:
@@ -32,5 +33,5 @@ def main(shape_vars: dict[str, Any], dims: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, _NoTorch())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NoTorch())
     main(*json.loads(sys.argv[1]))
