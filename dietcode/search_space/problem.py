@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,35 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Window:
+    """An axis of an operand that a window slides over, as in a convolution.
+
+    The operand is read at ``axis = output·stride + kernel·dilation - padding``, and is zero outside.
+
+    Attributes
+    ----------
+    axis, output, kernel : str
+        Letters: of the operand's axis (it has no role), of the position in the output (a row or a column)
+        and of the position in the window (a reduction).
+    """
+
+    axis: str
+    output: str
+    kernel: str
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 0
+
+    def num_positions(self, axis: Any, kernel: Any) -> Any:
+        """Extent of `output` from those of `axis` and `kernel`. Scalars or arrays alike."""
+        return (axis + 2 * self.padding - self.dilation * (kernel - 1) - 1) // self.stride + 1
+
+
+@dataclass(frozen=True)
 class Problem:
     """A contraction of two operands, ``Y[b, m, n] = Σ_k A[b, m, k] · B[b, n, k]``, each index a role.
+
+    An operand need not have all letters of a role: it is the same for every value of a letter that it lacks.
 
     Attributes
     ----------
@@ -42,13 +69,19 @@ class Problem:
     subscripts : dict of str to str
         Index letters of each tensor, the output among them.
     batch, rows, columns, reduction : tuple of str
-        Index letters of each role; several letters of a role are flattened.
+        Index letters of each role; several letters of a role are flattened. Rows are of the row operand and
+        the output, columns of the column operand and the output, reductions not of the output.
     extents : dict of str to int or None
         Extent of each letter; None where it is known only at run time.
     stages : tuple of Stage
         The epilogue, applied at write-back.
     column_operand_constant : bool
         Whether the column operand is packed ahead of time.
+    windows : tuple of Window
+        Axes that are read through a sliding window.
+    splits : dict of str to str
+        Axes that callers see as one, by the letter that they have there: its letters here, outer first. As in
+        the channels of a grouped convolution.
     """
 
     row_operand: str
@@ -62,6 +95,8 @@ class Problem:
     extents: dict[str, int | None]
     stages: tuple[Stage, ...]
     column_operand_constant: bool
+    windows: tuple[Window, ...] = ()
+    splits: dict[str, str] = field(default_factory=dict)
 
     @property
     def dynamic(self) -> tuple[str, ...]:
@@ -73,6 +108,31 @@ class Problem:
         """Tensors that a kernel reads, in argument order: row operand, column operand, epilogue tensors."""
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
+
+    def letters_of(self, tensor: str) -> str:
+        """Letters with a role, and letters of stages, that address `tensor`: its axes, windows followed."""
+        result = ""
+        for letter in self.subscripts[tensor]:
+            window = self.window_over(letter)
+            result += letter if window is None else window.output + window.kernel
+        return result
+
+    def window_over(self, axis: str) -> Window | None:
+        """The window that slides over the axis of this letter, if any."""
+        return next((window for window in self.windows if window.axis == axis), None)
+
+    def axes(self, tensor: str) -> list[str]:
+        """What callers see as the axes of `tensor`: the letters that each of them is made of, outer first."""
+        letters, result = self.subscripts[tensor], []
+        while letters:
+            parts = next((p for p in self.splits.values() if letters.startswith(p)), letters[:1])
+            result.append(parts)
+            letters = letters[len(parts) :]
+        return result
+
+    def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:
+        """Shape of `tensor` as callers see it."""
+        return [self.product(tuple(letters), dict(extents)) for letters in self.axes(tensor)]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it."""
@@ -99,6 +159,8 @@ class Problem:
             extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
             stages=tuple(Stage(**stage) for stage in data["stages"]),
             column_operand_constant=bool(data["column_operand_constant"]),
+            windows=tuple(Window(**window) for window in data.get("windows", ())),
+            splits={str(k): str(v) for k, v in data.get("splits", {}).items()},
             **roles,
         )
         problem.check()
@@ -119,25 +181,46 @@ class Problem:
         for name, letters in self.subscripts.items():
             if not _is_subscript(letters):
                 raise ValueError(f"subscripts {clip(letters)} of {clip(name)}; allowed: letters, each once")
+        self._check_windows()
         self._check_roles()
         used = {letter for subscript in self.subscripts.values() for letter in subscript}
+        used |= {letter for window in self.windows for letter in (window.output, window.kernel)}
         if used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(used))}")
         for letter, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
                 raise ValueError(f"extent {clip(extent)} of {letter}; allowed: 1 to {MAX_EXTENT}")
+        for letter, parts in self.splits.items():
+            if letter in used or not set(parts) <= used:
+                raise ValueError(f"axis {clip(letter)} split in {clip(parts)}")
         for stage in self.stages:
             _check_stage(stage, self.subscripts, self.subscripts[self.output])
 
+    def _check_windows(self) -> None:
+        for window in self.windows:
+            numbers = (window.stride, window.dilation, window.padding + 1)
+            if not all(isinstance(n, int) and 1 <= n <= MAX_EXTENT for n in numbers):
+                raise ValueError(f"window {clip(window)}; allowed: whole numbers from 1, padding from 0")
+            holders = [name for name, letters in self.subscripts.items() if window.axis in letters]
+            operands = {self.row_operand, self.column_operand}
+            output = self.rows + self.columns + self.batch
+            fits = window.output in output and window.kernel in self.reduction
+            if len(holders) != 1 or not operands.issuperset(holders) or not fits:
+                raise ValueError(f"window {clip(window)} over {clip(self.subscripts)}")
+
     def _check_roles(self) -> None:
         roles = (*self.batch, *self.rows, *self.columns, *self.reduction)
-        wanted = {
-            self.row_operand: (*self.batch, *self.rows, *self.reduction),
-            self.column_operand: (*self.batch, *self.columns, *self.reduction),
-            self.output: (*self.batch, *self.rows, *self.columns),
-        }
-        fits = all(sorted(self.subscripts[name]) == sorted(letters) for name, letters in wanted.items())
-        if not fits or len(set(roles)) != len(roles) or not self.columns or not self.reduction:
+        row, column = set(self.letters_of(self.row_operand)), set(self.letters_of(self.column_operand))
+        output = set(self.subscripts[self.output])
+        fits = (
+            set(roles) == row | column
+            and output == set(roles) - set(self.reduction)
+            and row.issuperset(self.rows)
+            and column.issuperset(self.columns)
+            and not row & set(self.columns)
+            and not column & set(self.rows)
+        )
+        if not fits or len(set(roles)) != len(roles):
             given = (self.batch, self.rows, self.columns, self.reduction)
             raise ValueError(f"batch, rows, columns, reduction {clip(given)} of {clip(self.subscripts)}")
 
