@@ -18,7 +18,7 @@ def facts() -> dict[str, Any]:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False
     )
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in ("dietcode", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"):
         try:
             versions[package] = importlib.metadata.version(package)

@@ -35,6 +35,7 @@ from dietcode.workload.parse import load_spec
 ROOT = Path(__file__).resolve().parent.parent
 _RECORDS, _NOTE = "database_tuning_record.json", "tuning.json"
 _NUM_INSTANCES = 8
+MAX_SECS, TOP = 600.0, 8  # of tuning for each shape; schedules to build for each
 _BUILD_SECS, _RACE_SECS = 120.0, 600.0
 
 
@@ -46,11 +47,11 @@ def main() -> None:
     tuning.add_argument("spec", type=Path)
     tuning.add_argument("--instances", help="VARIABLE=VALUE,…; by default some over the whole range")
     tuning.add_argument("--trials", type=int, default=128, help="for each shape")
-    tuning.add_argument("--max-secs", type=float, default=600.0, help="for each shape")
+    tuning.add_argument("--max-secs", type=float, default=MAX_SECS, help="for each shape")
     comparing = commands.add_parser("compare", help="measure a library beside what `tune` found")
     comparing.add_argument("library", type=Path)
     comparing.add_argument("--databases", type=Path, help="folder with a folder for each value")
-    comparing.add_argument("--top", type=int, default=8, help="schedules to build for each shape")
+    comparing.add_argument("--top", type=int, default=TOP, help="schedules to build for each shape")
     comparing.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     if arguments.command == "tune":

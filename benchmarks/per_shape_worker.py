@@ -19,14 +19,14 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from dietcode.bench.compare import interleave
-from dietcode.bench.vendor import Operator, reference
+from dietcode.bench.compare import error_of, interleave
+from dietcode.bench.operator import Operator
 from dietcode.lifeline import die_with_parent
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import load
 from dietcode.runtime.tensors import aligned_empty
 from dietcode.search_space.metaschedule import skip_foreign_intrinsics
-from dietcode.workload.expr import DimExpr
+from dietcode.search_space.reference import reference
 
 _SAFE_ERROR = 1e-5
 _SCREEN_ROUNDS = 5
@@ -44,15 +44,15 @@ class Case:
 
     def __init__(self, manifest: dict[str, Any], binding: dict[str, int]) -> None:
         self.operator = Operator.of(manifest)
-        extents = {k: int(DimExpr.parse(v, k).evaluate(binding)) for k, v in manifest["dims"].items()}
+        shapes, problem = self.operator.shapes(binding), self.operator.problem
         rng = np.random.default_rng(0)
         self.arrays = {
-            name: aligned(rng.standard_normal([extents[k] for k in letters], dtype=np.float32))
-            for name, letters in self.operator.inputs.items()
+            name: aligned(rng.standard_normal(shapes[name], dtype=np.float32))
+            for name in self.operator.inputs
         }
-        self.output = aligned(np.zeros([extents[k] for k in self.operator.output], dtype=np.float32))
-        self.flops = 2.0 * np.prod([float(extent) for extent in extents.values()])
-        self._expected = reference(self.operator, self.arrays)
+        self.output = aligned(np.zeros(shapes[problem.output], dtype=np.float32))
+        self.flops = float(problem.flops(self.operator.extents(binding)))
+        self._expected = reference(problem, self.arrays)
 
     def error(self, call: Callable[[], Any]) -> float:
         """Largest error of a call, relative to the output's scale, the output poisoned beforehand.
@@ -64,7 +64,7 @@ class Case:
         """
         self.output[...] = np.nan
         call()
-        error = float(np.abs(self.output - self._expected).max() / (np.abs(self._expected).max() or 1.0))
+        error = error_of(self.output, self._expected)
         if not error <= _SAFE_ERROR:
             raise ValueError(f"wrong result: error {error:.3g} of the output's scale")
         return error

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from dietcode.bench.vendor import Operator, reference, vendor_paths
+from dietcode.bench.operator import Operator
+from dietcode.bench.vendor import Binder, vendor_paths
 from dietcode.runtime.library import Library, load
 from dietcode.runtime.tensors import aligned_empty
-from dietcode.workload.expr import DimExpr
+from dietcode.search_space.reference import reference
+
+# Other calls to time in the same turns, from the bytes of an instance's tensors.
+Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 
 # After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
 # then shares a core with them and takes twice as long. So each path waits until the process is idle, and gets
@@ -28,6 +32,8 @@ def bench(
     num_instances: int | None = 16,
     rounds: int = 7,
     num_threads: int | None = None,
+    probes: Probes | None = None,
+    paths: Mapping[str, Binder] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Measure a library beside the vendors, one record for each instance.
 
@@ -39,25 +45,30 @@ def bench(
         Spread over the instances of the report, see `spread`; None for all.
     rounds : int
         Interleaved rounds; the median is reported.
+    probes : callable, optional
+        Calls that are timed in turns with the others, see `Probes`.
+    paths : mapping of str to Binder, optional
+        More paths of vendors.
 
     Yields
     ------
     dict
         The record of contract: shape_vars, category, padding_ratio, predicted_gflops, measured_gflops,
-        vendor (the fastest path), vendor_gflops, max_rel_error; and vendors, with every path.
+        vendor (the fastest path), vendor_gflops, max_rel_error; and vendors, with every path. With
+        `probes` also bytes, of all tensors once, and probe_secs.
     """
     library = load(folder, num_threads=num_threads)
     threads = num_threads or int(library.manifest["num_threads"])
     operator = Operator.of(library.manifest)
-    paths: dict[str, Any] = {}
+    binders = dict(paths or {})
     for vendor in vendors:
-        paths |= vendor_paths(vendor, operator, threads)
+        binders |= vendor_paths(vendor, operator, threads)
     rows = library.report["instances"]
     if num_instances is not None and num_instances < len(rows):
         rows = [rows[i] for i in spread(len(rows), num_instances)]
     constants = _Constants(library, operator)
     for row in rows:
-        yield _record(library, operator, paths, constants, row, rounds)
+        yield _record(library, operator, binders, constants, row, rounds, probes)
 
 
 def spread(total: int, wanted: int) -> list[int]:
@@ -96,32 +107,33 @@ class _Constants:
 def _record(
     library: Library,
     operator: Operator,
-    paths: dict[str, Any],
+    paths: dict[str, Binder],
     constants: _Constants,
     row: dict[str, Any],
     rounds: int,
+    probes: Probes | None,
 ) -> dict[str, Any]:
     binding: dict[str, int] = row["shape_vars"]
-    dims = {k: DimExpr.parse(v, k) for k, v in library.manifest["dims"].items()}
-    extents = {letter: int(dim.evaluate(binding)) for letter, dim in dims.items()}
+    shapes = operator.shapes(binding)
     rng = np.random.default_rng(list(binding.values()))
     arrays: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
-    for name, letters in operator.inputs.items():
-        shape = tuple(extents[k] for k in letters)
+    for name in operator.inputs:
         if name in operator.constants:
-            arrays[name], arguments[name] = constants.get(name, shape, rng)
+            arrays[name], arguments[name] = constants.get(name, shapes[name], rng)
         else:
-            arrays[name] = arguments[name] = _aligned(rng.standard_normal(shape, dtype=np.float32))
+            arrays[name] = arguments[name] = _aligned(rng.standard_normal(shapes[name], dtype=np.float32))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
-    output = _aligned(np.full([extents[k] for k in operator.output], np.nan, dtype=np.float32))
+    output = _aligned(np.full(shapes[operator.problem.output], np.nan, dtype=np.float32))
     library(**arguments, out=output)
-    expected = reference(operator, arrays)
-    error = float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
+    error = error_of(output, reference(operator.problem, arrays))
     calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=output)}
     calls |= {name: bind(arrays) for name, bind in paths.items()}
-    secs = interleave(calls, rounds)
+    num_bytes = sum(array.nbytes for array in (*arrays.values(), output))
+    extra = {} if probes is None else dict(probes(num_bytes))
+    secs = interleave(calls | extra, rounds)
+    probed = {"bytes": num_bytes, "probe_secs": {name: secs.pop(name) for name in extra}}
     flops = float(row["flops"])
     rates = {name: flops / value / 1e9 for name, value in secs.items()}
     vendors = {name: rate for name, rate in rates.items() if name != "dietcode"}
@@ -137,7 +149,12 @@ def _record(
         "vendor_gflops": vendors[best] if best else None,
         "vendors": vendors,
         "max_rel_error": error,
-    }
+    } | ({} if probes is None else probed)
+
+
+def error_of(output: Any, expected: Any) -> float:
+    """Largest error, relative to the output's scale."""
+    return float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -28,11 +28,18 @@ def _loss(fraction: float) -> str:
     return f"{max(0.0, fraction):.2%}"
 
 
+def _operator(op: Mapping[str, Any]) -> str:
+    """An einsum, or a convolution with its options."""
+    if "conv2d" not in op:
+        return str(op["einsum"])
+    return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+
+
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     """Everything of a library that fits a screen."""
     console, selection, rule = _console(), report["selection"], report["rule"]
     target, seed = report["target"], report["seed"]
-    console.print(f"{manifest['name']}  {manifest['workload']['op']['einsum']}")
+    console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(
         f"target      {target['mcpu']}, {target['num_cores']} cores; device {report['device']['name']}"
     )

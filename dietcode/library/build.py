@@ -158,15 +158,16 @@ def _dispatch(parts: Parts) -> dict[str, Any]:
 
 def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[str, Any]:
     spec, target, problem = parts.spec, parts.target, parts.problem
-    binding = plan_bindings(
-        {name: problem.subscripts[name] for name in problem.inputs}, spec.dims_parsed, spec.variables
-    )
-    inputs = {name: {"dims": problem.subscripts[name], "dtype": "float32"} for name in problem.inputs}
+    # As callers see the tensors: the problem may have split an axis in several letters.
+    seen = spec.subscripts | spec.epilogue_tensors
+    subscripts = {name: seen[name] for name in problem.inputs}
+    binding = plan_bindings(subscripts, spec.dims_parsed, spec.variables)
+    inputs = {name: {"dims": letters, "dtype": "float32"} for name, letters in subscripts.items()}
     return {
         "format": FORMAT,
         "name": spec.name,
         "workload": spec.to_json(),
-        "tensor_order": list(spec.tensors),  # of the einsum's operands; JSON's keys are sorted
+        "tensor_order": list(spec.tensors),  # of the operator's operands; JSON's keys are sorted
         "workload_digest": workload_digest(spec),
         "job_digest": job_digest(spec, target.to_json()),
         "target": target.to_json(),
@@ -183,7 +184,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "num_threads": target.num_cores,
         "argument_order": list(problem.inputs),
         "inputs": inputs,
-        "output": {"name": problem.output, "dims": problem.subscripts[problem.output], "dtype": "float32"},
+        "output": {"name": problem.output, "dims": spec.output_subscripts, "dtype": problem.output_dtype},
         "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
         "variables": {name: _variable(spec, name) for name in spec.variables},
         "variable_order": list(spec.variables),  # of the code's arguments; JSON's keys are sorted
@@ -211,13 +212,14 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
         return {}
     lanes = target.lanes()
     columns, reduction = "".join(problem.columns), "".join(problem.reduction)
-    batch = "".join(problem.batch)
-    source = problem.subscripts[problem.column_operand]
+    batch = "".join(k for k in problem.batch if k in problem.subscripts[problem.column_operand])
+    axes = problem.axes(problem.column_operand)  # one that is split shows its letters: (gu)irs
+    source = "".join(letters if len(letters) == 1 else f"({letters})" for letters in axes)
     panels = f"{batch + ', ' if batch else ''}{columns}/{lanes}, {reduction}, {columns}%{lanes}"
     return {
         problem.column_operand: {
             "layout": f"{source} -> [{panels}]",
-            "batch": list(problem.batch),
+            "batch": list(batch),
             "columns": list(problem.columns),
             "reduction": list(problem.reduction),
             "lanes": lanes,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.lifeline import die_with_parent
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
 _SAFE_ERROR = 1e-5
 _POISON = np.float32("nan")
@@ -74,11 +75,14 @@ def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
         rng = np.random.default_rng(0)
         arrays = []
         for name in (*problem.inputs, problem.output):
-            shape = [extents[k] for k in problem.subscripts[name]]
+            shape = problem.shape(name, extents)
             if name == problem.column_operand and problem.column_operand_constant:
                 batch, _, columns, reduction = problem.sizes(extents)
                 shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
-            arrays.append(tvm.runtime.tensor(rng.standard_normal(shape, dtype=np.float32)))
+            if name == problem.output:
+                arrays.append(tvm.runtime.tensor(nan_filled(shape, problem.output_dtype)))
+            else:
+                arrays.append(tvm.runtime.tensor(rng.standard_normal(shape, dtype=np.float32)))
         _RESOURCES["tensors"], _RESOURCES["tensors_key"] = arrays, key
     return list(_RESOURCES["tensors"])
 
@@ -125,16 +129,17 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The error is above 1e-5.
+        The error is above 1e-5 and what rounding the output to its dtype costs.
     """
+    from dietcode.search_space.reference import reference
+
     problem, extents = request["problem"], request["extents"]
     module = _functions(request["path"])
     rng = np.random.default_rng(request.get("seed", 0))
     inputs = {
-        name: rng.standard_normal([extents[k] for k in problem.subscripts[name]], dtype=np.float32)
-        for name in problem.inputs
+        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
     }
-    output = np.full([extents[k] for k in problem.subscripts[problem.output]], _POISON)
+    output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
     expected = reference(problem, inputs)
     arguments = dict(inputs)
     if problem.column_operand_constant:
@@ -145,30 +150,7 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
         arguments[problem.column_operand] = packed
     module["run"](*(arguments[n] for n in problem.inputs), output, *request["values"])
     scale = float(np.abs(expected).max()) or 1.0
-    error = float(np.abs(output - expected).max()) / scale
-    if not error <= _SAFE_ERROR:
+    error = float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
+    if not error <= _SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
     return {"max_error": error}
-
-
-def reference(problem: Any, inputs: dict[str, Any]) -> Any:
-    """The same computation in float64."""
-    subscripts = problem.subscripts
-    equation = (
-        f"{subscripts[problem.row_operand]},{subscripts[problem.column_operand]}"
-        f"->{subscripts[problem.output]}"
-    )
-    value = np.einsum(
-        equation,
-        inputs[problem.row_operand].astype(np.float64),
-        inputs[problem.column_operand].astype(np.float64),
-        optimize=True,
-    )
-    for stage in problem.stages:
-        if stage.kind in {"bias", "residual"}:
-            value = value + inputs[str(stage.tensor)]
-        elif stage.kind == "scale":
-            value = value * float(np.float32(stage.value))
-        else:
-            value = np.maximum(value, 0)
-    return value

@@ -16,9 +16,9 @@ from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores, missing_features
 from dietcode.runtime.manifest import CODE, DISPATCH, MANIFEST, REPORT, read_json, read_manifest
 from dietcode.runtime.native import load_code, load_runtime
-from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, span
+from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, new_output, span, stored
 from dietcode.workload.binding import BindingPlan
-from dietcode.workload.expr import DimExpr
+from dietcode.workload.quotient import parse_dim
 
 _MAX_CACHED_SHAPES = 4096
 
@@ -91,7 +91,11 @@ class Library:
         }
         self._plan = BindingPlan.from_json(manifest["binding"])
         self._allowed = frozenset({*self._order, *self._plan.keywords, "out"})
-        self._dims = {k: DimExpr.parse(v, f"dims.{k}") for k, v in manifest["dims"].items()}
+        # What every call asks of each argument: name, dtype, whether it comes packed.
+        self._arguments = [(name, self._inputs[name]["dtype"], name in self._packed) for name in self._order]
+        self._dims = {k: parse_dim(v, f"dims.{k}") for k, v in manifest["dims"].items()}
+        # Letters that no shape shows, of a split axis, are constants.
+        self._fixed = {k: dim.constant_value() for k, dim in self._dims.items() if dim.is_constant}
         self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
         self._check_described()
 
@@ -100,7 +104,10 @@ class Library:
         for facts in (self._output, *(self._inputs[name] for name in self._order)):
             _ = DTYPES[facts["dtype"]], [self._dims[letter] for letter in facts["dims"]]
         for name, facts in self._packed.items():
-            _ = facts["layout"], _packed_shape(facts, dict.fromkeys(self._inputs[name]["dims"], 1))
+            _ = (
+                facts["layout"],
+                _packed_shape(facts, self._fixed | dict.fromkeys(self._inputs[name]["dims"], 1)),
+            )
         for facts in self._variables.values():
             _ = facts["min"] <= facts["max"]
 
@@ -137,7 +144,7 @@ class Library:
         if len(shape) != len(letters):
             raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(letters)} dimensions ({letters})")
         self._check_fixed(name, letters, shape)
-        extents = dict(zip(letters, shape, strict=True))
+        extents = self._fixed | dict(zip(letters, shape, strict=True))
         data = aligned_empty(_packed_shape(facts, extents))
         assert self._pack is not None
         pool.call(self._pack, (tensor, data))
@@ -182,17 +189,17 @@ class Library:
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
         tensors: list[Any] = []
         shapes: list[tuple[int, ...]] = []
-        for name in self._order:
+        for name, dtype, is_packed in self._arguments:
             value = arguments.get(name)
-            if name in self._packed:
+            if is_packed:
                 tensor, shape = self._constant(name, value)
             elif value is None:
                 raise TensorError(f"{name}: missing; pass it by keyword")
             else:
-                tensor, shape = accept(name, value, self._inputs[name]["dtype"])
+                tensor, shape = accept(name, value, dtype)
             tensors.append(tensor)
             shapes.append(shape)
-        keywords = tuple(_keyword(name, arguments.get(name)) for name in self._plan.keywords)
+        keywords = tuple([_keyword(name, arguments.get(name)) for name in self._plan.keywords])
         key = (*shapes, keywords)
         known = self._shapes.get(key)
         if known is None:
@@ -201,25 +208,21 @@ class Library:
             if len(self._shapes) > _MAX_CACHED_SHAPES:
                 self._shapes.popitem(last=False)
         values, output_shape = known
-        result = self._new_output(output_shape, arguments) if out is None else out
+        dtype = self._output["dtype"]
+        result = new_output(output_shape, dtype, arguments.values()) if out is None else out
         destination = result if out is None else self._check_out(out, output_shape, tensors)
-        pool.call(self._run, (*tensors, destination, *values))
+        natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
+        pool.call(self._run, (*natives, stored(destination, dtype), *values))
         return result
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
         if not isinstance(value, Packed):
             given = "missing" if value is None else type(value).__name__
             raise TensorError(f"{name}: {given}; pass what lib.pack({name}=…) returned")
-        facts = self._packed[name]
-        if value.name != name or value.layout != facts["layout"]:
-            raise TensorError(f"{name}: packed as {value.name}, {value.layout}; allowed: {facts['layout']}")
-        return value.data, value.shape
-
-    def _new_output(self, shape: tuple[int, ...], arguments: Mapping[str, Any]) -> Any:
-        for value in arguments.values():
-            if type(value).__module__.partition(".")[0] == "torch":
-                return value.new_empty(shape)
-        return aligned_empty(shape)  # vector stores across cache lines cost a few percent
+        layout = self._packed[name]["layout"]
+        if value.name != name or value.layout != layout:
+            raise TensorError(f"{name}: packed as {value.name}, {value.layout}; allowed: {layout}")
+        return value, value.shape
 
     def _check_out(self, out: Any, shape: tuple[int, ...], tensors: list[Any]) -> Any:
         if isinstance(out, np.ndarray) and not out.flags.writeable:
@@ -228,7 +231,8 @@ class Library:
         if given != shape:
             raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
         first, end = span(destination)
-        for low, high in map(span, tensors):
+        for tensor in tensors:
+            low, high = tensor.span if type(tensor) is Packed else span(tensor)
             if low < end and first < high:
                 raise TensorError("out: overlaps an input; pass memory of its own")
         return destination
@@ -249,7 +253,7 @@ class Library:
         values: dict[str, int] = dict(zip(self._plan.keywords, keywords, strict=True))
         for step in self._plan.steps:
             extent = by_name[step.tensor][step.axis]
-            solved = DimExpr.parse(step.dim_text, "dims").solve(step.variable, extent, values)
+            solved = parse_dim(step.dim_text, "dims").solve(step.variable, extent, values)
             if solved is None:
                 raise ShapeError(
                     f"{step.tensor}: extent {extent} of axis {step.axis} is not {step.dim_text} "

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import tvm_ffi
 
 from dietcode.errors import TensorError
+from dietcode.workload.dtypes import STORAGE
 
-DTYPES = {"float32": np.dtype(np.float32)}
+DTYPES = STORAGE
+BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,16 @@ class Packed:
     layout: str
     data: np.ndarray[Any, np.dtype[np.float32]]
 
+    @cached_property
+    def native(self) -> Any:
+        """The same memory as the runtime's tensor, so that no call converts it."""
+        return tvm_ffi.from_dlpack(self.data)
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """As `span` tells it."""
+        return span(self.data)
+
 
 def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
     """What the runtime takes for `value`, and its shape.
@@ -45,15 +61,15 @@ def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
         Wrong kind, dtype, device or layout; or a torch tensor that requires grad.
     """
     if isinstance(value, np.ndarray):
-        if value.dtype != DTYPES[dtype]:
+        # ml_dtypes gives NumPy a bfloat16; what others may call so has another size.
+        if value.dtype != DTYPES[dtype] if dtype != BFLOAT16 else value.dtype.name != BFLOAT16:
             raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
         if not value.flags.c_contiguous:
             raise TensorError(f"{name}: not contiguous; pass numpy.ascontiguousarray({name})")
         return _readable(value), value.shape
-    if getattr(value, "requires_grad", False):
-        raise TensorError(f"{name}: requires grad, and this call records no gradient; pass {name}.detach()")
-    if hasattr(value, "is_contiguous") and hasattr(value, "device"):
-        return _accept_torch(name, value, dtype)
+    torch = sys.modules.get("torch")  # no torch tensor without it
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _accept_torch(name, value, getattr(torch, dtype))
     if hasattr(value, "__dlpack__"):
         return _accept_dlpack(name, value, dtype)
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
@@ -73,16 +89,19 @@ def _readable(value: np.ndarray[Any, Any]) -> Any:
     return np.asarray(_Lender())
 
 
-def _accept_torch(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
-    if str(value.dtype) != f"torch.{dtype}":
-        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
-    if value.device.type != "cpu":
+def _accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+    """A few attributes and no more: this is most of what a call costs beyond its kernel."""
+    if value.requires_grad:
+        raise TensorError(f"{name}: requires grad, and this call records no gradient; pass {name}.detach()")
+    if value.dtype is not dtype:
+        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {str(dtype).removeprefix('torch.')}")
+    if not value.is_cpu:
         raise TensorError(f"{name}: on {value.device}; this library runs on cpu, pass {name}.cpu()")
-    if getattr(value, "is_mkldnn", False):  # opaque: it says that it is contiguous, and has no address
+    if value.is_mkldnn:  # opaque: it says that it is contiguous, and has no address
         raise TensorError(f"{name}: in oneDNN's opaque layout; pass {name}.to_dense()")
     if not value.is_contiguous():
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
-    return value, tuple(value.shape)
+    return value, value.shape  # a tuple
 
 
 def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
@@ -99,18 +118,66 @@ def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, .
     return tensor, tuple(int(extent) for extent in tensor.shape)
 
 
+def stored(tensor: Any, dtype: str) -> Any:
+    """What generated code takes for what `accept` returned: the bits of a bfloat16, or the tensor itself."""
+    if dtype != BFLOAT16:
+        return tensor
+    if isinstance(tensor, np.ndarray):
+        return tensor.view(DTYPES[dtype])
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor.view(torch.uint16)
+    shape = tuple(int(extent) for extent in tensor.shape)
+    words = (ctypes.c_uint16 * math.prod(shape)).from_address(int(tensor.data_ptr()))  # the caller holds it
+    return np.frombuffer(memoryview(words), dtype=DTYPES[dtype]).reshape(shape)
+
+
+def new_output(shape: tuple[int, ...], dtype: str, arguments: Iterable[Any]) -> Any:
+    """A torch tensor where an argument is one, else a NumPy array; not initialised.
+
+    Raises
+    ------
+    TensorError
+        NumPy has no such dtype.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for value in arguments:
+            if isinstance(value, torch.Tensor):
+                return value.new_empty(shape, dtype=getattr(torch, dtype))
+    if dtype != BFLOAT16:
+        return aligned_empty(shape, dtype=dtype)  # vector stores across cache lines cost a few percent
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError as error:
+        raise TensorError(
+            "out: NumPy has no bfloat16; pass torch tensors, out=torch.empty(…, dtype=torch.bfloat16), "
+            "or pip install ml_dtypes"
+        ) from error
+    return aligned_empty(shape, dtype=dtype).view(bfloat16)
+
+
 def span(tensor: Any) -> tuple[int, int]:
     """Address of the first byte of what `accept` returned, and of the first byte after it."""
     if isinstance(tensor, np.ndarray):
         first: int = tensor.__array_interface__["data"][0]
         return first, first + tensor.nbytes
     first = int(tensor.data_ptr())
-    return first, first + math.prod(tensor.shape) * DTYPES["float32"].itemsize
+    num_bytes = getattr(tensor, "nbytes", None)  # torch knows it at once
+    if num_bytes is None:
+        num_bytes = math.prod(tensor.shape) * tensor.dtype.itemsize
+    return first, first + int(num_bytes)
 
 
-def aligned_empty(shape: tuple[int, ...], alignment: int = 64) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """An uninitialised float32 array whose first element lies on a multiple of `alignment` bytes."""
-    count = int(np.prod(shape, dtype=np.int64))
-    raw = np.empty(count + alignment // 4, dtype=np.float32)
-    offset = (-raw.ctypes.data % alignment) // 4
+def aligned_empty(
+    shape: tuple[int, ...], alignment: int = 64, dtype: str = "float32"
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """An uninitialised array whose first element lies on a multiple of `alignment` bytes.
+
+    A bfloat16 is given as its bits.
+    """
+    kind = DTYPES[dtype]
+    count = math.prod(shape)
+    raw = np.empty(count + alignment // kind.itemsize, dtype=kind)
+    offset = (-raw.ctypes.data % alignment) // kind.itemsize
     return raw[offset : offset + count].reshape(shape)

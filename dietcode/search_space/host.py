@@ -9,9 +9,10 @@ A module exports three packed functions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from tvm import IRModule, ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
@@ -20,7 +21,7 @@ from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.lowering import lower
 from dietcode.search_space.packing import lower_packing, packed_shape
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import DTYPE, call, i64
+from dietcode.search_space.tir import call, i64
 
 # A category, or (variable, threshold, tree where variable ≤ threshold, tree elsewhere).
 DispatchTree: TypeAlias = "int | tuple[str, int, DispatchTree, DispatchTree]"
@@ -56,11 +57,11 @@ def build_module(
         name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
         kernels.append(ir.GlobalVar(name))
         functions[kernels[-1]] = lower(problem, micro_kernel, limits, name)
-    packing = ir.GlobalVar("pack_panels")
-    functions[packing] = lower_packing(problem, limits.lanes, "pack_panels")
-    functions[RUN] = _run_function(problem, kernels, packing, tree, variables, limits)
+    functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     if problem.column_operand_constant:
+        packing = ir.GlobalVar("pack_panels")
+        functions[packing] = lower_packing(problem, limits.lanes, "pack_panels")
         functions[PACK] = _pack_function(problem, packing, limits)
     return IRModule(functions)
 
@@ -81,10 +82,19 @@ def _variables(names: Sequence[str]) -> dict[str, Any]:
     return {name: T.arg(f"var_{name}", T.int64()) for name in names}
 
 
-def _match(handles: dict[str, Any], shapes: dict[str, Sequence[Any]]) -> dict[str, Any]:
+def _match(
+    handles: dict[str, Any], shapes: dict[str, Sequence[Any]], storage: Mapping[str, np.dtype[Any]]
+) -> dict[str, Any]:
     return {
-        name: T.match_buffer(handle, tuple(shapes[name]), DTYPE, align=4) for name, handle in handles.items()
+        name: T.match_buffer(
+            handle, tuple(_int64(s) for s in shapes[name]), str(storage[name]), align=storage[name].itemsize
+        )
+        for name, handle in handles.items()
     }
+
+
+def _int64(size: Any) -> Any:
+    return i64(size) if isinstance(size, int) else size
 
 
 def _symbolic_extents(problem: Problem) -> dict[str, Any]:
@@ -96,7 +106,6 @@ def _symbolic_extents(problem: Problem) -> dict[str, Any]:
 def _run_function(
     problem: Problem,
     kernels: list[Any],
-    packing: Any,
     tree: DispatchTree,
     variables: Sequence[str],
     limits: Limits,
@@ -109,19 +118,16 @@ def _run_function(
         values = _variables(variables)
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {
-            name: [extents[k] for k in problem.subscripts[name]] for name in names
+            name: problem.shape(name, extents) for name in names
         }
         if problem.column_operand_constant:
             # Its symbolic extents are known from the other tensors; the panels' shape follows from them.
             shapes[problem.column_operand] = packed_shape(problem, extents, limits.lanes)
         order = sorted(names, key=lambda name: name == problem.column_operand)
-        buffers = _match({name: handles[name] for name in order}, shapes)
+        storage = {name: problem.storage(name) for name in names}
+        buffers = _match({name: handles[name] for name in order}, shapes, storage)
         sizes = [extents[letter] for letter in problem.dynamic]
         pointers = [buffers[name].data for name in names]
-        if not problem.column_operand_constant:
-            packed = T.alloc_buffer(packed_shape(problem, extents, limits.lanes), DTYPE)
-            call(packing, [buffers[problem.column_operand].data, packed.data, *sizes])
-            pointers[names.index(problem.column_operand)] = packed.data
         _emit_tree(tree, values, lambda category: call(kernels[category], [*pointers, *sizes]))
     return builder.get()
 
@@ -144,12 +150,12 @@ def _pack_function(problem: Problem, packing: Any, limits: Limits) -> Any:
         handles = {name: T.arg(name, T.handle()) for name in (operand, "packed")}
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {
-            operand: [extents[k] for k in problem.subscripts[operand]],
+            operand: problem.shape(operand, extents),
             "packed": packed_shape(problem, extents, limits.lanes),
         }
-        buffers = _match(handles, shapes)
+        buffers = _match(handles, shapes, dict.fromkeys(handles, problem.storage(operand)))
         sizes = [
-            extents[k] if k in problem.subscripts[operand] else tirx.IntImm("int64", 1)
+            extents[k] if k in problem.letters_of(operand) else tirx.IntImm("int64", 1)
             for k in problem.dynamic
         ]
         call(packing, [buffers[operand].data, buffers["packed"].data, *sizes])

@@ -10,10 +10,25 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.access import ONE, ZERO, must_gather
+from dietcode.search_space.epilogue import apply, convert
 from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.memory import Memory
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import DTYPE, TirOps, i64, load, small_buffer, splat, store, unflatten
+from dietcode.search_space.tir import (
+    DTYPE,
+    TirOps,
+    first_lanes,
+    i64,
+    load,
+    load_masked,
+    prefetch,
+    small_buffer,
+    splat,
+    store,
+    store_masked,
+)
 
 # One buffer for each row and vector, in registers.
 Accumulators: TypeAlias = "list[list[Any]]"
@@ -29,6 +44,8 @@ class Block:
         Flattened batch index, first row, first column, index of the first panel.
     rows, vectors : int
         Extents.
+    slot : int64 expression
+        Where in the task's partial sums the block lies, in elements.
     """
 
     batch: Any
@@ -37,6 +54,7 @@ class Block:
     panel: Any
     rows: int
     vectors: int
+    slot: Any = 0
 
 
 def possible_rests(problem: Problem, letters: tuple[str, ...], extent: int) -> frozenset[int]:
@@ -57,12 +75,28 @@ class Kernel:
     Attributes
     ----------
     batch, rows, columns, reduction, panels : int64 expressions
-        Flattened extents, and panels of the packed operand.
-    buffers : dict of str to Buffer
-        The tensors. Column letters of the output, and of what has its shape, are one axis.
-    vectors : int
+        Flattened extents, and panels of the column operand.
+    memory : Memory
+        The tensors.
+    lanes, vectors : int
         Of one row of the tile.
+    gathers : bool
+        Whether tasks copy their rows.
+    panel_source : str
+        ``ahead``: the column operand comes packed; ``task``: each task packs; ``direct``: nobody does.
+    gathered, packed, partial, spilled : Buffer or None
+        What a task keeps: its rows, one tile's panels, sums of tiles set aside, one tile on its way out.
+    first_row, first_column, steps : int64 expressions
+        Of the rows gathered and the columns packed now, and the range of the reduction that is computed.
     """
+
+    gathered: Any = None
+    packed: Any = None
+    partial: Any = None
+    spilled: Any = None
+    first_row: Any = None
+    first_column: Any = None
+    steps: tuple[Any, Any]
 
     def __init__(
         self,
@@ -74,33 +108,24 @@ class Kernel:
     ) -> None:
         self.problem, self.tile, self.limits, self.extents = problem, micro_kernel, limits, extents
         self.ops = TirOps()
-        self.lanes = limits.lanes
-        self.vectors = micro_kernel.columns // limits.lanes
+        self.lanes = limits.lanes_of(micro_kernel)
+        self.vectors = micro_kernel.columns // self.lanes
         self.batch, self.rows, self.columns, self.reduction = (
             i64(size) if isinstance(size, int) else size for size in problem.sizes(extents)
         )
         self.panels = ceildiv(self.columns, self.lanes, self.ops)
-        self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
-
-    def _declare(self, name: str, pointer: Any) -> Any:
-        letters = self.problem.subscripts[name]
-        shape: list[Any]
-        if name == self.problem.column_operand:
-            shape = [self.batch, self.panels, self.reduction, i64(self.lanes)]
-        elif self._is_output_like(name):
-            leading = letters[: len(letters) - len(self.problem.columns)]
-            shape = [*(self.extents[k] for k in leading), self.columns]
+        self.steps = (i64(0), self.reduction)
+        self.memory = Memory(problem, extents, pointers, self.lanes, self.panels, self.ops)
+        self.gathers = micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem))
+        if problem.column_operand_constant:
+            self.panel_source = "ahead"
         else:
-            shape = [self.extents[k] for k in letters]
-        # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
-        return T.decl_buffer(tuple(shape), DTYPE, data=pointer, align=4)
+            self.panel_source = "direct" if micro_kernel.direct else "task"
 
-    def _is_output_like(self, name: str) -> bool:
-        output = self.problem.subscripts[self.problem.output]
-        return name == self.problem.output or (
-            name not in {self.problem.row_operand, self.problem.column_operand}
-            and self.problem.subscripts[name] == output
-        )
+    @property
+    def spills(self) -> bool:
+        """Whether no tile can be written in whole vectors."""
+        return not self.memory.whole_vectors
 
     def tasks(self) -> Any:
         """A parallel loop with one turn for each core."""
@@ -116,6 +141,10 @@ class Kernel:
             self.ops.bind(tirx.truncdiv((part + 1) * total, parts)),
         )
 
+    def reserve_spilled(self, vectors: int) -> None:
+        """Room for `vectors` of each row of a tile that leaves in parts."""
+        self.spilled = small_buffer(self.tile.rows * vectors * self.lanes)
+
     def accumulators(self, block: Block) -> Accumulators:
         """Accumulators of a block, not set yet.
 
@@ -123,85 +152,155 @@ class Kernel:
         """
         return [[small_buffer(self.lanes) for _ in range(block.vectors)] for _ in range(block.rows)]
 
-    def clear(self, accumulators: Accumulators) -> None:
-        """Set to zero."""
+    def start(self, accumulators: Accumulators, block: Block) -> None:
+        """Set to zero, or to what an earlier range of the reduction came to."""
+        if self.partial is None:
+            self._clear(accumulators)
+            return
+        with T.If(self.steps[0] == 0):
+            with T.Then():
+                self._clear(accumulators)
+            with T.Else():
+                for place, accumulator in self._places(accumulators, block):
+                    store(accumulator, load(self.partial, [place], self.lanes), [0], self.lanes)
+
+    def finish(self, accumulators: Accumulators, block: Block, write: Callable[[], None]) -> None:
+        """Write, or set aside where there is more to come of the reduction."""
+        if self.partial is None:
+            write()
+            return
+        with T.If(self.steps[1] == self.reduction):
+            with T.Then():
+                write()
+            with T.Else():
+                for place, accumulator in self._places(accumulators, block):
+                    store(self.partial, load(accumulator, [0], self.lanes), [place], self.lanes)
+
+    def _clear(self, accumulators: Accumulators) -> None:
         zero = splat(tirx.const(0, DTYPE), self.lanes)
         for row in accumulators:
             for accumulator in row:
                 store(accumulator, zero, [0], self.lanes)
 
+    def _places(self, accumulators: Accumulators, block: Block) -> list[tuple[Any, Any]]:
+        """Each accumulator with its place among the partial sums."""
+        return [
+            (block.slot + (i * self.vectors + v) * self.lanes, accumulator)
+            for i, row in enumerate(accumulators)
+            for v, accumulator in enumerate(row)
+        ]
+
     def row_fetch(self, batch: Any, rows: list[Any]) -> Callable[[int, Any], Any]:
         """``(i, k) -> A[rows[i], k]``, where `rows` are flattened indices."""
-        operand = self.problem.row_operand
-        lane_batch = unflatten(batch, self.problem.batch, self.extents)
-        indices = [unflatten(row, self.problem.rows, self.extents) | lane_batch for row in rows]
+        if self.gathers:
+            first, reduction = self.first_row, self.reduction
+            return lambda i, k: load(self.gathered, [(rows[i] - first) * reduction + k], 1)
+        return self.memory.row_fetch(batch, rows)
 
-        def fetch(i: int, k: Any) -> Any:
-            index = indices[i] | unflatten(k, self.problem.reduction, self.extents)
-            return load(self.buffers[operand], [index[k] for k in self.problem.subscripts[operand]], 1)
-
-        return fetch
-
-    def panel_fetch(self, batch: Any, panels: list[Any]) -> Callable[[int, Any], Any]:
-        """``(v, k) -> packed_B[panels[v], k, lanes]``."""
-        buffer = self.buffers[self.problem.column_operand]
-        return lambda v, k: load(buffer, [batch, panels[v], k, 0], self.lanes)
+    def panel_fetch(
+        self, batch: Any, panels: list[Any], cut: bool = False
+    ) -> Callable[[int, Any], Any]:
+        """``(v, k) -> B[lanes of panels[v], k]``; `cut` where the last column may be within a panel."""
+        if self.panel_source == "task":
+            first, (low, high) = tirx.truncdiv(self.first_column, self.lanes), self.steps
+            height = high - low if self.partial is None else i64(self.tile.steps)
+            return lambda v, k: load(
+                self.packed, [((panels[v] - first) * height + (k - low)) * self.lanes], self.lanes
+            )
+        if self.panel_source == "direct":
+            return self.memory.column_fetch(batch, panels, self.columns if cut else None)
+        return self.memory.panel_fetch(batch, panels)
 
     def accumulate(
         self,
         accumulators: Accumulators,
         row_fetch: Callable[[int, Any], Any],
         panel_fetch: Callable[[int, Any], Any],
+        next_rows: tuple[Any, Any] | None = None,
     ) -> None:
-        """``acc[i, v] += A[i, k] · B[k, v]`` over the whole reduction, in order whatever the tile."""
-        with T.serial(i64(0), self.reduction) as k:
+        """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
+
+        Each step asks for a part of `next_rows`, a buffer and where the next tile's rows begin in it: a core's
+        own prefetcher starts anew with every row, and is late where rows come from memory.
+        """
+        with T.serial(*self.steps) as k:
+            if next_rows is not None:
+                prefetch(next_rows[0], next_rows[1] + k * len(accumulators))
             panels = [T.Bind(panel_fetch(v, k)) for v in range(len(accumulators[0]))]
             for i, row in enumerate(accumulators):
                 value = splat(row_fetch(i, k), self.lanes)
                 for accumulator, panel in zip(row, panels, strict=True):
                     store(accumulator, load(accumulator, [0], self.lanes) + value * panel, [0], self.lanes)
 
-    def output_index(self, batch: Any, row: Any, column: Any) -> list[Any]:
-        """Index into an output-shaped buffer whose column letters are flattened."""
-        index = unflatten(row, self.problem.rows, self.extents)
-        index |= unflatten(batch, self.problem.batch, self.extents)
-        letters = self.problem.subscripts[self.problem.output]
-        leading = letters[: len(letters) - len(self.problem.columns)]
-        return [*(index[letter] for letter in leading), column]
+    def next_rows(self, at: Block) -> tuple[Any, Any] | None:
+        """Where the rows after a tile begin, where they are one piece of memory; see `accumulate`."""
+        row = at.row + at.rows
+        if self.gathers:
+            return self.gathered, (row - self.first_row) * self.reduction
+        return self.memory.row_start(at.batch, row)
 
-    def write(self, value: Any, index: list[Any], lanes: int) -> None:
-        """Write one vector, or one element, of the output, epilogue applied."""
-        store(self.buffers[self.problem.output], self._finish(value, index, lanes), index, lanes)
+    def write(
+        self, value: Any, batch: Any, row: Any, column: Any, lanes: int, count: Any | None = None
+    ) -> None:
+        """Write one vector, its first `count` lanes, or one element of the output, epilogue applied."""
+        buffers, views = self.memory.buffers, self.memory.views
+        mask = None if count is None else first_lanes(count, lanes)
+
+        def read(tensor: str) -> Any:
+            place = self.memory.place(tensor, batch, row, column)
+            step = views[tensor].stride(self.problem.columns)
+            if lanes > 1 and step == ZERO:
+                return splat(load(buffers[tensor], [place], 1), lanes)
+            assert lanes == 1 or step == ONE
+            if mask is not None:
+                return load_masked(buffers[tensor], place, lanes, mask)
+            return load(buffers[tensor], [place], lanes)
+
+        for stage in self.problem.stages:
+            value = apply(stage, value, lanes, read)
+        value = convert(value, self.problem.output_dtype, lanes)
+        output = self.problem.output
+        place = self.memory.place(output, batch, row, column)
+        if mask is None:
+            store(buffers[output], value, [place], lanes)
+        else:
+            store_masked(buffers[output], value, place, mask)
 
     def write_back(self, accumulators: Accumulators, block: Block) -> None:
         """Write a block that lies inside."""
+        if self.spills:
+            self.write_part(accumulators, block, i64(block.rows), i64(block.vectors * self.lanes))
+            return
         for i, row in enumerate(accumulators):
             for v, accumulator in enumerate(row):
-                index = self.output_index(block.batch, block.row + i, block.column + v * self.lanes)
-                self.write(load(accumulator, [0], self.lanes), index, self.lanes)
+                value = load(accumulator, [0], self.lanes)
+                self.write(value, block.batch, block.row + i, block.column + v * self.lanes, self.lanes)
 
-    def write_part(
-        self, accumulators: Accumulators, block: Block, spilled: Any, num_rows: Any, num_columns: Any
-    ) -> None:
+    def write_columns(self, accumulators: Accumulators, block: Block, num_columns: Any) -> None:
+        """Write all rows of a block, and the columns of it that exist, one at least of the last vector."""
+        if self.spills:
+            self.write_part(accumulators, block, i64(block.rows), num_columns)
+            return
+        for i, row in enumerate(accumulators):
+            for v, accumulator in enumerate(row):
+                left = None if v < block.vectors - 1 else num_columns - v * self.lanes
+                value, column = load(accumulator, [0], self.lanes), block.column + v * self.lanes
+                self.write(value, block.batch, block.row + i, column, self.lanes, left)
+
+    def write_part(self, accumulators: Accumulators, block: Block, num_rows: Any, num_columns: Any) -> None:
         """Spill a block, then copy the part that exists; keeps the accumulators in registers until then."""
         width = block.vectors * self.lanes
         for i, row in enumerate(accumulators):
             for v, accumulator in enumerate(row):
-                store(spilled, load(accumulator, [0], self.lanes), [i * width + v * self.lanes], self.lanes)
-        with T.serial(i64(0), num_rows) as i, T.serial(i64(0), num_columns) as j:
-            index = self.output_index(block.batch, block.row + i, block.column + j)
-            self.write(spilled[i * width + j], index, 1)
-
-    def _finish(self, value: Any, index: list[Any], lanes: int) -> Any:
-        """The epilogue on one vector, or one element, of the output."""
-        for stage in self.problem.stages:
-            if stage.kind == "bias":
-                value = value + load(self.buffers["bias"], [index[-1]], lanes)
-            elif stage.kind == "residual":
-                value = value + load(self.buffers[str(stage.tensor)], index, lanes)
-            elif stage.kind == "scale":
-                value = value * splat(tirx.const(stage.value, DTYPE), lanes)
-            else:
-                zero = splat(tirx.const(0, DTYPE), lanes)
-                value = tirx.Select(value < zero, zero, value)  # keeps NaN, which max would drop
-        return value
+                value = load(accumulator, [0], self.lanes)
+                store(self.spilled, value, [i * width + v * self.lanes], self.lanes)
+        batch, lanes = block.batch, self.lanes
+        with T.serial(i64(0), num_rows) as i:
+            if self.spills:
+                with T.serial(i64(0), num_columns) as j:
+                    self.write(self.spilled[i * width + j], batch, block.row + i, block.column + j, 1)
+                return
+            with T.serial(i64(0), ceildiv(num_columns, lanes, self.ops)) as v:
+                value = load(self.spilled, [i * width + v * lanes], lanes)
+                left = num_columns - v * lanes
+                self.write(value, batch, block.row + i, block.column + v * lanes, lanes, left)

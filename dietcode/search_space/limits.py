@@ -30,35 +30,52 @@ class MicroKernel:
         Extents in elements; `columns` is a multiple of the vector lanes.
     tails : str
         One of `TAILS`, see `dietcode.search_space.tails`.
+    steps : int
+        Steps of the reduction after which the tile is set aside for the next one, so that a panel of the
+        column operand stays in L1 while the rows pass by; 0 for all of them at once.
+    gather : bool
+        Whether each task copies its rows next to each other first. Windows are copied in any case.
+    direct : bool
+        Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
 
     Raises
     ------
     ValueError
-        `tails` is none of them.
+        `tails` is none of them, or `steps` is negative.
     """
 
     rows: int
     columns: int
     tails: str = TAILS[0]
+    steps: int = 0
+    gather: bool = False
+    direct: bool = False
 
     def __post_init__(self) -> None:
         if self.tails not in TAILS:
             raise ValueError(f"tails {str(self.tails)[:40]!r}; allowed: {', '.join(TAILS)}")
+        if self.steps < 0:
+            raise ValueError(f"steps {self.steps}; allowed: from 0")
 
     @property
     def name(self) -> str:
-        """As in ``12x32`` for local padding, ``12x32-partition`` otherwise."""
-        tile = f"{self.rows}x{self.columns}"
-        return tile if self.tails == TAILS[0] else f"{tile}-{self.tails}"
+        """As in ``12x32`` for what is the default, ``12x32-partition-k256-gather`` otherwise."""
+        parts = [f"{self.rows}x{self.columns}"]
+        parts += [self.tails] * (self.tails != TAILS[0])
+        parts += [f"k{self.steps}"] * bool(self.steps)
+        parts += ["gather"] * self.gather + ["direct"] * self.direct
+        return "-".join(parts)
 
     @property
-    def order(self) -> tuple[int, int, int]:
-        """What micro-kernels are sorted by: rows, columns, then as in `TAILS`."""
-        return self.rows, self.columns, TAILS.index(self.tails)
+    def order(self) -> tuple[int, int, int, int, bool, bool]:
+        """What micro-kernels are sorted by: rows, columns, then as in `TAILS`, then the other axes."""
+        return self.rows, self.columns, TAILS.index(self.tails), self.steps, self.gather, self.direct
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"rows": self.rows, "columns": self.columns, "tails": self.tails}
+        data: dict[str, Any] = {"rows": self.rows, "columns": self.columns, "tails": self.tails}
+        others = {"steps": self.steps, "gather": self.gather, "direct": self.direct}
+        return data | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> MicroKernel:
@@ -72,7 +89,8 @@ class MicroKernel:
         rows, columns = int(data["rows"]), int(data["columns"])
         if rows < 1 or columns < 1:
             raise ValueError(f"a tile of {rows}x{columns}")
-        return cls(rows, columns, data.get("tails", TAILS[0]))
+        axes = (data.get(name, False) is True for name in ("gather", "direct"))
+        return cls(rows, columns, data.get("tails", TAILS[0]), int(data.get("steps", 0)), *axes)
 
 
 @dataclass(frozen=True)
@@ -103,10 +121,17 @@ class Limits:
 
     def holds(self, micro_kernel: MicroKernel) -> bool:
         """Whether accumulators, one row of column vectors and one broadcast fit the register file."""
-        vectors, rest = divmod(micro_kernel.columns, self.lanes)
+        vectors, rest = divmod(micro_kernel.columns, self.lanes_of(micro_kernel))
         if rest or vectors < 1 or micro_kernel.rows < 1:
             return False
         return micro_kernel.rows * vectors + vectors + 1 <= self.num_registers
+
+    def lanes_of(self, micro_kernel: MicroKernel) -> int:
+        """Lanes of the vectors that a tile is made of: narrower ones where its columns are half or a quarter of
+        a register. A constant column operand has one packed layout, of whole registers.
+        """
+        narrow = {self.lanes // 2, self.lanes // 4} - {0, 1, 2}
+        return micro_kernel.columns if micro_kernel.columns in narrow else self.lanes
 
     def narrow_tile(self) -> MicroKernel:
         """The tile that fills the register file with the fewest column vectors at ≤ 2/3 load an FMA.

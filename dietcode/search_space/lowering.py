@@ -12,18 +12,21 @@ have the same grid of tasks and add in the same order, so that their results agr
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.access import must_gather
+from dietcode.search_space.copying import gather_rows, pack_columns
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails import ALTERNATIVES, Tails
-from dietcode.search_space.tir import CPU, DTYPE, INT32, i64
+from dietcode.search_space.tir import CPU, DTYPE, INT32, i64, workspace
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
@@ -48,7 +51,10 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
-        pointers = {tensor: T.arg(tensor, T.ptr(DTYPE)) for tensor in (*problem.inputs, problem.output)}
+        pointers = {
+            tensor: T.arg(tensor, T.ptr(str(problem.storage(tensor))))
+            for tensor in (*problem.inputs, problem.output)
+        }
         sizes = {letter: T.arg(f"extent_{letter}", T.int64()) for letter in problem.dynamic}
         T.func_ret(INT32)
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
@@ -68,9 +74,14 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     bind, tile = kernel.ops.bind, kernel.tile
     row_tiles = bind(ceildiv(kernel.rows, tile.rows, kernel.ops))
     column_tiles = bind(ceildiv(kernel.columns, tile.columns, kernel.ops))
-    has_batch = bool(kernel.problem.batch)
     grid = choose_partition(
-        kernel.batch, row_tiles, column_tiles, kernel.limits.num_cores, has_batch, kernel.ops
+        kernel.batch,
+        row_tiles,
+        column_tiles,
+        kernel.limits.num_cores,
+        bool(kernel.problem.batch),
+        kernel.ops,
+        rows_first=must_gather(kernel.problem),
     )
     column_part = bind(tirx.truncmod(task, grid.column_parts))
     rest = bind(tirx.truncdiv(task, grid.column_parts))
@@ -79,24 +90,50 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
     rows = kernel.part(row_tiles, row_part, grid.row_parts)
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
-    with T.serial(*batches) as batch:
-        _rectangle(kernel, tails, batch, rows, columns)
-
-
-def _rectangle(
-    kernel: Kernel, tails: Tails, batch: Any, rows: tuple[Any, Any], columns: tuple[Any, Any]
-) -> None:
-    """Blocks of rows that stay in L2 while every column panel passes by once."""
-    bind, tile = kernel.ops.bind, kernel.tile
     in_l2 = row_tiles_in_l2(kernel.reduction, tile.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
     num_blocks = bind(ceildiv(height, in_l2, kernel.ops))
-    with T.serial(i64(0), num_blocks) as block:
-        low, high = kernel.part(height, block, num_blocks)
-        with (
-            T.serial(*columns) as column_tile,
-            T.serial(rows[0] + low, rows[0] + high) as row_tile,
-        ):
-            row, column = bind(row_tile * tile.rows), bind(column_tile * tile.columns)
-            panel = bind(column_tile * kernel.vectors)
-            tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors))
+    tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
+    with ExitStack() as kept:
+        _keep(kernel, tallest, kept)
+        with T.serial(*batches) as batch, T.serial(i64(0), num_blocks) as block:
+            low, high = kernel.part(height, block, num_blocks)
+            _block_of_rows(kernel, tails, batch, (bind(rows[0] + low), bind(rows[0] + high)), columns)
+
+
+def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
+    """What a task copies to, for blocks of at most `tallest` tiles."""
+    tile = kernel.tile
+    if kernel.gathers:
+        rows = tallest * tile.rows
+        kernel.gathered = kept.enter_context(workspace(rows * kernel.reduction))
+    if tile.steps:
+        kernel.partial = kept.enter_context(workspace(tallest * (tile.rows * tile.columns)))
+    if kernel.panel_source == "task":
+        height = i64(tile.steps) if tile.steps else kernel.reduction
+        kernel.packed = kept.enter_context(workspace(height * tile.columns))
+
+
+def _block_of_rows(
+    kernel: Kernel, tails: Tails, batch: Any, rows: tuple[Any, Any], columns: tuple[Any, Any]
+) -> None:
+    """A block of rows that stays in L2 while every column panel passes by once."""
+    bind, tile = kernel.ops.bind, kernel.tile
+    kernel.first_row = bind(rows[0] * tile.rows)
+    if kernel.gathers:
+        gather_rows(kernel, batch, kernel.first_row, tirx.min(rows[1] * tile.rows, kernel.rows))
+    with T.serial(*columns) as column_tile:
+        column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
+        kernel.first_column = column
+        num_ranges = ceildiv(kernel.reduction, tile.steps, kernel.ops) if tile.steps else i64(1)
+        with ExitStack() as ranges:
+            if tile.steps:
+                step = ranges.enter_context(T.serial(i64(0), num_ranges))
+                end = tirx.min((step + 1) * tile.steps, kernel.reduction)
+                kernel.steps = (bind(step * tile.steps), bind(end))
+            if kernel.panel_source == "task":
+                pack_columns(kernel, batch, column)
+            with T.serial(*rows) as row_tile:
+                slot = bind((row_tile - rows[0]) * (tile.rows * tile.columns)) if tile.steps else 0
+                row = bind(row_tile * tile.rows)
+                tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors, slot))

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, topi
 from tvm.s_tir import meta_schedule as ms
 
 from dietcode.lifeline import die_with_parent
+from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
 
 _TRIALS_PER_ROUND = 16
@@ -22,22 +23,59 @@ _MIN_REPEAT_MS = 20
 _WORKLOADS, _TRIALS = "database_workload.json", "database_tuning_record.json"
 
 
-def static_contraction(subscripts: list[str], extents: dict[str, int], constant: bool) -> Any:
-    """The largest instance as a static PrimFunc; a constant column operand may be laid out freely."""
-    a_letters, b_letters, y_letters = subscripts
-    a = te.placeholder([extents[k] for k in a_letters], name="A")
-    b = te.placeholder([extents[k] for k in b_letters], name="B")
-    reduction = [k for k in a_letters if k not in y_letters]
-    axes = {k: te.reduce_axis((0, extents[k]), k) for k in reduction}
+def static_contraction(problem: Problem, extents: dict[str, int]) -> Any:
+    """The largest instance as a static PrimFunc, without the epilogue.
+
+    A constant column operand may be laid out freely. What a window reads outside its axis is padded in a
+    stage of its own, as MetaSchedule's rules expect it.
+
+    Parameters
+    ----------
+    extents : dict of str to int
+        Of every letter of the problem, at least.
+    """
+    operands = [
+        te.placeholder([extents[k] for k in problem.subscripts[name]], name=name)
+        for name in (problem.row_operand, problem.column_operand)
+    ]
+    axes = {k: te.reduce_axis((0, extents[k]), k) for k in problem.reduction}
+    letters = [problem.subscripts[name] for name in (problem.row_operand, problem.column_operand)]
+    padded = [_padded(problem, *pair, extents) for pair in zip(operands, letters, strict=True)]
+    output_letters = problem.subscripts[problem.output]
 
     def element(*spatial: Any) -> Any:
-        index = dict(zip(y_letters, spatial, strict=True)) | axes
-        product = a(*(index[k] for k in a_letters)) * b(*(index[k] for k in b_letters))
-        return te.sum(product, axis=[axes[k] for k in reduction])
+        index = dict(zip(output_letters, spatial, strict=True)) | axes
+        first, second = (
+            operand(*(_place(problem, k, index) for k in own))
+            for operand, own in zip(padded, letters, strict=True)
+        )
+        return te.sum(first * second, axis=list(axes.values())) if axes else first * second
 
-    output = te.compute([extents[k] for k in y_letters], element, name="Y")
-    function = te.create_prim_func([a, b, output]).with_attr("global_symbol", "main")
-    return function.with_attr("layout_free_buffers", [1]) if constant else function
+    output = te.compute([extents[k] for k in output_letters], element, name=problem.output)
+    function = te.create_prim_func([*operands, output]).with_attr("global_symbol", "main")
+    return function.with_attr("layout_free_buffers", [1]) if problem.column_operand_constant else function
+
+
+def _padded(problem: Problem, operand: Any, letters: str, extents: dict[str, int]) -> Any:
+    """The operand with what its windows read outside it: zeros on both sides."""
+    before, after = [], []
+    for letter in letters:
+        window = problem.window_over(letter)
+        last = 0  # place that the last position of a window reads, from the operand's first element
+        if window is not None:
+            last = (extents[window.output] - 1) * window.stride - window.padding
+            last += (extents[window.kernel] - 1) * window.dilation
+        before.append(0 if window is None else window.padding)
+        after.append(max(0, last - extents[letter] + 1))
+    return topi.nn.pad(operand, before, after) if any(before + after) else operand
+
+
+def _place(problem: Problem, letter: str, index: dict[str, Any]) -> Any:
+    """Place along an axis of a padded operand."""
+    window = problem.window_over(letter)
+    if window is None:
+        return index[letter]
+    return index[window.output] * window.stride + index[window.kernel] * window.dilation
 
 
 def tune(request: dict[str, Any]) -> None:
@@ -49,7 +87,7 @@ def tune(request: dict[str, Any]) -> None:
     remaining = request["num_trials"] - done
     if remaining <= 0:
         return
-    function = static_contraction(request["subscripts"], request["extents"], request["constant"])
+    function = static_contraction(Problem.from_json(request["problem"]), request["extents"])
     per_round = min(_TRIALS_PER_ROUND, remaining)
     ms.tune_tir(
         tvm.IRModule({"main": function}),

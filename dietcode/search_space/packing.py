@@ -1,4 +1,4 @@
-"""The packed layout of the column operand, and the function that packs.
+"""The packed layout of a constant column operand, and the function that packs.
 
 ``packed[batch, n // lanes, k, n % lanes] = B[batch, n, k]``, zero where n is past the end. One layout serves
 every micro-kernel of a library, whatever its width: a tile of v vectors reads v panels side by side.
@@ -12,20 +12,30 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.access import size_of, view_of
+from dietcode.search_space.memory import Memory
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import DTYPE, INT32, TirOps, i64, load, store, unflatten
+from dietcode.search_space.tir import DTYPE, INT32, TirOps, i64, load, store
+
+
+def packed_batch(problem: Problem) -> tuple[str, ...]:
+    """Batch letters of the column operand: it is packed once for the others."""
+    return tuple(k for k in problem.batch if k in problem.subscripts[problem.column_operand])
 
 
 def packed_shape(problem: Problem, extents: dict[str, Any], lanes: int) -> tuple[Any, Any, Any, Any]:
-    """``(batch, panels, reduction, lanes)`` for TIR extents."""
-    batch, _, columns, reduction = (i64(s) if isinstance(s, int) else s for s in problem.sizes(extents))
-    return batch, ceildiv(columns, lanes, TirOps()), reduction, i64(lanes)
+    """``(batch, panels, reduction, lanes)`` for TIR extents, or numbers."""
+    batch, columns, reduction = (
+        problem.product(letters, extents)
+        for letters in (packed_batch(problem), problem.columns, problem.reduction)
+    )
+    return batch, ceildiv(columns, lanes, TirOps()), reduction, lanes
 
 
 def lower_packing(problem: Problem, lanes: int, name: str) -> Any:
     """The private function ``name(operand, packed, dynamic extents…) -> status`` on raw pointers."""
-    operand = problem.column_operand
+    operand, ops = problem.column_operand, TirOps()
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
@@ -34,23 +44,21 @@ def lower_packing(problem: Problem, lanes: int, name: str) -> Any:
         sizes = {letter: T.arg(f"extent_{letter}", T.int64()) for letter in problem.dynamic}
         T.func_ret(INT32)
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
-        letters = problem.subscripts[operand]
-        source = T.decl_buffer(tuple(extents[k] for k in letters), DTYPE, data=source_pointer, align=4)
-        shape = packed_shape(problem, extents, lanes)
-        packed = T.decl_buffer(shape, DTYPE, data=packed_pointer, align=4)
-        columns = problem.product(problem.columns, extents)
-        with T.parallel(i64(0), shape[0] * shape[1]) as index:
-            batch, panel = tirx.truncdiv(index, shape[1]), tirx.truncmod(index, shape[1])
-            with T.serial(i64(0), shape[2]) as k, T.serial(i64(0), i64(lanes)) as lane:
-                column = panel * lanes + lane
+        batch, panels, reduction, _ = packed_shape(problem, extents, lanes)
+        memory = Memory(problem, extents, {}, lanes, panels, ops)
+        view = view_of(problem, operand)
+        source = T.decl_buffer((memory.value(view.size),), DTYPE, data=source_pointer, align=4)
+        packed = T.decl_buffer((batch * panels * reduction * lanes,), DTYPE, data=packed_pointer, align=4)
+        columns = memory.value(size_of(problem, problem.columns))
+        with T.parallel(i64(0), batch * panels) as index:
+            start = memory.offset(view, packed_batch(problem), tirx.truncdiv(index, panels))
+            first = tirx.truncmod(index, panels) * lanes
+            with T.serial(i64(0), reduction) as k, T.serial(i64(0), i64(lanes)) as lane:
+                column = first + lane
                 # Clamped, so that the padded lanes read something that exists and then drop it.
-                where = (
-                    unflatten(batch, problem.batch, extents)
-                    | unflatten(tirx.min(column, columns - 1), problem.columns, extents)
-                    | unflatten(k, problem.reduction, extents)
-                )
-                value = load(source, [where[letter] for letter in letters], 1)
-                padded = tirx.Select(column < columns, value, tirx.const(0, DTYPE))
-                store(packed, padded, [batch, panel, k, lane], 1)
+                place = memory.offset(view, problem.columns, tirx.min(column, columns - 1))
+                place = start + place + memory.offset(view, problem.reduction, k)
+                padded = tirx.Select(column < columns, load(source, [place], 1), tirx.const(0, DTYPE))
+                store(packed, padded, [(index * reduction + k) * lanes + lane], 1)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()

@@ -73,23 +73,29 @@ def ceildiv(a: Any, b: Any, ops: Ops) -> Any:
     return ops.floordiv(a + (b - 1), b)
 
 
-def factorisations(num_cores: int, has_batch: bool, has_rows: bool = True) -> list[tuple[int, int, int]]:
+def factorisations(num_cores: int, has_batch: bool, rows_first: bool = False) -> list[tuple[int, int, int]]:
     """All (pb, pr, pc) with pb·pr·pc = `num_cores`, in order of preference."""
     divisors = [d for d in range(1, num_cores + 1) if num_cores % d == 0]
     batch_parts = sorted(divisors, reverse=True) if has_batch else [1]
     return [
         (pb, pr, num_cores // pb // pr)
         for pb in batch_parts
-        for pr in divisors
-        if num_cores // pb % pr == 0 and (has_rows or pr == 1)
+        for pr in (reversed(divisors) if rows_first else divisors)
+        if num_cores // pb % pr == 0
     ]
 
 
 def choose_partition(
-    batch: Any, row_tiles: Any, column_tiles: Any, num_cores: int, has_batch: bool, ops: Ops
+    batch: Any,
+    row_tiles: Any,
+    column_tiles: Any,
+    num_cores: int,
+    has_batch: bool,
+    ops: Ops,
+    rows_first: bool = False,
 ) -> Partition:
-    """The grid with the smallest largest load."""
-    options = factorisations(num_cores, has_batch)
+    """The grid with the smallest largest load; `rows_first` splits rows before columns among equals."""
+    options = factorisations(num_cores, has_batch, rows_first)
     best: Partition | None = None
     for pb, pr, pc in options:
         load = ops.bind(

@@ -11,20 +11,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.errors import SpecError
-from dietcode.workload.checks import MAX_EXTENT
 from dietcode.workload.contraction import Contraction
+from dietcode.workload.dtypes import OUTPUT_DTYPES, STORAGE
 from dietcode.workload.epilogue import EpilogueStep
+from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 
-_STAGES = {"bias": True, "relu": False, "residual": True, "scale": False}  # whether each reads a tensor
+# Whether each reads a tensor.
+_STAGES = {
+    "bias": True,
+    "relu": False,
+    "silu": False,
+    "gelu-erf": False,
+    "gelu-tanh": False,
+    "residual": True,
+    "scale": False,
+}
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One epilogue stage; `kind` is bias, relu, residual or scale."""
+    """One epilogue stage; `kind` is bias, relu, silu, gelu-erf, gelu-tanh, residual or scale."""
 
     kind: str
     tensor: str | None = None
@@ -82,6 +91,9 @@ class Problem:
     splits : dict of str to str
         Axes that callers see as one, by the letter that they have there: its letters here, outer first. As in
         the channels of a grouped convolution.
+    output_dtype : str
+        What the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`; everything
+        else is float32.
     """
 
     row_operand: str
@@ -97,6 +109,7 @@ class Problem:
     column_operand_constant: bool
     windows: tuple[Window, ...] = ()
     splits: dict[str, str] = field(default_factory=dict)
+    output_dtype: str = "float32"
 
     @property
     def dynamic(self) -> tuple[str, ...]:
@@ -108,6 +121,10 @@ class Problem:
         """Tensors that a kernel reads, in argument order: row operand, column operand, epilogue tensors."""
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
+
+    def storage(self, tensor: str) -> np.dtype[Any]:
+        """What generated code holds `tensor` in, see `dietcode.workload.dtypes.STORAGE`."""
+        return STORAGE[self.output_dtype if tensor == self.output else "float32"]
 
     def letters_of(self, tensor: str) -> str:
         """Letters with a role, and letters of stages, that address `tensor`: its axes, windows followed."""
@@ -161,6 +178,7 @@ class Problem:
             column_operand_constant=bool(data["column_operand_constant"]),
             windows=tuple(Window(**window) for window in data.get("windows", ())),
             splits={str(k): str(v) for k, v in data.get("splits", {}).items()},
+            output_dtype=str(data.get("output_dtype", "float32")),
             **roles,
         )
         problem.check()
@@ -193,6 +211,8 @@ class Problem:
         for letter, parts in self.splits.items():
             if letter in used or not set(parts) <= used:
                 raise ValueError(f"axis {clip(letter)} split in {clip(parts)}")
+        if self.output_dtype not in OUTPUT_DTYPES:
+            raise ValueError(f"output of {clip(self.output_dtype)}; allowed: {', '.join(OUTPUT_DTYPES)}")
         for stage in self.stages:
             _check_stage(stage, self.subscripts, self.subscripts[self.output])
 
@@ -265,57 +285,49 @@ def _check_stage(stage: Stage, subscripts: Mapping[str, str], output: str) -> No
 
 
 def problem_from_spec(spec: Spec) -> Problem:
-    """Assign roles to the letters of a spec's einsum.
-
-    Raises
-    ------
-    SpecError
-        The einsum or an epilogue stage cannot be lowered by this version.
-    """
-    contraction = Contraction.from_spec(spec)
-    dims = spec.dims_parsed
-    output_letters = spec.op.output_subscripts
-    trailing = tuple(output_letters[len(output_letters) - len(contraction.columns) :])
-    if trailing != contraction.columns:
-        raise SpecError("op.einsum", "the column operand's indices must be the last ones of the output")
-    subscripts = {name: tensor.dims for name, tensor in spec.tensors.items()}
-    subscripts[spec.output.name] = output_letters
-    stages = tuple(_stage(item, index) for index, item in enumerate(spec.op.epilogue))
-    for stage in stages:
-        if stage.kind == "bias":
-            if len(contraction.columns) != 1:
-                raise SpecError("op.epilogue", "bias needs an output whose columns are one index")
-            subscripts["bias"] = output_letters[-1]
-        elif stage.tensor is not None:
-            subscripts[stage.tensor] = output_letters
+    """Assign roles to the letters of a spec's operator."""
+    contraction, conv = Contraction.from_spec(spec), spec.convolution
+    splits = {} if conv is None else conv.splits
+    seen = spec.subscripts | {spec.output.name: spec.output_subscripts} | spec.epilogue_tensors
+    subscripts = {name: "".join(splits.get(k, k) for k in letters) for name, letters in seen.items()}
+    slides = () if conv is None else conv.slides
+    column_operand = contraction.column_operand
+    letters = dict.fromkeys("".join(subscripts.values()) + "".join(s.output + s.kernel for s in slides))
+    dims = {letter: spec.dims_parsed[letter] for letter in letters}
+    # A constant is packed before a call tells any extent, so it must have every letter of its packed layout;
+    # and a call must find its extents in the other tensors.
+    packed = set(subscripts[column_operand])
+    others = set(subscripts[contraction.row_operand] + subscripts[contraction.output])
+    packable = packed >= {*contraction.columns, *contraction.reduction}
+    packable = packable and all(dims[letter].is_constant for letter in packed - others)
     return Problem(
         row_operand=contraction.row_operand,
-        column_operand=contraction.column_operand,
-        output=spec.output.name,
+        column_operand=column_operand,
+        output=contraction.output,
         subscripts=subscripts,
         batch=contraction.batch,
         rows=contraction.rows,
         columns=contraction.columns,
         reduction=contraction.reduction,
         extents={k: d.constant_value() if d.is_constant else None for k, d in dims.items()},
-        stages=stages,
-        column_operand_constant=spec.tensors[contraction.column_operand].constant,
+        stages=tuple(_stage(item) for item in spec.op.epilogue),
+        column_operand_constant=spec.tensors[column_operand].constant and packable,
+        windows=tuple(Window(*slide) for slide in slides),
+        splits=splits,
+        output_dtype=spec.output.dtype,
     )
 
 
-def _stage(step: EpilogueStep, index: int) -> Stage:
-    if step.kind in {"bias", "relu", "residual"}:
-        return Stage(step.kind, tensor=step.tensor)
+def _stage(step: EpilogueStep) -> Stage:
+    if step.kind == "gelu":
+        return Stage(f"gelu-{step.value}")
     if step.kind == "scale":
         return Stage("scale", value=float(step.value or 0.0))
-    raise SpecError(
-        f"op.epilogue[{index}]",
-        f"{step.kind} cannot be fused by this version; allowed: bias, relu, residual, scale",
-    )
+    return Stage(step.kind, tensor=step.tensor)
 
 
 def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntArray]:
-    """Extent of every letter for many instances.
+    """Extent of every letter of a spec's problem, for many instances.
 
     Parameters
     ----------
@@ -327,7 +339,9 @@ def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntA
     dict of str to int64 array [num_instances]
     """
     num_instances = len(next(iter(columns.values()))) if columns else 1
+    split = set() if spec.convolution is None else set(spec.convolution.splits)  # no letters of the problem
     return {
         letter: np.broadcast_to(np.asarray(dim.evaluate(columns), dtype=np.int64), (num_instances,))
         for letter, dim in spec.dims_parsed.items()
+        if letter not in split
     }

@@ -46,7 +46,7 @@ def run_seed(
     Parameters
     ----------
     extents : dict of str to int
-        Extents of the largest instance.
+        Extents of the largest instance; of more letters than the problem's is fine.
     work_dir : Path
         Where MetaSchedule keeps its database; trials already in it are not repeated.
     num_trials, max_secs
@@ -67,16 +67,13 @@ def run_seed(
     work_dir.mkdir(parents=True, exist_ok=True)
     request = {
         "parent_pid": os.getpid(),
-        "subscripts": [
-            problem.subscripts[n] for n in (problem.row_operand, problem.column_operand, problem.output)
-        ],
-        "constant": problem.column_operand_constant,
+        "problem": problem.to_json(),
         "extents": extents,
         "target": target.to_json(),
         "work_dir": str(work_dir),
         "num_trials": num_trials,
     }
-    flops = 2 * float(problem.product(tuple(extents), {k: float(v) for k, v in extents.items()}))
+    flops = float(problem.flops({k: float(v) for k, v in extents.items()}))
     started = time.monotonic()
     _run_worker(request, work_dir, started + max_secs, lambda: progress(*_state(work_dir, flops)))
     best = _best_record(work_dir)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import ir, tirx
@@ -12,6 +13,9 @@ from tvm.tirx.script.builder import ir as T
 INT32 = ir.PrimType("int32")
 DTYPE = "float32"
 CPU = 1  # DLPack's kDLCPU
+_DLPACK_FLOAT = 2
+_FLOAT_BYTES = 4
+_MAX_ELEMENTS = 1 << 40
 
 warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
 
@@ -29,6 +33,23 @@ def small_buffer(size: int, dtype: str = DTYPE) -> Any:
     faster by that.
     """
     return T.alloc_buffer((i64(size),), dtype, scope="global")
+
+
+@contextmanager
+def workspace(size: Any) -> Iterator[Any]:
+    """A buffer of `size` float32 elements from TVM's workspace pool, while its user runs.
+
+    What ``T.alloc_buffer`` becomes, written out: StorageRewrite moves a large allocation to the function's
+    beginning, out of the scope that says on which device it is, which does not compile.
+    """
+    num_bytes = (size * _FLOAT_BYTES).astype("uint64")
+    call = T.TVMBackendAllocWorkspace(CPU, 0, num_bytes, _DLPACK_FLOAT, 8 * _FLOAT_BYTES)
+    pointer = T.Bind(ir.Call(call.op, call.args, ret_ty=ir.PointerType(ir.PrimType(DTYPE))))
+    with T.If(T.isnullptr(pointer)), T.Then():
+        T.evaluate(T.tvm_throw_last_error())
+    # The declared extent is nobody's bound; a bound value in it would have to be known before it is computed.
+    yield T.decl_buffer((i64(_MAX_ELEMENTS),), DTYPE, data=pointer)
+    T.evaluate(T.TVMBackendFreeWorkspace(CPU, 0, pointer))
 
 
 class TirOps:
@@ -85,17 +106,31 @@ def store(buffer: Any, value: Any, index: Sequence[Any], lanes: int) -> None:
     T.buffer_store(buffer, value, [*outer, ramp(last, lanes) if lanes > 1 else last])
 
 
+def first_lanes(count: Any, lanes: int) -> Any:
+    """A mask of the first `count` lanes; of none, or all, where it is out of their range."""
+    return ramp(i64(0), lanes) < tirx.Broadcast(_expr(count), lanes)
+
+
+def load_masked(buffer: Any, index: Any, lanes: int, mask: Any) -> Any:
+    """As `load`, zero in lanes that the mask leaves out; nothing is read there, past a buffer's end for one."""
+    zero = splat(tirx.const(0, buffer.dtype), lanes)
+    address = tirx.address_of(buffer[_expr(index)])
+    return tirx.call_llvm_intrin(f"{buffer.dtype}x{lanes}", "llvm.masked.load", address, mask, zero)
+
+
+def store_masked(buffer: Any, value: Any, index: Any, mask: Any) -> None:
+    """As `store`, for the lanes of the mask."""
+    address = tirx.address_of(buffer[_expr(index)])
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, address, mask))
+
+
+def prefetch(buffer: Any, index: Any) -> None:
+    """Ask for a cache line that is read soon; an address past the buffer's end does no harm."""
+    address = tirx.address_of(buffer[_expr(index)])
+    read, near, data = (tirx.IntImm("int32", n) for n in (0, 3, 1))
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, near, data))
+
+
 def call(function: ir.GlobalVar, arguments: Sequence[Any]) -> None:
     """Call a private function of the same module that returns an int32 status."""
     T.evaluate(ir.Call(function, list(arguments), ret_ty=INT32))
-
-
-def unflatten(index: Any, letters: Sequence[str], extents: dict[str, Any]) -> dict[str, Any]:
-    """Index of each letter from the flattened `index`; the last letter varies fastest."""
-    result: dict[str, Any] = {}
-    for letter in reversed(letters[1:]):
-        result[letter] = tirx.truncmod(index, extents[letter])
-        index = tirx.truncdiv(index, extents[letter])
-    if letters:
-        result[letters[0]] = index
-    return result

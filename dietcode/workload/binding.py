@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import LibraryError
-from dietcode.workload.expr import DimExpr
+from dietcode.workload.quotient import Dim
 from dietcode.workload.text import clip
 
 
@@ -88,7 +88,7 @@ def _read_step(data: object) -> BindStep:
 
 
 def plan_bindings(
-    tensors: Mapping[str, str], dims: Mapping[str, DimExpr], variables: Sequence[str]
+    tensors: Mapping[str, str], dims: Mapping[str, Dim], variables: Sequence[str]
 ) -> BindingPlan:
     """Plan how a call determines the shape variables.
 
@@ -99,7 +99,7 @@ def plan_bindings(
     ----------
     tensors : mapping of str to str
         Subscripts of each operand, one index letter an axis.
-    dims : mapping of str to DimExpr
+    dims : mapping of str to DimExpr or QuotientDim
         Extent of each index.
     variables : sequence of str
         Every shape variable, in declaration order.
@@ -108,6 +108,7 @@ def plan_bindings(
     --------
     ``Y[16T, N] = X[16T, K] · W[N, K]ᵀ``:
 
+    >>> from dietcode.workload.expr import DimExpr
     >>> dims = {"m": DimExpr.parse("16*T", "m"), "n": DimExpr.parse(8, "n"), "k": DimExpr.parse(4, "k")}
     >>> plan_bindings({"X": "mk", "W": "nk"}, dims, ["T"]).steps
     (BindStep(variable='T', tensor='X', axis=0, dim_text='16*T'),)
@@ -126,7 +127,7 @@ def plan_bindings(
 
 
 def _next_step(
-    tensors: Mapping[str, str], dims: Mapping[str, DimExpr], unknown: Sequence[str]
+    tensors: Mapping[str, str], dims: Mapping[str, Dim], unknown: Sequence[str]
 ) -> BindStep | None:
     for tensor, subscripts in tensors.items():
         for axis, letter in enumerate(subscripts):

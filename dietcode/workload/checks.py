@@ -5,117 +5,30 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
-from dietcode.workload.expr import DimExpr
+from dietcode.workload.conv2d import check_groups, check_letters
+from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.polynomial import MAX_NAME_CHARS
+from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.text import clip, field_path, suggest
 
 if TYPE_CHECKING:
     from dietcode.workload.spec import Spec
 
 MAX_VARIABLES = 4
-MAX_RANK = 6
-MAX_EXTENT = 2**31
 MAX_ELEMENTS = 2**34
-MAX_LISTED = 100_000
-MAX_DIMS = 52  # letters there are
+MAX_FLOPS = 2**53  # counted exactly as floats
+_NUM_OPERANDS = 2
 RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a call, and of a joint instance
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_EINSUM = re.compile(r"([A-Za-z]+),([A-Za-z]+)->([A-Za-z]*)")
-_INTEGER = re.compile(r"[1-9][0-9]{0,9}")
-
-
-def canonical_einsum(text: str) -> str:
-    """Return an einsum of two operands without spaces.
-
-    Raises
-    ------
-    ValueError
-        Not of the form ``mk,nk->mn``, a letter repeated within a tensor, or a rank above 6.
-    """
-    match = _EINSUM.fullmatch(text.replace(" ", "")) if len(text) <= 100 else None
-    if match is None:
-        hint = (
-            "an ellipsis is not supported"
-            if "..." in text
-            else "two operands and an output, one letter an axis"
-        )
-        raise ValueError(f"given {clip(text)}; {hint}; allowed: like mk,nk->mn")
-    for subscripts in match.groups():
-        if len(set(subscripts)) != len(subscripts):
-            raise ValueError(
-                f"given {clip(text)}; a letter is repeated in {subscripts!r}; allowed: each once"
-            )
-        if len(subscripts) > MAX_RANK:
-            raise ValueError(f"given {clip(text)}; allowed: at most {MAX_RANK} axes a tensor")
-    return match[0]
-
-
-def canonical_dims(given: object) -> object:
-    """Return dims with an int for each constant and canonical text for each expression.
-
-    Raises
-    ------
-    SpecError
-        A value is no dimension, or is 0.
-    """
-    if not isinstance(given, dict):
-        return given  # the model's own message will do
-    if len(given) > MAX_DIMS:
-        raise SpecError("dims", f"given {len(given)} dimensions; allowed: at most {MAX_DIMS}")
-    result: dict[object, int | str] = {}
-    for letter, value in given.items():
-        path = field_path(["dims", letter])
-        dim = DimExpr.parse(value, path)
-        if not dim.terms:
-            raise SpecError(path, f"given {clip(value)}, which is 0; allowed: at least 1")
-        result[letter] = dim.constant_value() if dim.is_constant else str(dim)
-    return result
-
-
-def no_file(given: object, allowed: str) -> object:
-    """Return what is given, unless it names a histogram file: the loader of spec files reads those.
-
-    Raises
-    ------
-    ValueError
-        It is a text.
-    """
-    if isinstance(given, str):
-        raise ValueError(
-            f"given {clip(given)}; allowed: {allowed}; a histogram file only in a spec that is a file itself"
-        )
-    return given
-
-
-def weights_by_value(given: object) -> object:
-    """Return weights with integer keys; JSON writes them as text.
-
-    Raises
-    ------
-    ValueError
-        Not a mapping of at most 100000 positive integers, each once.
-    """
-    no_file(given, "a mapping of value: weight")
-    if not isinstance(given, dict):
-        return given
-    if not given or len(given) > MAX_LISTED:
-        raise ValueError(f"given {len(given)} weights; allowed: 1 to {MAX_LISTED}")
-    result: dict[int, object] = {}
-    for key, weight in given.items():
-        if isinstance(key, str) and not _INTEGER.fullmatch(key):
-            raise ValueError(f"given a weight for {clip(key)}; allowed: integers from 1")
-        if int(key) in result:
-            raise ValueError(f"given two weights for {clip(key)}; allowed: one for each value")
-        result[int(key)] = weight
-    return result
 
 
 def check_spec(spec: Spec) -> None:
@@ -128,8 +41,9 @@ def check_spec(spec: Spec) -> None:
     """
     _check_names(spec)
     _check_operands(spec)
-    Contraction.from_spec(spec)
     _check_dims(spec)
+    Contraction.from_spec(spec)
+    _check_convolution(spec)
     _check_weights(spec)
     _check_instances(spec)
     _check_sizes(spec)
@@ -171,11 +85,12 @@ def _check_identifier(path: str, name: str) -> None:
 
 
 def _check_operands(spec: Spec) -> None:
-    inputs = spec.op.input_subscripts
-    if len(spec.tensors) != len(inputs):
-        raise SpecError(
-            "tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op.einsum}"
-        )
+    if len(spec.tensors) != _NUM_OPERANDS:
+        raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
+    if spec.op.conv2d is not None:
+        check_letters(spec.op.conv2d, spec.subscripts)
+        return
+    inputs = str(spec.op.einsum).partition("->")[0].split(",")
     for (name, tensor), subscripts in zip(spec.tensors.items(), inputs, strict=True):
         if tensor.dims != subscripts:
             problem = (
@@ -185,15 +100,15 @@ def _check_operands(spec: Spec) -> None:
 
 
 def _check_dims(spec: Spec) -> None:
-    letters = sorted(set("".join(spec.op.input_subscripts)))
+    letters = sorted(set("".join(spec.subscripts.values())))
     for letter in spec.dims:
         if letter not in letters:
-            problem = f"not an index of {spec.op.einsum}; allowed: {', '.join(letters)}"
+            problem = f"not an index of {spec.op}; allowed: {', '.join(letters)}"
             raise SpecError(field_path(["dims", letter]), problem)
     for letter in letters:
         if letter not in spec.dims:
             raise SpecError(f"dims.{letter}", "missing; every index needs an extent, like 768 or 16*T")
-    for letter, dim in spec.dims_parsed.items():
+    for letter, dim in spec.dims_given.items():
         for name in dim.variables:
             if name not in spec.shape_vars:
                 allowed = ", ".join(spec.variables)
@@ -204,10 +119,36 @@ def _check_dims(spec: Spec) -> None:
             raise SpecError(
                 f"dims.{letter}", f"given {clip(str(dim))}, up to {largest}; allowed: up to 2**31"
             )
-    used = {name for dim in spec.dims_parsed.values() for name in dim.variables}
+    used = {name for dim in spec.dims_given.values() for name in dim.variables}
     for name in spec.variables:
         if name not in used:
             raise SpecError(f"shape_vars.{name}", "is in no dimension of dims; use it there, or leave it out")
+
+
+def _check_convolution(spec: Spec) -> None:
+    """Refuse groups that do not divide, and an output that a small shape would leave empty."""
+    conv = spec.convolution
+    if conv is None:
+        return
+    check_groups(conv, spec.dims_given)
+    low = {name: variable.min for name, variable in spec.shape_vars.items()}
+    high = {name: variable.max for name, variable in spec.shape_vars.items()}
+    for slide in conv.slides:
+        axis, positions = spec.dims_given[slide.axis], spec.dims_parsed[slide.output]
+        least, greatest = bounds(positions, low, high)
+        path, given = f"dims.{slide.axis}", f"given {clip(str(axis))}"
+        if least < 1:
+            window = _window_text(spec.dims_given[slide.kernel], slide.dilation, slide.padding)
+            problem = f"{given}; an output of extent {least} at the smallest shape; allowed: {window}"
+            raise SpecError(path, problem)
+        if greatest > MAX_EXTENT:
+            raise SpecError(path, f"{given}; an output of extent {greatest}; allowed: up to 2**31")
+
+
+def _window_text(kernel: Dim, dilation: int, padding: int) -> str:
+    """What an axis must measure at least for a window to fit, in words."""
+    text = f"{kernel}" if dilation == 1 else f"{dilation}*({kernel} - 1) + 1"
+    return f"at least the window, {text}" + (f", less twice the padding of {padding}" if padding else "")
 
 
 def _check_instances(spec: Spec) -> None:
@@ -253,7 +194,7 @@ def _check_instance_weights(spec: Spec) -> None:
 
 
 def _check_sizes(spec: Spec) -> None:
-    """Refuse tensors above 2**34 elements at the largest instance."""
+    """Refuse tensors above 2**34 elements, and FLOPs above 2**53, at the largest instance."""
     if spec.instances:
         bindings = {
             name: np.array([instance.bindings[name] for instance in spec.instances], dtype=np.int64)
@@ -262,9 +203,19 @@ def _check_sizes(spec: Spec) -> None:
     else:
         bindings = {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
     shapes = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
-    for path, letters in {**shapes, "output": spec.op.output_subscripts}.items():
-        extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
-        largest = float(np.max(math.prod(extents, start=np.ones(1))))
+    for path, letters in {**shapes, "output": spec.output_subscripts}.items():
+        largest = float(np.max(_product(spec, letters, bindings)))
         if largest > MAX_ELEMENTS:
             problem = f"{largest:.4g} elements at the largest instance; allowed: at most 2**34"
             raise SpecError(path, problem)
+    flops = float(np.max(_product(spec, Contraction.from_spec(spec).indices, bindings))) * 2
+    if flops > MAX_FLOPS:
+        raise SpecError("dims", f"{flops:.4g} FLOPs at the largest instance; allowed: at most 2**53")
+
+
+def _product(
+    spec: Spec, letters: Iterable[str], bindings: Mapping[str, NDArray[np.int64]]
+) -> NDArray[np.float64]:
+    """Product of the extents of `letters` for each binding; of floats, which do not wrap around."""
+    extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
+    return np.asarray(math.prod(extents, start=np.ones(1)))

@@ -1,4 +1,4 @@
-"""The roles of a two-operand einsum's operands and indices."""
+"""The roles of an operator's two operands and of their indices."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ _FIELD = "op.einsum"
 class Contraction:
     """``output[batch, rows, columns] = Σ_reduction row_operand[batch, rows, reduction] · column_operand[…]``.
 
-    The column operand owns the last output index, the one that is contiguous in memory. The groups name
-    indices, not an order of axes: axes may be interleaved in the tensors.
+    An operand owns the indices that it shares with the output alone. The groups name indices, not an order of
+    axes: axes may be interleaved in the tensors, and an operand is the same for every value of an index that
+    it lacks. Any group may be empty.
 
     Parameters
     ----------
     row_operand, column_operand, output : str
-        Names of tensors.
+        Names of tensors. The column operand owns the last output index, the one that is contiguous in memory;
+        where both have that one, the last index that is owned.
     batch : tuple of str
-        Indices of both operands and the output, in output order.
+        Indices of both operands and the output, and those of the column operand's own that are no columns; in
+        output order.
     rows : tuple of str
-        Indices of the row operand and the output, in output order; may be empty.
+        The row operand's own indices, in output order.
     columns : tuple of str
-        Indices of the column operand and the output, in output order; never empty.
+        The last ones of the output that are the column operand's own, without another between them.
     reduction : tuple of str
-        Indices of both operands but not the output, in the row operand's order; never empty.
+        Indices that are not the output's, in the row operand's order, then those of the column operand only.
     """
 
     row_operand: str
@@ -55,7 +58,13 @@ class Contraction:
         SpecError
             The einsum is no contraction of this form.
         """
-        return cls.from_subscripts(spec.subscripts, spec.output.name, spec.op.output_subscripts)
+        conv = spec.convolution
+        if conv is None:
+            return cls.from_subscripts(spec.subscripts, spec.output.name, spec.output_subscripts)
+        data, kernel = spec.tensors
+        # The operand with the last output index is the column operand here, too.
+        row, column = (data, kernel) if conv.op.data_layout == "NHWC" else (kernel, data)
+        return cls(row_operand=row, column_operand=column, output=spec.output.name, **conv.roles())
 
     @classmethod
     def from_subscripts(cls, operands: Mapping[str, str], output: str, subscripts: str) -> Contraction:
@@ -73,21 +82,23 @@ class Contraction:
         Raises
         ------
         SpecError
-            The einsum is no contraction of this form.
+            The output has no index, or one that no operand has.
         """
         (first, first_dims), (second, second_dims) = operands.items()
         _check_indices(first_dims, second_dims, subscripts)
-        owner_is_second = subscripts[-1] in second_dims
-        row_name, row_dims = (first, first_dims) if owner_is_second else (second, second_dims)
-        column_name, column_dims = (second, second_dims) if owner_is_second else (first, first_dims)
+        owned = [i for i in subscripts if (i in first_dims) != (i in second_dims)]
+        swap = bool(owned) and owned[-1] in first_dims
+        row_name, row_dims = (second, second_dims) if swap else (first, first_dims)
+        column_name, column_dims = (first, first_dims) if swap else (second, second_dims)
+        columns = _last_run(subscripts, set(column_dims) - set(row_dims))
         return cls(
             row_operand=row_name,
             column_operand=column_name,
             output=output,
-            batch=tuple(i for i in subscripts if i in row_dims and i in column_dims),
+            batch=tuple(i for i in subscripts if i in column_dims and i not in columns),
             rows=tuple(i for i in subscripts if i not in column_dims),
-            columns=tuple(i for i in subscripts if i not in row_dims),
-            reduction=tuple(i for i in row_dims if i not in subscripts),
+            columns=tuple(columns),
+            reduction=tuple(i for i in dict.fromkeys(row_dims + column_dims) if i not in subscripts),
         )
 
     @property
@@ -108,7 +119,7 @@ class Contraction:
         Returns
         -------
         int64 array [num_instances]
-            2 · Π extents; the limits on tensors keep it below 2**53.
+            2 · Π extents, at most 2**53; see `checks`.
         """
         columns = {name: np.asarray(values, dtype=np.int64) for name, values in bindings.items()}
         total = np.full(
@@ -119,8 +130,17 @@ class Contraction:
         return total
 
 
+def _last_run(subscripts: str, owned: set[str]) -> str:
+    """The last indices of `owned` that follow each other in the output."""
+    end = max((place + 1 for place, index in enumerate(subscripts) if index in owned), default=0)
+    start = end
+    while start and subscripts[start - 1] in owned:
+        start -= 1
+    return subscripts[start:end]
+
+
 def _check_indices(first: str, second: str, output: str) -> None:
-    """Refuse what is no contraction with a contiguous column index."""
+    """Refuse an output that no element-wise product and sum of the operands gives."""
     if not output:
         raise SpecError(_FIELD, "the output has no index; allowed: at least one")
     for index in output:
@@ -128,17 +148,3 @@ def _check_indices(first: str, second: str, output: str) -> None:
             raise SpecError(
                 _FIELD, f"output index {index!r} is in no operand; allowed: indices of the operands"
             )
-    for index in first + second:
-        if index not in output and not (index in first and index in second):
-            raise SpecError(
-                _FIELD,
-                f"index {index!r} is in one operand only and not in the output; sum over it beforehand",
-            )
-    if output[-1] in first and output[-1] in second:
-        raise SpecError(
-            _FIELD,
-            f"the last output index {output[-1]!r} is in both operands, a batch index; "
-            "allowed: a last output index of one operand",
-        )
-    if not any(index not in output for index in first):
-        raise SpecError(_FIELD, "no index is summed over; allowed: at least one index of both operands only")

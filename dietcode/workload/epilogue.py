@@ -22,8 +22,9 @@ class EpilogueStep(BaseModel):
     Parameters
     ----------
     kind : str
-        ``bias`` adds a vector along the last output dimension, ``residual`` adds a tensor of the output's
-        shape, ``scale`` multiplies by a number; ``relu``, ``silu`` and ``gelu`` are elementwise.
+        ``bias`` adds a vector along the last output dimension, or a convolution's output channels,
+        ``residual`` adds a tensor of the output's shape, ``scale`` multiplies by a number; ``relu``, ``silu``
+        and ``gelu`` are elementwise.
     value : str, float or None
         ``erf`` or ``tanh`` of gelu, the tensor's name of residual, the factor of scale.
     """

@@ -14,8 +14,9 @@ from dietcode.workload import loader
 from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.spec import (
     Budget,
-    EinsumOp,
+    Conv2d,
     Objective,
+    OpSpec,
     OutputSpec,
     RangeVariable,
     Spec,
@@ -25,7 +26,7 @@ from dietcode.workload.spec import (
 from dietcode.workload.text import clip, field_path, one_line, suggest
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "op": EinsumOp,
+    "op": OpSpec,
     "output": OutputSpec,
     "budget": Budget,
     "objective": Objective,
@@ -154,6 +155,8 @@ def _fields_at(parent: Sequence[int | str], required: bool = False) -> list[str]
         model = Spec
     elif parent[0] == "tensors":
         model = TensorSpec
+    elif tuple(parent) == ("op", "conv2d"):
+        model = Conv2d
     elif parent[0] == "shape_vars":
         model = _VARIABLES.get(str(parent[-1]))
     else:

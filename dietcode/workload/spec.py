@@ -16,11 +16,13 @@ from pydantic import (
     model_validator,
 )
 
-from dietcode.errors import SpecError
-from dietcode.workload import checks
-from dietcode.workload.checks import MAX_LISTED
+from dietcode.workload import checks, fields
+from dietcode.workload.conv2d import Conv2d, Convolution
+from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.expr import DimExpr
+from dietcode.workload.fields import MAX_LISTED
+from dietcode.workload.quotient import Dim
 from dietcode.workload.target_spec import TargetSpec
 from dietcode.workload.text import clip
 from dietcode.workload.variables import (
@@ -31,15 +33,14 @@ from dietcode.workload.variables import (
     ValuesVariable,
 )
 
-DTYPES = ("float32",)
-
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 __all__ = [
     "Budget",
-    "EinsumOp",
+    "Conv2d",
     "JointInstance",
     "Objective",
+    "OpSpec",
     "OutputSpec",
     "RangeVariable",
     "Spec",
@@ -51,48 +52,51 @@ __all__ = [
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-def _known_dtype(given: str) -> str:
-    if given not in DTYPES:
-        raise ValueError(f"given {clip(given)}; allowed on this target: {', '.join(DTYPES)}")
+def _known_dtype(given: str, allowed: tuple[str, ...] = INPUT_DTYPES) -> str:
+    if given not in allowed:
+        raise ValueError(f"given {clip(given)}; allowed on this target: {', '.join(allowed)}")
     return given
 
 
-class EinsumOp(Model):
-    """A two-operand contraction and what is done to its result.
+class OpSpec(Model):
+    """An operator of two operands and what is done to its result: exactly one of the kinds.
 
     Parameters
     ----------
-    einsum : str
+    einsum : str, optional
         Like ``mk,nk->mn``: two operands in the order of `Spec.tensors`, one letter an axis, explicit output.
+    conv2d : Conv2d, optional
+        The operands are the data and the kernel, in this order.
     epilogue : tuple of EpilogueStep
         Applied in this order to each output element.
     """
 
-    einsum: StrictStr
+    einsum: StrictStr | None = None
+    conv2d: Conv2d | None = None
     epilogue: tuple[EpilogueStep, ...] = Field(default=(), max_length=16)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_conv2d(cls, data: object) -> object:
-        if isinstance(data, dict) and "conv2d" in data:
-            raise SpecError("op.conv2d", "conv2d is not supported by this version; allowed: einsum")
-        return data
 
     @field_validator("einsum")
     @classmethod
-    def _check_einsum(cls, text: str) -> str:
-        return checks.canonical_einsum(text)
+    def _check_einsum(cls, text: str | None) -> str | None:
+        return None if text is None else fields.canonical_einsum(text)
 
-    @property
-    def input_subscripts(self) -> tuple[str, str]:
-        """Subscripts of the two operands."""
-        first, second = self.einsum.partition("->")[0].split(",")
-        return first, second
+    @model_validator(mode="after")
+    def _check_kind(self) -> OpSpec:
+        if (self.einsum is None) == (self.conv2d is None):
+            given = "missing" if self.einsum is None else "given both"
+            raise ValueError(f"{given}; allowed: exactly one of einsum, conv2d")
+        return self
 
-    @property
-    def output_subscripts(self) -> str:
-        """Subscripts of the output."""
-        return self.einsum.partition("->")[2]
+    def __str__(self) -> str:
+        """Return the operator in one short line."""
+        if self.conv2d is None:
+            return str(self.einsum)
+        return f"conv2d of {self.conv2d.data_layout} and {self.conv2d.kernel_layout}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        kind = {"einsum": self.einsum} if self.conv2d is None else {"conv2d": self.conv2d.to_json()}
+        return {**kind, "epilogue": [step.to_json() for step in self.epilogue]}
 
 
 class TensorSpec(Model):
@@ -119,7 +123,7 @@ class TensorSpec(Model):
 
 
 class OutputSpec(Model):
-    """The output's name and dtype; its axes follow from the einsum."""
+    """The output's name and dtype; its axes follow from the operator."""
 
     name: StrictStr
     dtype: StrictStr
@@ -127,7 +131,7 @@ class OutputSpec(Model):
     @field_validator("dtype")
     @classmethod
     def _check_dtype(cls, given: str) -> str:
-        return _known_dtype(given)
+        return _known_dtype(given, OUTPUT_DTYPES)
 
 
 class Budget(Model):
@@ -166,7 +170,7 @@ class Spec(Model):
     """A workload spec, valid as a whole; `dietcode.workload.parse` makes one from text or plain data."""
 
     name: StrictStr
-    op: EinsumOp
+    op: OpSpec
     tensors: dict[StrictStr, TensorSpec]
     output: OutputSpec
     accumulate: StrictStr = "float32"
@@ -195,12 +199,12 @@ class Spec(Model):
     @field_validator("instances", mode="before")
     @classmethod
     def _refuse_file(cls, given: object) -> object:
-        return checks.no_file(given, "a list of bindings")
+        return fields.no_file(given, "a list of bindings")
 
     @field_validator("dims", mode="before")
     @classmethod
     def _canonical_dims(cls, given: object) -> object:
-        return checks.canonical_dims(given)
+        return fields.canonical_dims(given)
 
     @field_validator("target", mode="before")
     @classmethod
@@ -213,9 +217,23 @@ class Spec(Model):
         return self
 
     @cached_property
-    def dims_parsed(self) -> Mapping[str, DimExpr]:
-        """The extent of each index letter."""
+    def dims_given(self) -> Mapping[str, DimExpr]:
+        """The extent of each letter of the operands, as `dims` gives it."""
         return {letter: DimExpr.parse(dim, f"dims.{letter}") for letter, dim in self.dims.items()}
+
+    @cached_property
+    def dims_parsed(self) -> Mapping[str, Dim]:
+        """The extent of each letter: of `dims`, and those of a convolution that follow from them."""
+        derived = {} if self.convolution is None else self.convolution.derived(self.dims_given)
+        return {**self.dims_given, **derived}
+
+    @cached_property
+    def convolution(self) -> Convolution | None:
+        """The letters of a convolution; None for an einsum."""
+        if self.op.conv2d is None:
+            return None
+        data, kernel = self.subscripts.values()
+        return Convolution.of(self.op.conv2d, data, kernel, self.dims_given)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -229,21 +247,37 @@ class Spec(Model):
 
     @property
     def subscripts(self) -> dict[str, str]:
-        """Subscripts of each operand, in the einsum's order."""
+        """Subscripts of each operand as callers see it, in the operator's order."""
         return {name: tensor.dims for name, tensor in self.tensors.items()}
+
+    @property
+    def output_subscripts(self) -> str:
+        """Subscripts of the output as callers see it."""
+        if self.convolution is not None:
+            return self.convolution.output_subscripts
+        return (self.op.einsum or "").partition("->")[2]
+
+    @property
+    def bias_subscript(self) -> str:
+        """The axis that a bias belongs to: the output's last one, or a convolution's output channels."""
+        conv = self.convolution
+        return self.output_subscripts[-1] if conv is None else conv.output["C"]
 
     @property
     def epilogue_tensors(self) -> dict[str, str]:
         """Subscripts of each tensor that the epilogue needs: `bias` and residuals."""
-        output = self.op.output_subscripts
         steps = [(step.tensor, step.kind) for step in self.op.epilogue]
-        return {name: output[-1:] if kind == "bias" else output for name, kind in steps if name is not None}
+        return {
+            name: self.bias_subscript if kind == "bias" else self.output_subscripts
+            for name, kind in steps
+            if name is not None
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that parses to an equal spec: defaults filled in, canonical text of dims."""
         return {
             "name": self.name,
-            "op": {"einsum": self.op.einsum, "epilogue": [step.to_json() for step in self.op.epilogue]},
+            "op": self.op.to_json(),
             "tensors": {name: tensor.model_dump() for name, tensor in self.tensors.items()},
             "output": self.output.model_dump(),
             "accumulate": self.accumulate,

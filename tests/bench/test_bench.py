@@ -11,8 +11,10 @@ from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected
 
 import dietcode
 from dietcode.bench.compare import bench, interleave, spread
-from dietcode.bench.vendor import Operator, _matmul_plan, reference, vendor_paths
+from dietcode.bench.operator import Operator
+from dietcode.bench.vendor import matmul_plan, vendor_paths
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.search_space.reference import reference
 
 CONTRACT = {
     "shape_vars",
@@ -48,7 +50,7 @@ def test_every_library_of_these_tests_has_a_size() -> None:
 def test_the_reference_is_the_operator(name: str) -> None:
     arrays = draw(name, **SIZES[name])
     np.testing.assert_allclose(
-        reference(operator_of(name), arrays), expected(name, arrays), rtol=1e-12, atol=1e-9
+        reference(operator_of(name).problem, arrays), expected(name, arrays), rtol=1e-12, atol=1e-9
     )
 
 
@@ -68,7 +70,7 @@ def test_a_vendor_computes_the_same_operator(name: str, vendor: str) -> None:
 )
 def test_plain_products_go_to_the_vendors_matmul(name: str, plan: bool) -> None:
     """Through einsum the vendor would look slower than it is."""
-    assert _matmul_plan(operator_of(name)) is plan
+    assert matmul_plan(operator_of(name)) is plan
 
 
 def test_operands_come_in_the_order_of_the_call() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tvm
 
-from dietcode.measure.worker import reference
 from dietcode.search_space.host import DispatchTree, build_module
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.reference import reference
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.spec import TargetSpec

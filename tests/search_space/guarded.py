@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from compiled import all_tails, cpu_target, make_problem
 
-from dietcode.measure.worker import reference
 from dietcode.search_space.limits import TAILS
 from dietcode.search_space.problem import Stage
+from dietcode.search_space.reference import reference
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _KEPT: list[mmap.mmap] = []

@@ -6,9 +6,11 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Problem, Stage, instance_extents, problem_from_spec
+from dietcode.workload.parse import spec_from_data
 
 
 def problem_data() -> dict[str, Any]:
@@ -59,6 +61,9 @@ def test_problems_round_trip() -> None:
         {"stages": [{"kind": "relu", "tensor": "R"}]},
         {"stages": [{"kind": "scale"}]},
         {"stages": [{"kind": "scale", "value": math.inf}]},
+        {"stages": [{"kind": "gelu"}]},
+        {"stages": [{"kind": "gelu-erf", "tensor": "R"}]},
+        {"output_dtype": "float64"},
     ],
     ids=str,
 )
@@ -66,3 +71,77 @@ def test_problems_that_do_not_fit_together(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         Problem.from_json(problem_data() | change)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def einsum_problem(einsum: str, dims: dict[str, Any], epilogue: tuple[str, ...] = ()) -> Problem:
+    """Operands X and W, which are both constant; T is 1 to 4."""
+    first, second = einsum.partition("->")[0].split(",")
+    tensors = {
+        name: {"dims": letters, "dtype": "float32", "constant": True}
+        for name, letters in (("X", first), ("W", second))
+    }
+    spec = spec_from_data(
+        {
+            "name": "einsum",
+            "op": {"einsum": einsum, "epilogue": list(epilogue)},
+            "tensors": tensors,
+            "output": {"name": "Y", "dtype": "float32"},
+            "shape_vars": {"T": {"min": 1, "max": 4}},
+            "dims": dims,
+        }
+    )
+    return problem_from_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("einsum", "varying", "packed"),
+    [
+        ("mk,nk->mn", "m", True),
+        ("mk,nk->mn", "mnk", True),
+        ("bmk,nk->bmn", "bm", True),
+        ("mk,bnk->bmn", "m", True),
+        ("mkj,nk->mn", "m", False),
+        ("mk,jnk->mn", "m", True),
+        ("mk,jnk->mn", "j", False),
+        ("m,n->mn", "mn", True),
+        ("bk,bk->b", "b", True),
+    ],
+)
+def test_constants_that_can_be_packed(einsum: str, varying: str, packed: bool) -> None:
+    letters = set(einsum) - set(",->")
+    problem = einsum_problem(einsum, {k: "T" if k in varying else 3 for k in letters})
+    problem.check()
+    assert problem.column_operand_constant == packed
+
+
+@pytest.mark.parametrize("einsum", ["mk,nk->mn", "bmk,bnk->mnb", "bk,bk->b", "mk,cnk->cmn"])
+def test_a_bias_belongs_to_the_last_axis_whatever_its_role(einsum: str) -> None:
+    problem = einsum_problem(einsum, dict.fromkeys(set(einsum) - set(",->"), "T"), ("bias",))
+    problem.check()
+    assert problem.subscripts["bias"] == einsum[-1]
+
+
+def test_a_grouped_convolution() -> None:
+    spec = spec_from_data(
+        {
+            "name": "conv",
+            "op": {"conv2d": {"groups": 2, "strides": [2, 1], "padding": [1, 0]}, "epilogue": ["bias"]},
+            "tensors": {
+                "X": {"dims": "nhwc", "dtype": "float32"},
+                "W": {"dims": "oirs", "dtype": "float32", "constant": True},
+            },
+            "output": {"name": "Y", "dtype": "float32"},
+            "shape_vars": {"T": {"min": 1, "max": 4}},
+            "dims": {"n": "T", "h": "8*T", "w": 9, "c": 6, "i": 3, "o": 4, "r": 3, "s": 1},
+        }
+    )
+    problem = problem_from_spec(spec)
+    problem.check()
+    assert Problem.from_json(json.loads(json.dumps(problem.to_json()))) == problem
+    assert problem.subscripts == {"X": "nhwgi", "W": "guirs", "Y": "npwgu", "bias": "gu"}
+    assert problem.column_operand_constant
+    extents = instance_extents(spec, {"T": np.array([1, 3])})
+    assert set(extents) == set(problem.extents)
+    assert [size.tolist() for size in problem.shape("X", extents)] == [[1, 3], [8, 24], [9, 9], [6, 6]]
+    assert [size.tolist() for size in problem.shape("Y", extents)] == [[1, 3], [4, 12], [9, 9], [4, 4]]
+    assert problem.flops(extents).tolist() == [2 * t * 4 * t * 9 * 4 * 3 * 3 for t in (1, 3)]

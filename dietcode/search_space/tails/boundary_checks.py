@@ -9,7 +9,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import DTYPE, i64, small_buffer, splat
+from dietcode.search_space.tir import DTYPE, i64, splat
 
 
 class BoundaryChecks(Tails):
@@ -17,21 +17,20 @@ class BoundaryChecks(Tails):
     so does the write-back. Checks that fixed extents make needless are left out.
     """
 
-    _spilled: Any = None  # one column of vectors of each task, for the last vector where it is cut
-
     def start_task(self) -> None:
         """Room for one column of vectors."""
-        if self.cuts_vectors:
-            self._spilled = small_buffer(self.kernel.tile.rows * self.kernel.lanes)
+        if self.cuts_vectors or self.kernel.spills:
+            self.kernel.reserve_spilled(1)
 
     def tile(self, at: Block) -> None:
         """The only body."""
         kernel = self.kernel
         accumulators = kernel.accumulators(at)
-        kernel.clear(accumulators)
+        kernel.start(accumulators, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
-        row_fetch, panel_fetch = kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+        row_fetch = kernel.row_fetch(at.batch, rows)
+        panel_fetch = kernel.panel_fetch(at.batch, panels, self.cuts_vectors)
         zero = tirx.const(0, DTYPE)
 
         def checked_row(i: int, k: Any) -> Any:
@@ -44,8 +43,11 @@ class BoundaryChecks(Tails):
             return tirx.if_then_else(panels[v] < kernel.panels, value, zeros) if self.cuts_columns else value
 
         kernel.accumulate(accumulators, checked_row, checked_panel)
+        kernel.finish(accumulators, at, lambda: self._write_columns(accumulators, at))
+
+    def _write_columns(self, accumulators: Accumulators, at: Block) -> None:
         for v in range(at.vectors):
-            self._write_column([[row[v]] for row in accumulators], at, at.column + v * kernel.lanes)
+            self._write_column([[row[v]] for row in accumulators], at, at.column + v * self.kernel.lanes)
 
     def _write_column(self, accumulators: Accumulators, at: Block, column: Any) -> None:
         """One column of vectors: whole, cut by the last column, or past it."""
@@ -60,7 +62,7 @@ class BoundaryChecks(Tails):
             if self.cuts_vectors:
                 with T.Else(), T.If(column < kernel.columns), T.Then():
                     num_rows = tirx.min(i64(at.rows), kernel.rows - at.row)
-                    kernel.write_part(accumulators, one, self._spilled, num_rows, kernel.columns - column)
+                    kernel.write_part(accumulators, one, num_rows, kernel.columns - column)
 
     def _write_rows(self, accumulators: Accumulators, one: Block) -> None:
         kernel = self.kernel

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.kernel import Block
+from dietcode.search_space.copying import copy_row
+from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import CPU, DTYPE, i64, load, store
+from dietcode.search_space.tir import DTYPE, i64, load, store, workspace
 
 _FLOAT_BYTES = 4
-_DLPACK_FLOAT = 2
 
 
 def workspace_bytes(problem: Problem, micro_kernel: MicroKernel, extents: dict[str, int]) -> int:
@@ -28,22 +26,6 @@ def workspace_bytes(problem: Problem, micro_kernel: MicroKernel, extents: dict[s
     padded_rows = -(-rows // micro_kernel.rows) * micro_kernel.rows
     padded_columns = -(-columns // micro_kernel.columns) * micro_kernel.columns
     return batch * padded_rows * (reduction + padded_columns) * _FLOAT_BYTES
-
-
-@contextmanager
-def workspace(shape: tuple[Any, ...]) -> Iterator[Any]:
-    """A buffer from TVM's workspace pool, while its user runs.
-
-    What ``T.alloc_buffer`` becomes, written out: StorageRewrite moves a large allocation to the function's
-    beginning, out of the scope that says on which device it is, which does not compile.
-    """
-    num_bytes = functools.reduce(operator.mul, shape) * _FLOAT_BYTES
-    call = T.TVMBackendAllocWorkspace(CPU, 0, num_bytes.astype("uint64"), _DLPACK_FLOAT, 8 * _FLOAT_BYTES)
-    pointer = T.Bind(ir.Call(call.op, call.args, ret_ty=ir.PointerType(ir.PrimType(DTYPE))))
-    with T.If(T.isnullptr(pointer)), T.Then():
-        T.evaluate(T.tvm_throw_last_error())
-    yield T.decl_buffer(shape, DTYPE, data=pointer)
-    T.evaluate(T.TVMBackendFreeWorkspace(CPU, 0, pointer))
 
 
 class GlobalPadding(Tails):
@@ -55,6 +37,8 @@ class GlobalPadding(Tails):
 
     _rows: Any = None  # padded row operand, [batch, padded rows, reduction]
     _output: Any = None  # padded output, [batch, padded rows, padded columns]
+    _padded_rows: Any = None
+    _padded_columns: Any = None
 
     def _padded(self, size: Any, extent: int) -> Any:
         return ceildiv(size, extent, self.kernel.ops) * extent
@@ -63,63 +47,73 @@ class GlobalPadding(Tails):
     def around_tasks(self) -> Iterator[None]:
         """Pad before, unpad after."""
         kernel, tile = self.kernel, self.kernel.tile
-        padded_rows = self._padded(kernel.rows, tile.rows)
-        padded_columns = self._padded(kernel.columns, tile.columns)
+        self._padded_rows = self._padded(kernel.rows, tile.rows)
+        self._padded_columns = self._padded(kernel.columns, tile.columns)
+        rows = kernel.batch * self._padded_rows
         with (
-            workspace((kernel.batch, padded_rows, kernel.reduction)) as self._rows,
-            workspace((kernel.batch, padded_rows, padded_columns)) as self._output,
+            workspace(rows * kernel.reduction) as self._rows,
+            workspace(rows * self._padded_columns) as self._output,
         ):
-            self._pad(padded_rows)
+            self._pad()
             yield
             self._unpad()
 
-    def _pad(self, padded_rows: Any) -> None:
+    def _pad(self) -> None:
         """Copy the row operand, zero past its end."""
         kernel = self.kernel
         with kernel.tasks() as task:
-            rows = kernel.ops.bind(padded_rows)
+            rows = kernel.ops.bind(self._padded_rows)
             with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
                 batch, row = self._split(index, rows)
-                fetch = kernel.row_fetch(batch, [row])
+                place = kernel.ops.bind(index * kernel.reduction)
                 with T.If(row < kernel.rows):
-                    with T.Then(), T.serial(i64(0), kernel.reduction) as k:
-                        store(self._rows, fetch(0, k), [batch, row, k], 1)
+                    with T.Then():
+                        copy_row(kernel, batch, row, self._rows, place)
                     with T.Else(), T.serial(i64(0), kernel.reduction) as k:
-                        store(self._rows, tirx.const(0, DTYPE), [batch, row, k], 1)
+                        store(self._rows, tirx.const(0, DTYPE), [place + k], 1)
 
     def tile(self, at: Block) -> None:
         """The plain body between the two workspaces."""
         kernel = self.kernel
         accumulators = kernel.accumulators(at)
-        kernel.clear(accumulators)
+        kernel.start(accumulators, at)
         panels = [tirx.min(at.panel + v, kernel.panels - 1) for v in range(at.vectors)]
+        start = at.batch * self._padded_rows + at.row
         kernel.accumulate(
             accumulators,
-            lambda i, k: load(self._rows, [at.batch, at.row + i, k], 1),
-            kernel.panel_fetch(at.batch, panels),
+            lambda i, k: load(self._rows, [(start + i) * kernel.reduction + k], 1),
+            kernel.panel_fetch(at.batch, panels, self.cuts_vectors),
         )
+        kernel.finish(accumulators, at, lambda: self._set_down(accumulators, at))
+
+    def _set_down(self, accumulators: Accumulators, at: Block) -> None:
+        kernel = self.kernel
         for i, row in enumerate(accumulators):
+            place = self._place(at.batch, at.row + i, at.column)
             for v, accumulator in enumerate(row):
                 value = load(accumulator, [0], kernel.lanes)
-                index = [at.batch, at.row + i, at.column + v * kernel.lanes]
-                store(self._output, value, index, kernel.lanes)
+                store(self._output, value, [place + v * kernel.lanes], kernel.lanes)
+
+    def _place(self, batch: Any, row: Any, column: Any) -> Any:
+        return (batch * self._padded_rows + row) * self._padded_columns + column
 
     def _unpad(self) -> None:
         """Copy what exists of the output, epilogue applied."""
         kernel, lanes = self.kernel, self.kernel.lanes
+        vectors = 0 if kernel.spills else tirx.truncdiv(kernel.columns, lanes)
         with kernel.tasks() as task:
-            rows, whole = kernel.ops.bind(kernel.rows), kernel.ops.bind(tirx.truncdiv(kernel.columns, lanes))
+            rows, whole = kernel.ops.bind(kernel.rows), kernel.ops.bind(vectors)
             with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
                 batch, row = self._split(index, rows)
                 with T.serial(i64(0), whole) as v:
                     self._copy_out(batch, row, v * lanes, lanes)
-                if self.cuts_vectors:
+                if self.cuts_vectors or kernel.spills:
                     with T.serial(whole * lanes, kernel.columns) as column:
                         self._copy_out(batch, row, column, 1)
 
     def _copy_out(self, batch: Any, row: Any, column: Any, lanes: int) -> None:
-        value = load(self._output, [batch, row, column], lanes)
-        self.kernel.write(value, self.kernel.output_index(batch, row, column), lanes)
+        value = load(self._output, [self._place(batch, row, column)], lanes)
+        self.kernel.write(value, batch, row, column, lanes)
 
     def _split(self, index: Any, rows: Any) -> tuple[Any, Any]:
         bind = self.kernel.ops.bind

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.kernel import Block
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import i64, small_buffer
+from dietcode.search_space.tir import i64
 
 
 class LocalPadding(Tails):
@@ -20,33 +18,37 @@ class LocalPadding(Tails):
     lies inside takes a second copy of the loop with constant strides.
     """
 
-    _spilled: Any = None  # one tile of each task, for tiles that are written back in part
-
     def start_task(self) -> None:
         """Room for one tile."""
-        tile = self.kernel.tile
-        self._spilled = small_buffer(tile.rows * tile.columns)
+        self.kernel.reserve_spilled(self.kernel.vectors)
 
     def tile(self, at: Block) -> None:
         """Two copies of the body."""
         kernel, tile = self.kernel, self.kernel.tile
         accumulators = kernel.accumulators(at)
-        kernel.clear(accumulators)
+        kernel.start(accumulators, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
         inside = tirx.all(at.row + tile.rows <= kernel.rows, at.column + tile.columns <= kernel.columns)
         with T.If(inside):
             with T.Then():
                 kernel.accumulate(
-                    accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+                    accumulators,
+                    kernel.row_fetch(at.batch, rows),
+                    kernel.panel_fetch(at.batch, panels),
+                    kernel.next_rows(at),
                 )
-                kernel.write_back(accumulators, at)
+                kernel.finish(accumulators, at, lambda: kernel.write_back(accumulators, at))
             with T.Else():
                 rows = [tirx.min(row, kernel.rows - 1) for row in rows]
                 panels = [tirx.min(panel, kernel.panels - 1) for panel in panels]
                 kernel.accumulate(
-                    accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+                    accumulators,
+                    kernel.row_fetch(at.batch, rows),
+                    kernel.panel_fetch(at.batch, panels, self.cuts_vectors),
                 )
                 num_rows = tirx.min(i64(tile.rows), kernel.rows - at.row)
                 num_columns = tirx.min(i64(tile.columns), kernel.columns - at.column)
-                kernel.write_part(accumulators, at, self._spilled, num_rows, num_columns)
+                kernel.finish(
+                    accumulators, at, lambda: kernel.write_part(accumulators, at, num_rows, num_columns)
+                )

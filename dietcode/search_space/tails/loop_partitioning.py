@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,11 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tails.base import Tails
-from dietcode.search_space.tir import i64, small_buffer
+from dietcode.search_space.tir import i64
+
+
+# Vectors of a tile up to which left-over columns take one body, see `LoopPartitioning`.
+MOST_VECTORS = 3
 
 
 def row_pieces(rests: frozenset[int]) -> list[int]:
@@ -27,17 +32,16 @@ def row_pieces(rests: frozenset[int]) -> list[int]:
 class LoopPartitioning(Tails):
     """Inside tiles take the plain body; what is left over is computed exactly, by smaller register tiles.
 
-    Left-over rows are decomposed in binary, left-over columns go vector by vector. Bodies that fixed extents
-    make impossible are not generated.
+    Left-over rows are decomposed in binary, left-over columns into whole vectors. Bodies that fixed extents make
+    impossible are not generated.
     """
 
     _accumulators: Any = None  # of the whole tile; its smaller bodies share them, as each is an allocation
-    _spilled: Any = None  # one column of vectors of each task, for the last vector where it is cut
 
     def start_task(self) -> None:
-        """Room for one column of vectors."""
-        if self.cuts_vectors:
-            self._spilled = small_buffer(self.kernel.tile.rows * self.kernel.lanes)
+        """Room for a tile, where none can be written in vectors."""
+        if self.kernel.spills:
+            self.kernel.reserve_spilled(self.kernel.vectors)
 
     def tile(self, at: Block) -> None:
         """All rows at once where they exist, else the pieces that they are made of."""
@@ -60,44 +64,72 @@ class LoopPartitioning(Tails):
         for rows in row_pieces(self.rests_of_rows):
             with T.If(tirx.truncmod(tirx.truncdiv(left, rows), 2) == 1), T.Then():
                 offset = tirx.truncdiv(left, 2 * rows) * (2 * rows)
-                self._columns(replace(at, row=at.row + offset, rows=rows))
+                slot = at.slot + offset * self.kernel.tile.columns
+                self._columns(replace(at, row=at.row + offset, rows=rows, slot=slot))
 
     def _columns(self, at: Block) -> None:
-        """All columns at once where they exist, else vector by vector."""
+        """All columns at once where they exist, else the vectors that there are."""
         kernel = self.kernel
         width = kernel.tile.columns
         _either(
             self._has_whole(kernel.columns, width),
             self.cuts_columns,
             lambda: at.column + width <= kernel.columns,
-            lambda: kernel.write_back(self._compute(at), at),
+            lambda: self._whole(at),
             lambda: self._vectors(at),
         )
 
+    def _whole(self, at: Block) -> None:
+        accumulators = self._compute(at, cut=False)
+        self.kernel.finish(accumulators, at, lambda: self.kernel.write_back(accumulators, at))
+
     def _vectors(self, at: Block) -> None:
+        """Few vectors have a body for each number of them; many go one by one."""
+        kernel, left = self.kernel, self.kernel.columns - at.column
+        if kernel.vectors > MOST_VECTORS:
+            with T.serial(i64(0), ceildiv(left, kernel.lanes, kernel.ops)) as v:
+                slot, column = at.slot + v * kernel.lanes, at.column + v * kernel.lanes
+                self._cut(replace(at, column=column, panel=at.panel + v, vectors=1, slot=slot))
+            return
+        possible = sorted({-(-rest // kernel.lanes) for rest in self.rests_of_columns if rest}, reverse=True)
+        with ExitStack() as chain:
+            for vectors in possible[:-1]:
+                chain.enter_context(T.If(left > (vectors - 1) * kernel.lanes))
+                with T.Then():
+                    self._cut(replace(at, vectors=vectors))
+                chain.enter_context(T.Else())
+            self._cut(replace(at, vectors=possible[-1]))
+
+    def _cut(self, at: Block) -> None:
+        """A block whose last vector the last column may cut."""
         kernel = self.kernel
-        with T.serial(i64(0), ceildiv(kernel.columns - at.column, kernel.lanes, kernel.ops)) as v:
-            column = at.column + v * kernel.lanes
-            one = replace(at, column=column, panel=at.panel + v, vectors=1)
-            accumulators = self._compute(one)
-            left = kernel.columns - column
+        accumulators = self._compute(at, cut=self.cuts_vectors)
+
+        def write() -> None:
+            left = kernel.columns - at.column
+            width = at.vectors * kernel.lanes
             _either(
-                any(rest >= kernel.lanes for rest in self.rests_of_columns),
+                any(rest % kernel.lanes == 0 for rest in self.rests_of_columns if rest),
                 self.cuts_vectors,
-                lambda: left >= kernel.lanes,
-                lambda: kernel.write_back(accumulators, one),
-                lambda: kernel.write_part(accumulators, one, self._spilled, i64(one.rows), left),
+                lambda: left >= width,
+                lambda: kernel.write_back(accumulators, at),
+                lambda: kernel.write_columns(accumulators, at, left),
             )
 
-    def _compute(self, at: Block) -> Accumulators:
+        kernel.finish(accumulators, at, write)
+
+    def _compute(self, at: Block, cut: bool) -> Accumulators:
         """A block that reads nothing past the last row or panel."""
         kernel = self.kernel
         accumulators = [row[: at.vectors] for row in self._accumulators[: at.rows]]
-        kernel.clear(accumulators)
+        kernel.start(accumulators, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
         kernel.accumulate(
-            accumulators, kernel.row_fetch(at.batch, rows), kernel.panel_fetch(at.batch, panels)
+            accumulators,
+            kernel.row_fetch(at.batch, rows),
+            kernel.panel_fetch(at.batch, panels, cut),
+            kernel.next_rows(at) if at.rows == kernel.tile.rows else None,
         )
         return accumulators
 

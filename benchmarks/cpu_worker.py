@@ -1,0 +1,129 @@
+"""What `benchmarks.cpu` runs in a process for each workload: the library beside PyTorch and the roofline.
+
+    python -m benchmarks.cpu_worker DIR RESULT [--instances N] [--rounds N] [--alone]
+
+Rows are printed as they are measured; RESULT is JSON. With ``--alone`` no library is loaded: PyTorch by
+itself, to show that sharing a process does not handicap it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.roofline import Roofline
+from dietcode.bench.compare import bench, interleave, spread
+from dietcode.bench.operator import Operator
+from dietcode.bench.vendor import Binder, vendor_paths
+from dietcode.lifeline import die_with_parent
+from dietcode.runtime import pool
+from dietcode.runtime.cpu import available_cores
+from dietcode.runtime.manifest import REPORT, read_json, read_manifest
+
+_NUM_ALONE = 6
+
+
+def main() -> None:
+    """Parse arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("library", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--instances", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--alone", action="store_true")
+    arguments = parser.parse_args()
+    die_with_parent()
+    function = alone if arguments.alone else beside
+    result = function(arguments.library, arguments.instances, arguments.rounds)
+    arguments.result.write_text(json.dumps(result))
+
+
+def beside(folder: Path, num_instances: int, rounds: int) -> dict[str, Any]:
+    """The library, every path of PyTorch and the two probes, in turns at each instance."""
+    threads = available_cores()
+    pool.set_num_threads(threads)
+    operator = Operator.of(read_manifest(folder))
+    roofline, kept = Roofline(threads), _Kept()
+    paths = {name: kept.binder(name, bind) for name, bind in vendor_paths("torch", operator, threads).items()}
+    rows = []
+    for record in bench(folder, (), num_instances or None, rounds, threads, roofline.probes, paths):
+        flops = float(operator.problem.flops(operator.extents(record["shape_vars"])))
+        figures = roofline.figures(record.pop("probe_secs"), flops, record["bytes"])
+        rows.append(record | asdict(figures) | {"of_roof": record["measured_gflops"] / figures.roof_gflops})
+        print(line(rows[-1]), flush=True)
+    return {"threads": threads, "backends": kept.backends(), "instances": rows}
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One row as text."""
+    shape = ",".join(f"{name}={value}" for name, value in row["shape_vars"].items())
+    vendors = " ".join(f"{name}={rate:.0f}" for name, rate in row["vendors"].items())
+    rate, vendor = row["measured_gflops"], row["vendor_gflops"]
+    return (
+        f"  {shape:<14} {rate:6.0f} GFLOP/s, {rate / vendor:.2f} ×; "
+        f"{row['of_roof']:.0%} of {row['roof_gflops']:.0f} (peak {row['peak_gflops']:.0f}, "
+        f"{row['read_gbytes_per_sec']:.0f} GB/s); error {row['max_rel_error']:.0e}; {vendors}"
+    )
+
+
+class _Kept:
+    """The last call of each path, to look into."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Callable[[], Any]] = {}
+
+    def binder(self, name: str, bind: Binder) -> Binder:
+        """The same, but its call is kept."""
+
+        def bound(arrays: Mapping[str, Any]) -> Callable[[], Any]:
+            self.calls[name] = bind(arrays)
+            return self.calls[name]
+
+        return bound
+
+    def backends(self) -> dict[str, Any]:
+        """Operators that PyTorch's profiler sees in a call of each path; and how PyTorch was built."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        found: dict[str, Any] = {}
+        for name, call in self.calls.items():
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
+                call()
+            found[name] = sorted({event.key for event in profiler.key_averages() if "::" in event.key})
+        words = ("MKL", "DNN", "BLAS_INFO", "CPU capability")
+        lines = torch.__config__.show().replace(", ", "\n").split("\n")
+        build = [line.strip(" -") for line in lines if any(word in line for word in words)]
+        return found | {"build": [line for line in build if len(line) < 120]}
+
+
+def alone(folder: Path, num_instances: int, rounds: int) -> dict[str, Any]:
+    """GFLOP/s of PyTorch's paths at some of the instances."""
+    operator = Operator.of(read_manifest(folder))
+    instances = read_json(folder / REPORT)["instances"]
+    chosen = [instances[i] for i in spread(len(instances), min(num_instances or _NUM_ALONE, _NUM_ALONE))]
+    paths = vendor_paths("torch", operator, available_cores())
+    rng = np.random.default_rng(0)
+    constants: dict[Any, np.ndarray[Any, Any]] = {}
+    rows = []
+    for row in chosen:
+        shapes, arrays = operator.shapes(row["shape_vars"]), {}
+        for name in operator.inputs:
+            array = rng.standard_normal(shapes[name], dtype=np.float32)
+            is_constant = name in operator.constants
+            arrays[name] = constants.setdefault((name, shapes[name]), array) if is_constant else array
+        secs = interleave({name: bind(arrays) for name, bind in paths.items()}, rounds)
+        rates = {name: row["flops"] / value / 1e9 for name, value in secs.items()}
+        rows.append({"shape_vars": row["shape_vars"], "vendors": rates})
+        print("  alone", rows[-1], flush=True)
+    return {"vendor_alone": rows}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The operator of a library as other software sees it: enough to draw data for it and to run it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError, SpecError
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One workload.
+
+    Attributes
+    ----------
+    spec : Spec
+    problem : Problem
+        Its roles, windows and splits.
+    """
+
+    spec: Spec
+    problem: Problem
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Operator:
+        """From a library's manifest.
+
+        Raises
+        ------
+        LibraryError
+            It holds no workload.
+        """
+        try:
+            data = dict(manifest["workload"])
+            # Keys of JSON are sorted; the order of operands and variables is not.
+            data["tensors"] = {name: data["tensors"][name] for name in manifest["tensor_order"]}
+            data["shape_vars"] = {name: data["shape_vars"][name] for name in manifest["variable_order"]}
+            return cls.of_spec(spec_from_data(data))
+        except (KeyError, TypeError, AttributeError, SpecError) as error:
+            raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
+
+    @classmethod
+    def of_spec(cls, spec: Spec) -> Operator:
+        """From a spec."""
+        return cls(spec, problem_from_spec(spec))
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Index letters of each input, in the order of a call's arguments: operands first."""
+        return {name: self.problem.subscripts[name] for name in self.problem.inputs}
+
+    @property
+    def output(self) -> str:
+        """Index letters of the output."""
+        return self.problem.subscripts[self.problem.output]
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Inputs that stay the same from call to call."""
+        return self.spec.constants
+
+    @property
+    def epilogue(self) -> tuple[Any, ...]:
+        """Steps of the spec: `kind`, `value`, and `tensor` where it reads one."""
+        return self.spec.op.epilogue
+
+    @property
+    def operands(self) -> tuple[str, str]:
+        """The two tensors of the contraction."""
+        return self.problem.row_operand, self.problem.column_operand
+
+    @property
+    def equation(self) -> str:
+        """As ``einsum`` takes it."""
+        first, second = self.operands
+        return f"{self.inputs[first]},{self.inputs[second]}->{self.output}"
+
+    @property
+    def convolution(self) -> Convolution | None:
+        """How it is a convolution, if it is one."""
+        return Convolution.of(self.problem) if self.problem.windows else None
+
+    def extents(self, binding: Mapping[str, int]) -> dict[str, int]:
+        """Extent of every letter of one instance."""
+        columns = {name: np.asarray([value], dtype=np.int64) for name, value in binding.items()}
+        extents = {letter: extent for letter, extent in self.problem.extents.items() if extent is not None}
+        extents |= {letter: int(size[0]) for letter, size in instance_extents(self.spec, columns).items()}
+        for window in self.problem.windows:
+            extents[window.output] = int(window.num_positions(extents[window.axis], extents[window.kernel]))
+        return extents
+
+    def shapes(self, binding: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Shape of each input and of the output, as callers see them."""
+        extents = self.extents(binding)
+        names = (*self.problem.inputs, self.problem.output)
+        return {name: tuple(int(n) for n in self.problem.shape(name, extents)) for name in names}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A two-dimensional convolution: how its tensors are turned into NCHW and OIHW.
+
+    Attributes
+    ----------
+    data, kernel : str
+        Tensors.
+    data_axes, kernel_axes, output_axes : tuple of int
+        Axis of the caller's tensor for each of N, C, H, W; of O, I, H, W; and of N, O, H, W.
+    bias_axes : tuple of int or None
+        Axes of the caller's output that the bias has; None without bias.
+    strides, padding, dilation : tuple of int
+        For H and W.
+    group_letters : tuple of str
+        The product of their extents is the number of groups.
+    """
+
+    data: str
+    kernel: str
+    data_axes: tuple[int, ...]
+    kernel_axes: tuple[int, ...]
+    output_axes: tuple[int, ...]
+    bias_axes: tuple[int, ...] | None
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    group_letters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Convolution:
+        """From a problem with two windows over one operand."""
+        windows = problem.windows
+        operands = (problem.row_operand, problem.column_operand)
+        data = next(name for name in operands if windows[0].axis in problem.subscripts[name])
+        kernel = next(name for name in operands if name != data)
+        reduction = set(problem.reduction)
+        axes = {name: problem.axes(name) for name in (data, kernel, problem.output)}
+
+        def order(name: str, spatial: list[str], is_inner: Any) -> tuple[int, ...]:
+            """First the one other axis, then the inner one, then the spatial ones."""
+            places = [axes[name].index(letter) for letter in spatial]
+            inner = [i for i in range(len(axes[name])) if i not in places and is_inner(axes[name][i])]
+            outer = [i for i in range(len(axes[name])) if i not in places and i not in inner]
+            return (*outer, *inner, *places)
+
+        data_axes = order(data, [w.axis for w in windows], lambda letters: reduction & set(letters))
+        kernel_axes = order(kernel, [w.kernel for w in windows], lambda letters: reduction & set(letters))
+        channels = set(axes[kernel][kernel_axes[0]])
+        output_axes = order(
+            problem.output, [w.output for w in windows], lambda letters: channels & set(letters)
+        )
+        bias = problem.subscripts.get("bias")
+        return cls(
+            data,
+            kernel,
+            data_axes,
+            kernel_axes,
+            output_axes,
+            None if bias is None else tuple(i for i, k in enumerate(axes[problem.output]) if k[0] in bias),
+            tuple(w.stride for w in windows),
+            tuple(w.padding for w in windows),
+            tuple(w.dilation for w in windows),
+            problem.batch,
+        )

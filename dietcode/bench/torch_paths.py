@@ -1,0 +1,205 @@
+"""PyTorch eager, and ``torch.compile(dynamic=True)`` with freezing, which prepacks constants for oneDNN.
+
+Convolutions are given channels-last tensors as well, made outside of the timed call: the layout that
+oneDNN likes best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._inductor.config
+import torch._inductor.exc
+from torch.nn import functional
+
+from dietcode.bench.operator import Convolution, Operator
+from dietcode.bench.vendor import Binder, Call, matmul_plan
+
+EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-channels-last"
+
+
+def torch_paths(operator: Operator) -> dict[str, Binder]:
+    """Every path by name; eager ones start with ``torch-eager``."""
+    torch._inductor.config.freezing = True  # as an option of `torch.compile` it packs nothing
+    if operator.convolution is None:
+        return {
+            EAGER: _binder(_Einsum(operator), compiled=False),
+            COMPILED: _binder(_Einsum(operator), compiled=True),
+        }
+    plain, last = (
+        _Convolution(operator, operator.convolution, layout)
+        for layout in (torch.contiguous_format, torch.channels_last)
+    )
+    return {
+        EAGER: _binder(plain, compiled=False),
+        EAGER + CHANNELS_LAST: _binder(last, compiled=False),
+        COMPILED: _binder(plain, compiled=True),
+        COMPILED + CHANNELS_LAST: _binder(last, compiled=True),
+    }
+
+
+def _binder(form: _Form, compiled: bool) -> Binder:
+    modules: dict[Any, Any] = {}
+
+    def bind(arrays: Mapping[str, Any]) -> Call:
+        tensors = {name: form.prepare(name, arrays[name]) for name in form.operator.inputs}
+        constants = {name: tensors[name] for name in form.operator.constants}
+        key = tuple(arrays[name].__array_interface__["data"][0] for name in constants)
+        varying = [tensors[name] for name in form.operator.inputs if name not in constants]
+        if key not in modules:  # which keeps the memory of its constants, so that no other gets the address
+            module = _module(form, constants)
+            modules[key] = (
+                _compile(module, varying) if compiled else module,
+                [arrays[name] for name in constants],
+            )
+        module = modules[key][0]
+
+        def run() -> Any:
+            with torch.no_grad():
+                return module(*varying)
+
+        return run
+
+    return bind
+
+
+def _module(form: _Form, constants: Mapping[str, Any]) -> Any:
+    """A module of these constants; each has code of its own.
+
+    A compiled function is kept by its code, with a check of each specialisation at every call and a limit on
+    their number, which would count modules of other constants.
+    """
+    order = [name for name in form.operator.inputs if name not in constants]
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for name, value in constants.items():
+                self.register_parameter(name, torch.nn.Parameter(value, requires_grad=False))
+
+        def forward(self, *varying: Any) -> Any:
+            values = dict(zip(order, varying, strict=True))
+            values |= {name: getattr(self, name) for name in constants}
+            return form.compute(values)
+
+    Module.forward.__code__ = Module.forward.__code__.replace()
+    return Module().eval()
+
+
+def _compile(module: Any, tensors: list[Any]) -> Any:
+    """A module compiled for any extents, tried at some tensors.
+
+    PyTorch 2.13 fails to compile some convolutions so (``sym_max`` of None, an invalid range of a stride);
+    then only the extents are left open that do vary, which `_Form.prepare` marks.
+    """
+    compiled = torch.compile(module, dynamic=True)
+    try:
+        with torch.no_grad():
+            compiled(*tensors)
+    except (torch._dynamo.exc.BackendCompilerFailed, torch._inductor.exc.InductorError):
+        return torch.compile(module)
+    return compiled
+
+
+class _Form:
+    """How PyTorch is asked for an operator."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.steps = operator.epilogue
+        # linear and conv2d add it themselves
+        self.fuses_bias = bool(self.steps) and self.steps[0].kind == "bias"
+
+    def prepare(self, name: str, array: Any) -> Any:
+        """The tensor that stands for an array."""
+        return torch.from_numpy(array)
+
+    def compute(self, values: Mapping[str, Any]) -> Any:
+        """The operator."""
+        raise NotImplementedError
+
+    def finish(self, value: Any, values: Mapping[str, Any]) -> Any:
+        """The steps that are still to do."""
+        for step in self.steps[1:] if self.fuses_bias else self.steps:
+            value = _finish(step.kind, step.value, value, values.get(step.tensor))
+        return value
+
+
+def _finish(kind: str, parameter: Any, value: Any, tensor: Any) -> Any:
+    if tensor is not None:
+        return value + tensor
+    if kind == "scale":
+        return value * parameter
+    if kind == "gelu":
+        return functional.gelu(value, approximate="none" if parameter == "erf" else parameter)
+    simple: dict[str, Callable[[Any], Any]] = {"relu": torch.relu, "silu": functional.silu}
+    return simple[kind](value)
+
+
+class _Einsum(_Form):
+    """A linear layer, a matmul, or else an einsum."""
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        self.plan = matmul_plan(operator)
+        first, _ = operator.operands
+        self.is_linear = self.plan is True and len(operator.inputs[first]) == 2
+        self.fuses_bias = self.fuses_bias and self.is_linear
+
+    def compute(self, values: Mapping[str, Any]) -> Any:
+        first, second = self.operator.operands
+        a, b = values[first], values[second]
+        if self.is_linear:
+            value = functional.linear(a, b, values["bias"] if self.fuses_bias else None)
+        elif self.plan is None:
+            value = torch.einsum(self.operator.equation, a, b)
+        else:
+            value = torch.matmul(a, b.transpose(-1, -2) if self.plan else b)
+        return self.finish(value, values)
+
+
+class _Convolution(_Form):
+    """``conv2d`` on NCHW tensors in one memory format; its result has the axes of the caller's output."""
+
+    def __init__(self, operator: Operator, convolution: Convolution, layout: Any) -> None:
+        super().__init__(operator)
+        self.convolution, self.layout = convolution, layout
+        channel_axis = convolution.output_axes[1]
+        self.fuses_bias = self.fuses_bias and convolution.bias_axes == (channel_axis,)
+        self.back = tuple(convolution.output_axes.index(axis) for axis in range(4))
+        extents = operator.problem.extents
+        self.groups = 1
+        for letter in convolution.group_letters:
+            self.groups *= int(extents[letter] or 1)
+
+    def prepare(self, name: str, array: Any) -> Any:
+        form, tensor = self.convolution, torch.from_numpy(array)
+        if name == "bias":
+            if self.fuses_bias:
+                return tensor
+            assert form.bias_axes is not None
+            sizes = dict(zip(form.bias_axes, tensor.shape, strict=True))
+            return tensor.reshape([sizes.get(axis, 1) for axis in form.output_axes])
+        axes = {form.data: form.data_axes, form.kernel: form.kernel_axes}.get(name, form.output_axes)
+        tensor = tensor.permute(axes).contiguous(memory_format=self.layout)
+        own, extents = self.operator.problem.axes(name), self.operator.problem.extents
+        for place, axis in enumerate(axes):
+            if any(extents[letter] is None for letter in own[axis]):
+                torch._dynamo.maybe_mark_dynamic(tensor, place)
+        return tensor
+
+    def compute(self, values: Mapping[str, Any]) -> Any:
+        form = self.convolution
+        value = functional.conv2d(
+            values[form.data],
+            values[form.kernel],
+            values["bias"] if self.fuses_bias else None,
+            form.strides,
+            form.padding,
+            form.dilation,
+            self.groups,
+        )
+        return self.finish(value, values).permute(self.back)

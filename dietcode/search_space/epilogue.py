@@ -1,0 +1,168 @@
+"""Epilogue stages on one vector, or one element, of the output, and its conversion.
+
+Nothing here calls libm, whose functions take one element at a time. silu and both forms of gelu are
+
+    y = x · σ(h(x)) = x / (1 + 2^(x·P(x²))),
+
+with P constant for silu, linear for gelu's tanh form, and of degree 6 for its erf form; 2^z is a shift of the
+exponent and a polynomial. Errors are below 2e-7·max(1, |x|); far from zero y is x or -0 exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from dietcode.search_space.problem import Stage
+from dietcode.search_space.tir import DTYPE, load, small_buffer, splat, store
+
+# P: log2 of the odds of σ(h(x)) is -x·P(x²), lowest power first.
+#
+# silu: h(x) = x. tanh form: h(x) = 2·sqrt(2/π)·(x + 0.044715·x³), from (1 + tanh u)/2 = σ(2u) (Hendrycks and
+# Gimpel, "Gaussian Error Linear Units", 2016). erf form: h(x) = ln(Φ(x)/Φ(-x)), so that σ(h(x)) = Φ(x); P is
+# fitted to -h(x)/(x·ln 2) in x² on |x| ≤ 5.5: least squares on 3000 Chebyshev nodes, weighted by what an
+# error of P does to y (ln 2·x²·Φ(x)·Φ(-x)/max(1, |x|)) and reweighted by the residuals until they are level
+# (Lawson's algorithm); largest error 2.2e-8 before rounding. A test fits it again.
+_ODDS = {
+    "silu": (-1.44269504,),
+    "gelu-tanh": (-2.3022082, -0.10294324),
+    "gelu-erf": (
+        -2.30221035,
+        -0.10483218,
+        9.1586537e-05,
+        1.6043909e-04,
+        -1.15779189e-05,
+        3.91635236e-07,
+        -5.32833864e-09,
+    ),
+}
+# Beyond it P stays what it is there; Φ(-5.5) is 2e-8.
+_LARGEST_SQUARE = {"gelu-erf": 5.5**2}
+# (2^r - 1)/r on |r| ≤ 1/2, lowest power first, fitted likewise for the relative error of 2^r: 9.1e-8.
+_EXP2 = (0.693146978, 0.240222421, 0.0555073374, 0.00967151264, 0.00132647272)
+_ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
+_ROUND_BITS = 0x4B400000
+_BIAS, _SIGNIFICAND_BITS = 127, 23
+_LEAST = -128.0  # there and below, silu and gelu are -0
+
+
+def apply(stage: Stage, value: Any, lanes: int, read: Callable[[str], Any]) -> Any:
+    """One stage; statements that it needs are emitted where the builder is.
+
+    Parameters
+    ----------
+    stage : Stage
+        Any kind.
+    value : float32 expression [lanes]
+        What came before; a scalar for one lane.
+    lanes : int
+        Elements of the vector.
+    read : callable
+        ``tensor name -> float32 expression [lanes]``: the tensor at the place of `value`.
+
+    Returns
+    -------
+    float32 expression [lanes]
+    """
+    if stage.tensor is not None:  # bias, residual
+        return value + read(stage.tensor)
+    if stage.kind == "scale":
+        return value * _const(float(stage.value or 0.0), lanes)
+    value = _named(value, lanes)
+    if stage.kind == "relu":
+        zero = _const(0.0, lanes)
+        return tirx.Select(value < zero, zero, value)  # keeps NaN, which max would drop
+    return _gate(stage.kind, value, lanes)
+
+
+def _gate(kind: str, value: Any, lanes: int) -> Any:
+    """``x / (1 + 2^(x·P(x²)))``."""
+    least = _const(_LEAST, lanes)
+    x = _named(tirx.Select(value < least, least, value), lanes)  # -inf/inf would be NaN
+    coefficients = _ODDS[kind]
+    if len(coefficients) == 1:
+        odds = x * _const(coefficients[0], lanes)
+    else:
+        square = x * x
+        if kind in _LARGEST_SQUARE:
+            square = tirx.min(square, _const(_LARGEST_SQUARE[kind], lanes))
+        odds = x * _polynomial(coefficients, _named(square, lanes), lanes)
+    return x / (_exp2(odds, lanes) + _const(1.0, lanes))
+
+
+def _exp2(z: Any, lanes: int) -> Any:
+    """2^z; 0 below -126.5, infinite above 127.5, anything for NaN."""
+    z = _named(tirx.min(tirx.max(z, _const(-127.0, lanes)), _const(128.0, lanes)), lanes)
+    shifted = _bits(z + _const(_ROUND, lanes), "int32", lanes)
+    whole = _named(shifted - _const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
+    # By way of the integer: TVM folds z - ((z + c) - c) to 0 in floating point too.
+    rest = _named(z - tirx.Cast(_vector(DTYPE, lanes), whole), lanes)  # exact, in [-1/2, 1/2]
+    # The biased exponent is 0 for -127, which makes 0, and 255 for 128, which makes infinity.
+    exponent = (whole + _const(_BIAS, lanes, "int32")) << _const(_SIGNIFICAND_BITS, lanes, "int32")
+    power = _bits(exponent, DTYPE, lanes)
+    return (rest * _polynomial(_EXP2, rest, lanes) + _const(1.0, lanes)) * power
+
+
+def _polynomial(coefficients: Sequence[float], x: Any, lanes: int) -> Any:
+    """By Horner's rule; `x` is used often."""
+    *lower, result = [_const(coefficient, lanes) for coefficient in coefficients]
+    for coefficient in reversed(lower):
+        result = result * x + coefficient
+    return result
+
+
+def convert(value: Any, dtype: str, lanes: int) -> Any:
+    """What to store for `value` in an output of `dtype`, see `dietcode.workload.dtypes.STORAGE`.
+
+    Rounds to nearest, ties to even; overflow becomes infinity, and NaN stays NaN.
+
+    Parameters
+    ----------
+    value : float32 expression [lanes]
+    dtype : str
+        float32, float16 or bfloat16.
+
+    Returns
+    -------
+    expression [lanes] of float32, float16, or uint16: the bits of a bfloat16
+    """
+    if dtype == DTYPE:
+        return value
+    if dtype == "float16":
+        return tirx.Cast(_vector("float16", lanes), value)
+    bits = _named(_bits(value, "uint32", lanes), lanes, "uint32")
+    high = _named(bits >> _const(16, lanes, "uint32"), lanes, "uint32")
+    # Half a unit in the last place, less one where the digit before is even: ties go to even.
+    rounded = (bits + (high & _const(1, lanes, "uint32")) + _const(0x7FFF, lanes, "uint32")) >> _const(
+        16, lanes, "uint32"
+    )
+    quiet = high | _const(0x40, lanes, "uint32")  # a NaN of low bits alone would become infinity
+    # `value != value` would be folded away.
+    is_nan = (bits & _const(0x7FFFFFFF, lanes, "uint32")) > _const(0x7F800000, lanes, "uint32")
+    return tirx.Cast(_vector("uint16", lanes), tirx.Select(is_nan, quiet, rounded))
+
+
+def _named(value: Any, lanes: int, dtype: str = DTYPE) -> Any:
+    """What is used more than once.
+
+    In a buffer, which LLVM turns back into a register: several passes put the values of variables back in
+    their places, and eight stages in a row then took minutes to compile.
+    """
+    slot = small_buffer(lanes, dtype)
+    store(slot, value, [0], lanes)
+    return load(slot, [0], lanes)
+
+
+def _vector(dtype: str, lanes: int) -> str:
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype
+
+
+def _const(value: float, lanes: int, dtype: str = DTYPE) -> Any:
+    return splat(tirx.const(value, dtype), lanes)
+
+
+def _bits(value: Any, dtype: str, lanes: int) -> Any:
+    """The same bits as another type."""
+    return tirx.reinterpret(_vector(dtype, lanes), value)

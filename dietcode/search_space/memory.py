@@ -1,0 +1,123 @@
+"""A problem's tensors in generated code: flat buffers and the expressions that address them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.access import ONE, ZERO, Size, View, size_of, view_of
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.tir import DTYPE, TirOps, first_lanes, i64, load, load_masked
+
+
+class Memory:
+    """The tensors of one function.
+
+    Attributes
+    ----------
+    buffers : dict of str to Buffer
+        One-dimensional, on the pointers that the function was given.
+    views : dict of str to View
+        How each is addressed; a packed column operand is not.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        extents: Mapping[str, Any],
+        pointers: Mapping[str, Any],
+        lanes: int,
+        panels: Any,
+        ops: TirOps,
+    ) -> None:
+        self.problem, self.extents, self.lanes, self.panels, self.ops = problem, extents, lanes, panels, ops
+        self.views = {name: view_of(problem, name) for name in pointers}
+        self._reduction = self.value(size_of(problem, problem.reduction))
+        own_batch = [k for k in problem.batch if k in problem.subscripts[problem.column_operand]]
+        self._panels_view = view_of(problem, problem.column_operand, "".join(own_batch))
+        self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
+
+    def _declare(self, name: str, pointer: Any) -> Any:
+        size = self.value(self.views[name].size)
+        if name == self.problem.column_operand and self.problem.column_operand_constant:
+            size = self.value(self._panels_view.size) * self.panels * self._reduction * self.lanes
+        # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
+        storage = self.problem.storage(name)
+        return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
+
+    def value(self, size: Size) -> Any:
+        """A size as an int64 expression."""
+        return i64(size.factor) if size.is_fixed else size.value(self.extents)
+
+    def offset(self, view: View, letters: tuple[str, ...], index: Any) -> Any:
+        """Elements from the tensor's beginning to a flattened index of a role."""
+        result: Any = i64(0)
+        groups = view.groups(letters)
+        for place in reversed(range(len(groups))):
+            group, own = groups[place], index
+            if place:
+                extent = self.value(group.extent)
+                own, index = tirx.truncmod(index, extent), tirx.truncdiv(index, extent)
+            if group.stride != ZERO:
+                result = result + (own if group.stride == ONE else own * self.value(group.stride))
+        return result
+
+    def place(self, tensor: str, batch: Any, row: Any, column: Any) -> Any:
+        """Index of one element of an output-like tensor."""
+        view, problem = self.views[tensor], self.problem
+        leading = self.offset(view, problem.batch, batch) + self.offset(view, problem.rows, row)
+        return leading + self.offset(view, problem.columns, column)
+
+    @property
+    def whole_vectors(self) -> bool:
+        """Whether consecutive columns are consecutive in the output, and so or the same in what it reads."""
+        names = [stage.tensor for stage in self.problem.stages if stage.tensor is not None]
+        steps = [self.views[name].stride(self.problem.columns) for name in names]
+        output = self.views[self.problem.output].stride(self.problem.columns)
+        return output == ONE and all(step in {ONE, ZERO} for step in steps)
+
+    def row_fetch(self, batch: Any, rows: list[Any]) -> Callable[[int, Any], Any]:
+        """``(i, k) -> A[rows[i], k]`` from where the row operand lies."""
+        operand, problem = self.problem.row_operand, self.problem
+        view = self.views[operand]
+        start = self.offset(view, problem.batch, batch)
+        starts = [start + self.offset(view, problem.rows, row) for row in rows]
+        buffer = self.buffers[operand]
+        return lambda i, k: load(buffer, [starts[i] + self.offset(view, problem.reduction, k)], 1)
+
+    def row_start(self, batch: Any, row: Any) -> tuple[Any, Any] | None:
+        """The row operand and where a row begins in it; None where rows do not follow each other in memory."""
+        operand, problem = self.problem.row_operand, self.problem
+        view, reduction = self.views[operand], size_of(problem, problem.reduction)
+        if view.stride(problem.reduction) != ONE or view.stride(problem.rows) != reduction:
+            return None
+        place = self.offset(view, problem.batch, batch) + self.offset(view, problem.rows, row)
+        return self.buffers[operand], place
+
+    def panel_fetch(self, batch: Any, panels: list[Any]) -> Callable[[int, Any], Any]:
+        """``(v, k) -> packed_B[panels[v], k, lanes]`` of an operand that was packed ahead."""
+        buffer = self.buffers[self.problem.column_operand]
+        start = self.offset(self._panels_view, self.problem.batch, batch) * self.panels
+        starts = [(start + panel) * self._reduction for panel in panels]
+        return lambda v, k: load(buffer, [(starts[v] + k) * self.lanes], self.lanes)
+
+    def column_fetch(
+        self, batch: Any, panels: list[Any], columns: Any | None
+    ) -> Callable[[int, Any], Any]:
+        """``(v, k) -> B[lanes of panels[v], k]`` from where the column operand lies, none past `columns`."""
+        operand, problem = self.problem.column_operand, self.problem
+        view, buffer = self.views[operand], self.buffers[operand]
+        start = self.offset(view, problem.batch, batch)
+        starts = [start + self.offset(view, problem.columns, panel * self.lanes) for panel in panels]
+
+        def fetch(v: int, k: Any) -> Any:
+            place = starts[v] + self.offset(view, problem.reduction, k)
+            if columns is None:
+                return load(buffer, [place], self.lanes)
+            mask = first_lanes(columns - panels[v] * self.lanes, self.lanes)
+            return load_masked(buffer, place, self.lanes, mask)
+
+        return fetch

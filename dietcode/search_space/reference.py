@@ -1,0 +1,150 @@
+"""What a problem computes, in float64 NumPy: what compiled code is compared with. Imports no TVM."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietcode.search_space.problem import Problem
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def reference(problem: Problem, arrays: Mapping[str, Any]) -> FloatArray:
+    """Compute a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Any: broadcast operands, windows, split axes, every epilogue stage.
+    arrays : mapping of str to array
+        The inputs by tensor name, in the shapes that callers see; others are ignored.
+
+    Returns
+    -------
+    float64 array
+        The output, in the shape that callers see.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not fit the problem or each other.
+    """
+    extents = _extents(problem, arrays)
+    output = problem.subscripts[problem.output]
+    value = np.zeros([extents[letter] for letter in output])
+    kernels = [window.kernel for window in problem.windows]
+    # One place of the windows after another: all at once would take as many copies of the operand.
+    for places in itertools.product(*(range(extents[letter]) for letter in kernels)):
+        at = dict(zip(kernels, places, strict=True))
+        (first, a), (second, b) = (_seen(problem, n, arrays[n], extents, at) for n in problem.inputs[:2])
+        value += np.einsum(f"{first},{second}->{output}", a, b, optimize=True)
+    return finish(problem, value.reshape(problem.shape(problem.output, extents)), arrays)
+
+
+def finish(problem: Problem, value: FloatArray, arrays: Mapping[str, Any]) -> FloatArray:
+    """Apply the epilogue stages to a contraction's result.
+
+    Parameters
+    ----------
+    value : float64 array
+        In the output's shape as callers see it.
+    arrays : mapping of str to array
+        The tensors that stages read, at least, in the shapes that callers see.
+
+    Returns
+    -------
+    float64 array, of the same shape
+    """
+    for stage in problem.stages:
+        if stage.tensor is not None:
+            value = value + _along_output(problem, stage.tensor, arrays[stage.tensor])
+        elif stage.kind == "scale":
+            value = value * float(np.float32(stage.value or 0.0))
+        elif stage.kind == "relu":
+            value = np.maximum(value, 0)
+        else:
+            value = value * _gate(stage.kind, value)
+    return value
+
+
+def _gate(kind: str, value: FloatArray) -> FloatArray:
+    """What silu and gelu multiply `value` by."""
+    if kind == "gelu-erf":
+        return np.asarray(_erfc()(-value / math.sqrt(2)), dtype=np.float64) / 2
+    if kind == "silu":
+        log_odds = value
+    elif kind == "gelu-tanh":  # (1 + tanh u)/2 is the logistic function of 2u
+        log_odds = 2 * math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)
+    else:
+        raise ValueError(f"stage {kind} has no reference")
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-log_odds)))
+
+
+def _erfc() -> Any:
+    """SciPy comes with what tunes; where a library only runs, the slow way will do."""
+    try:
+        from scipy.special import erfc
+    except ImportError:
+        return np.frompyfunc(math.erfc, 1, 1)
+    return erfc
+
+
+def _along_output(problem: Problem, tensor: str, array: Any) -> FloatArray:
+    """A tensor of some of the output's axes, with an axis of extent 1 for each of the others."""
+    own, axes = problem.axes(tensor), problem.axes(problem.output)
+    value = np.asarray(array, dtype=np.float64)
+    value = value.transpose([own.index(letters) for letters in axes if letters in own])
+    return value[tuple(slice(None) if letters in own else None for letters in axes)]
+
+
+def _extents(problem: Problem, arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Extent of every letter, from the shapes of the two operands."""
+    extents = {letter: extent for letter, extent in problem.extents.items() if extent is not None}
+    for name in problem.inputs[:2]:
+        axes, shape = problem.axes(name), np.shape(arrays[name])
+        if len(axes) != len(shape):
+            raise ValueError(f"{name}: shape {shape}; allowed: {len(axes)} dimensions")
+        for letters, extent in zip(axes, shape, strict=True):
+            unknown = [letter for letter in letters if letter not in extents]
+            rest = problem.product(tuple(k for k in letters if k in extents), extents)
+            if len(unknown) == 1:
+                extents[unknown[0]] = extent // rest
+            if len(unknown) > 1 or problem.product(tuple(letters), extents) != extent:
+                raise ValueError(f"{name}: shape {shape}, extent {extent} of {letters}, known: {extents}")
+    for window in problem.windows:
+        extents[window.output] = window.num_positions(extents[window.axis], extents[window.kernel])
+    return extents
+
+
+def _seen(
+    problem: Problem, name: str, array: Any, extents: Mapping[str, int], at: Mapping[str, int]
+) -> tuple[str, FloatArray]:
+    """What one place of the windows sees of an operand, zero outside; with the letters of its axes.
+
+    Parameters
+    ----------
+    at : mapping of str to int
+        Place in the window, by kernel letter.
+    """
+    letters = problem.subscripts[name]
+    value = np.asarray(array, dtype=np.float64).reshape([extents[letter] for letter in letters])
+    for axis, letter in reversed(list(enumerate(letters))):  # from the last, so that no axis moves
+        window = problem.window_over(letter)
+        if window is not None:
+            start = at[window.kernel] * window.dilation - window.padding
+            places = start + np.arange(extents[window.output]) * window.stride
+            inside = (places >= 0) & (places < extents[letter])
+            value = np.take(value, np.where(inside, places, 0), axis=axis)
+            value[(slice(None),) * axis + (~inside,)] = 0
+            letters = letters.replace(letter, window.output)
+        elif letter in at:
+            value = value.take(at[letter], axis=axis)
+            letters = letters.replace(letter, "")
+    return letters, value

@@ -1,0 +1,268 @@
+"""A two-dimensional convolution: its fields, and the letters of its axes.
+
+What a spec leaves to the layouts: which letter is which axis, the letters of the output's positions, and
+those that grouped channels are split into.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, StrictInt
+
+from dietcode.errors import SpecError
+from dietcode.workload.expr import DimExpr
+from dietcode.workload.quotient import Dim, window_positions
+from dietcode.workload.text import clip
+from dietcode.workload.variables import Model
+
+MAX_STEP = 2**15  # of strides, dilation and padding, in elements
+_RANK = 4
+
+
+def _pair(given: Any, low: int) -> object:
+    """Two integers of one or two; errors name the field, not a place within it."""
+    both = [given, given] if isinstance(given, int) else given
+    whole = isinstance(both, list | tuple) and [type(number) for number in both] == [int, int]
+    if whole and low <= min(both) and max(both) <= MAX_STEP:
+        return tuple(both)
+    raise ValueError(
+        f"given {clip(given)}; allowed: an integer from {low} to {MAX_STEP}, or two of them, [height, width]"
+    )
+
+
+def _steps(given: object) -> object:
+    return _pair(given, 1)
+
+
+def _borders(given: object) -> object:
+    return _pair(given, 0)
+
+
+Steps = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_steps)]
+Borders = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_borders)]
+
+
+class Conv2d(Model):
+    """The options of a convolution.
+
+    Parameters
+    ----------
+    strides, padding, dilation : tuple of int
+        ``(height, width)``, in elements; a spec may give one number for both. Padding is of zeros, on both
+        sides.
+    groups : int
+        The channels are convolved in as many groups, each by itself.
+    data_layout : str
+        Order of batch N, height H, width W and channels C, of the data and of the output.
+    kernel_layout : str
+        Order of output channels O, input channels of one group I, height H and width W.
+    """
+
+    strides: Steps = (1, 1)
+    padding: Borders = (0, 0)
+    dilation: Steps = (1, 1)
+    groups: Annotated[StrictInt, Field(ge=1, le=2**31)] = 1
+    data_layout: Literal["NHWC", "NCHW"] = "NHWC"
+    kernel_layout: Literal["OIHW", "OHWI", "HWIO"] = "OIHW"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return self.model_dump(mode="json")
+
+
+class Slide(NamedTuple):
+    """A window over an axis: letters of the axis, of the output's axis and of the kernel's; see `Conv2d`."""
+
+    axis: str
+    output: str
+    kernel: str
+    stride: int
+    dilation: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The letters of a convolution.
+
+    Attributes
+    ----------
+    op : Conv2d
+    data, kernel, output : dict of str to str
+        Letter of each axis as callers see it, by its capital in the layout, in the order of the layout. The
+        output's have the capitals of the data's.
+    group, within : str
+        Letters of the group and of an output channel within it; empty without groups.
+    slides : tuple of Slide
+        Of height and width; not where the window is a single element that meets each position once, whose
+        output axis is the data's.
+    """
+
+    op: Conv2d
+    data: dict[str, str]
+    kernel: dict[str, str]
+    output: dict[str, str]
+    group: str
+    within: str
+    slides: tuple[Slide, ...]
+
+    @classmethod
+    def of(cls, op: Conv2d, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]) -> Convolution:
+        """Name every axis.
+
+        Parameters
+        ----------
+        op : Conv2d
+        data_dims, kernel_dims : str
+            The operands' letters, as `check_letters` accepts them.
+        dims : mapping of str to DimExpr
+            Extents; a letter that has none counts as varying.
+        """
+        data = dict(zip(op.data_layout, data_dims, strict=True))
+        kernel = dict(zip(op.kernel_layout, kernel_dims, strict=True))
+        fresh = _Fresh(data_dims + kernel_dims)
+        output, slides = {**data, "C": kernel["O"]}, []
+        for number, (axis, preferred) in enumerate((("H", "p"), ("W", "q"))):
+            steps = op.strides[number], op.dilation[number], op.padding[number]
+            if steps[0] == 1 and steps[2] == 0 and _is_one(dims.get(kernel[axis])):
+                continue
+            output[axis] = fresh.take(preferred)
+            slides.append(Slide(data[axis], output[axis], kernel[axis], *steps))
+        group, within = (fresh.take("g"), fresh.take("u")) if op.groups > 1 else ("", "")
+        return cls(op, data, kernel, output, group, within, tuple(slides))
+
+    @property
+    def output_subscripts(self) -> str:
+        """Letters of the output's axes, as callers see them."""
+        return "".join(self.output[axis] for axis in self.op.data_layout)
+
+    @property
+    def splits(self) -> dict[str, str]:
+        """Letters that callers see as one axis: those it is made of, outer first."""
+        if not self.group:
+            return {}
+        return {
+            self.data["C"]: self.group + self.kernel["I"],
+            self.kernel["O"]: self.group + self.within,
+        }
+
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """Letters of batch, rows, columns and reduction; for NCHW the positions are the columns."""
+        batch, high, wide = (self.output[axis] for axis in "NHW")
+        inner, channel = self.kernel["I"], self.within or self.kernel["O"]
+        window = (self.kernel["H"], self.kernel["W"])
+        groups = (self.group,) if self.group else ()
+        if self.op.data_layout == "NHWC":
+            return {
+                "batch": groups,
+                "rows": (batch, high, wide),
+                "columns": (channel,),
+                "reduction": (*window, inner),
+            }
+        return {
+            "batch": (batch, *groups),
+            "rows": (channel,),
+            "columns": (high, wide),
+            "reduction": (inner, *window),
+        }
+
+    def derived(self, dims: Mapping[str, DimExpr]) -> dict[str, Dim]:
+        """Extents of the letters that no spec gives: positions, groups, channels within a group.
+
+        Raises
+        ------
+        SpecError
+            Numbers in an extent exceed the limits of dimensions.
+        """
+        result: dict[str, Dim] = {
+            s.output: window_positions(
+                dims[s.axis], dims[s.kernel], s.stride, s.dilation, s.padding, f"dims.{s.axis}"
+            )
+            for s in self.slides
+        }
+        if self.group:
+            channels = dims[self.kernel["O"]].constant_value() // self.op.groups
+            result[self.group] = DimExpr.parse(self.op.groups, "op.conv2d.groups")
+            result[self.within] = DimExpr.parse(channels, "op.conv2d.groups")
+        return result
+
+
+class _Fresh:
+    """Letters that are not taken yet: the preferred one, or the first of the alphabet."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def take(self, preferred: str) -> str:
+        letter = next(k for k in preferred + string.ascii_letters if k not in self._taken)
+        self._taken.add(letter)
+        return letter
+
+
+def _is_one(dim: DimExpr | None) -> bool:
+    return dim is not None and dim.is_constant and dim.constant_value() == 1
+
+
+def check_letters(op: Conv2d, tensors: Mapping[str, str]) -> None:
+    """Refuse operands whose letters are not those of a convolution.
+
+    Parameters
+    ----------
+    tensors : mapping of str to str
+        Letters by name: the data's, then the kernel's.
+
+    Raises
+    ------
+    SpecError
+        With the path of the letters to change.
+    """
+    (data_name, data_dims), (kernel_name, kernel_dims) = tensors.items()
+    for name, letters, layout in (
+        (data_name, data_dims, op.data_layout),
+        (kernel_name, kernel_dims, op.kernel_layout),
+    ):
+        fits = letters.isascii() and letters.isalpha() and len(set(letters)) == len(letters) == _RANK
+        if not fits:
+            allowed = f"a letter for each axis of {layout}, each once, like {layout.lower()}"
+            raise SpecError(f"tensors.{name}.dims", f"given {clip(letters)}; allowed: {allowed}")
+    channels = data_dims[op.data_layout.index("C")]
+    inner = kernel_dims[op.kernel_layout.index("I")]
+    path, shared = f"tensors.{kernel_name}.dims", set(data_dims) & set(kernel_dims)
+    if op.groups == 1 and inner != channels:
+        problem = f"given {clip(kernel_dims)}; allowed: {channels!r} for I, the channels of {data_name}"
+        raise SpecError(path, problem)
+    if op.groups > 1 and inner == channels:
+        problem = f"given {inner!r} for I; allowed: a letter of its own, of extent {channels}/{op.groups}"
+        raise SpecError(path, problem)
+    extra = sorted(shared - {channels} if op.groups == 1 else shared)
+    if extra:
+        problem = f"given {clip(kernel_dims)}; allowed: letters that are not {data_name}'s, not {extra[0]!r}"
+        raise SpecError(path, problem)
+
+
+def check_groups(conv: Convolution, dims: Mapping[str, DimExpr]) -> None:
+    """Refuse groups whose channels vary or do not divide.
+
+    Raises
+    ------
+    SpecError
+        With the path of the extent to change.
+    """
+    op = conv.op
+    if op.groups == 1:
+        return
+    for letter in (conv.data["C"], *conv.kernel.values()):
+        if not dims[letter].is_constant:
+            problem = f"given {clip(str(dims[letter]))}; allowed with groups: a constant"
+            raise SpecError(f"dims.{letter}", problem)
+    inner, outer, channels = conv.kernel["I"], conv.kernel["O"], conv.data["C"]
+    given = {letter: dims[letter].constant_value() for letter in (inner, outer, channels)}
+    if given[channels] != op.groups * given[inner]:
+        problem = f"given {given[inner]}; allowed: {channels}/groups, {given[channels]}/{op.groups}"
+        raise SpecError(f"dims.{inner}", problem)
+    if given[outer] % op.groups:
+        raise SpecError(f"dims.{outer}", f"given {given[outer]}; allowed: a multiple of {op.groups} groups")

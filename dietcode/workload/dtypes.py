@@ -1,0 +1,32 @@
+"""Dtypes of tensors, and what their bits are in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+INPUT_DTYPES = ("float32",)
+OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
+STORAGE: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+}
+"""What generated code and NumPy hold each in; NumPy has no bfloat16, so its bits pass as integers."""
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Largest relative error of rounding to each."""
+_BFLOAT16_NAN = 0x7FC0
+
+
+def nan_filled(shape: Any, dtype: str) -> npt.NDArray[Any]:
+    """NaN everywhere, stored as `STORAGE` says."""
+    return np.full(shape, _BFLOAT16_NAN if dtype == "bfloat16" else np.nan, dtype=STORAGE[dtype])
+
+
+def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
+    """The float32 values of what is stored as `STORAGE` says."""
+    if dtype == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32, copy=False)

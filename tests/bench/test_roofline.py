@@ -1,0 +1,88 @@
+"""The two kernels of the roofline do what is counted for them, and what they say is possible."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.cpu import over, ratio, ratio_to_eager, summary, table
+from benchmarks.roofline import FMA_PEAK, READ_STREAM, Roofline
+from dietcode.bench.compare import bench
+from dietcode.runtime import pool
+
+
+@pytest.fixture(scope="module")
+def roofline() -> Roofline:
+    threads = len(os.sched_getaffinity(0))
+    pool.set_num_threads(threads)
+    return Roofline(threads)
+
+
+def test_the_stream_reads_every_element_on_each_pass(roofline: Roofline) -> None:
+    """It writes its sums; of ones they add up to the number of elements read, which is what is counted."""
+    num_bytes = 3_000_000
+    roofline.probes(num_bytes)[READ_STREAM]()
+    secs = {FMA_PEAK: 1.0, READ_STREAM: 1.0}
+    counted = roofline.figures(secs, 1.0, num_bytes).read_gbytes_per_sec * 1e9
+    assert float(roofline._sums.astype(np.float64).sum()) * 4 == counted
+    assert counted >= num_bytes and counted % roofline._data.nbytes == 0
+
+
+def test_the_chains_run_to_the_end(roofline: Roofline) -> None:
+    """``x / 2 + 1 / 2`` tends to 1 from 0."""
+    roofline._sums.fill(0.0)
+    roofline.probes(1000)[FMA_PEAK]()
+    np.testing.assert_allclose(roofline._sums, 1.0, rtol=1e-6)
+
+
+def test_a_small_working_set_is_read_at_its_own_size(roofline: Roofline) -> None:
+    calls: dict[str, Callable[[], Any]] = roofline.probes(100)
+    for call in calls.values():
+        call()
+    figures = roofline.figures({FMA_PEAK: 0.01, READ_STREAM: 0.001}, flops=50.0, num_bytes=100)
+    assert figures.peak_gflops > 0 and figures.read_gbytes_per_sec > 0
+    bandwidth_roof = figures.read_gbytes_per_sec * 50.0 / 100
+    assert figures.roof_gflops == pytest.approx(min(figures.peak_gflops, bandwidth_roof))
+
+
+def test_probes_are_timed_with_the_paths(roofline: Roofline) -> None:
+    from small_libraries import built
+
+    (record,) = bench(built("dense"), [], num_instances=1, rounds=1, probes=roofline.probes)
+    assert record["bytes"] == 4 * (16 * 48 + 64 * 48 + 16 * 64)
+    assert set(record["probe_secs"]) == {FMA_PEAK, READ_STREAM}
+    assert all(secs > 0 for secs in record["probe_secs"].values())
+    assert record["vendor"] is None and record["measured_gflops"] > 0
+
+
+def row(t: int, measured: float, of_roof: float = 0.5, **vendors: float) -> dict[str, Any]:
+    return {
+        "shape_vars": {"T": t},
+        "measured_gflops": measured,
+        "predicted_gflops": measured,
+        "vendors": {name.replace("_", "-"): rate for name, rate in vendors.items()},
+        "of_roof": of_roof,
+        "max_rel_error": 1e-7,
+        "peak_gflops": 400.0 + t,
+        "read_gbytes_per_sec": 50.0,
+    }
+
+
+def test_the_summary_is_against_the_best_path_and_against_the_best_eager_one() -> None:
+    rows = [
+        row(1, 100.0, torch_eager=50.0, torch_compile_freezing=200.0),
+        row(30, 400.0, torch_eager=50.0, torch_eager_channels_last=100.0, torch_compile_freezing=100.0),
+    ]
+    assert [ratio(r) for r in rows] == [0.5, 4.0] and [ratio_to_eager(r) for r in rows] == [2.0, 4.0]
+    found = summary(rows, ("T", 24))
+    assert found["ratio"] == over(rows, ratio)
+    assert found["ratio"]["geomean"] == pytest.approx(2**0.5)
+    assert found["ratio"]["worst"] == 0.5 and found["ratio"]["worst_at"] == {"T": 1}
+    assert found["T<24"]["ratio"]["worst"] == 0.5 and found["T>=24"]["ratio"]["worst"] == 4.0
+    assert found["peak_gflops"] == [401.0, 415.5, 430.0]
+    result = {"workload": "w", "tuning": {"secs": None}, "num_micro_kernels": 2, "summary": found}
+    assert "1.41 / 0.50" in table([result])

@@ -1,0 +1,227 @@
+"""Epilogue stages and conversions, compiled by themselves and compared with float64."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from compiled import cpu_target
+from numpy.polynomial import Chebyshev, Polynomial, chebyshev
+from scipy.special import log_ndtr, ndtr
+from tvm import IRModule, ir, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space import epilogue
+from dietcode.search_space.epilogue import apply, convert
+from dietcode.search_space.problem import Stage
+from dietcode.search_space.tir import i64, load, store
+from dietcode.workload.dtypes import STORAGE
+
+LANES = (1, 8, 16)
+FLOATS = ("float32", "float32")
+GATES = ("silu", "gelu-erf", "gelu-tanh")
+TOLERANCE = 4e-7  # of max(1, |x|)
+LIBM = re.compile(r"\b(expf?|exp2f?|erff?|tanhf?|logf?|powf?)\b")
+
+
+def module(emit: Callable[[Any, Any], Any], lanes: int, dtype: str = "float32") -> IRModule:
+    """``run(X, R, Y)``: emits for each vector of X, and R, what is stored to Y."""
+    kernel = ir.GlobalVar("kernel")
+    storage = str(STORAGE[dtype])
+    with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
+        T.func_name("kernel")
+        T.func_attr({"tirx.noalias": True})
+        pointers = [T.arg(name, T.ptr(kind)) for name, kind in zip("XRY", (*FLOATS, storage), strict=True)]
+        size = T.arg("n", T.int64())
+        T.func_ret(ir.PrimType("int32"))
+        x, r, y = (
+            T.decl_buffer((size,), kind, data=pointer, align=2)
+            for kind, pointer in zip((*FLOATS, storage), pointers, strict=True)
+        )
+        with T.serial(i64(0), tirx.truncdiv(size, i64(lanes))) as i:
+            place = [i * i64(lanes)]
+            store(y, emit(load(x, place, lanes), lambda _: load(r, place, lanes)), place, lanes)
+        T.Return(tirx.IntImm("int32", 0))
+    function = builder.get()
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("run")
+        T.func_attr({"global_symbol": "run"})
+        handles = [T.arg(name, T.handle()) for name in "XRY"]
+        size = T.int64()
+        buffers = [
+            T.match_buffer(handle, (size,), kind, align=2)
+            for kind, handle in zip((*FLOATS, storage), handles, strict=True)
+        ]
+        T.evaluate(ir.Call(kernel, [*(b.data for b in buffers), size], ret_ty=ir.PrimType("int32")))
+    return IRModule({kernel: function, "run": builder.get()})
+
+
+def compiled(emit: Callable[[Any, Any], Any], lanes: int, target: Any, dtype: str = "float32") -> Any:
+    return tvm.compile(module(emit, lanes, dtype), target=target.tvm_target()).mod
+
+
+def run(built: Any, x: Any, r: Any = None, dtype: str = "float32") -> Any:
+    """The output, for any number of elements; `x` is repeated to a whole number of vectors."""
+    padded = np.resize(x, -(-len(x) // 16) * 16)
+    other = np.zeros_like(padded) if r is None else np.resize(r, len(padded))
+    output = np.zeros(len(padded), STORAGE[dtype])
+    built["run"](padded, other, output)
+    return output[: len(x)]
+
+
+def stages(*chain: Stage) -> Callable[[int], Callable[[Any, Any], Any]]:
+    def of(lanes: int) -> Callable[[Any, Any], Any]:
+        def emit(value: Any, read: Any) -> Any:
+            for stage in chain:
+                value = apply(stage, value, lanes, read)
+            return value
+
+        return emit
+
+    return of
+
+
+def gate(kind: str, x: Any) -> Any:
+    """In float64, without cancellation far below zero."""
+    x = np.asarray(x, np.float64)
+    if kind == "gelu-erf":
+        return x * ndtr(x)
+    odds = x if kind == "silu" else 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    with np.errstate(over="ignore"):
+        return x / (1 + np.exp(-odds))
+
+
+def dense() -> Any:
+    """[-100, 100] in steps that each size of |x| needs, and what lies at the ends of float32."""
+    rng = np.random.default_rng(0)
+    near = np.concatenate([np.linspace(-100, 100, 200_001), np.linspace(-8, 8, 400_001)])
+    sizes = np.exp2(rng.uniform(-149, 6.6, 200_000)) * rng.choice([-1, 1], 200_000)
+    return np.concatenate([near, sizes]).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("lanes", LANES)
+def test_gates_are_accurate(kind: str, lanes: int, target: Any) -> None:
+    built = compiled(stages(Stage(kind))(lanes), lanes, target)
+    x = dense()
+    error = np.abs(run(built, x) - gate(kind, x)) / np.maximum(1, np.abs(x))
+    assert error.max() <= TOLERANCE, f"{error.max():.3g} at {x[error.argmax()]}"
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("lanes", LANES)
+def test_gates_at_the_limits(kind: str, lanes: int, target: Any) -> None:
+    built = compiled(stages(Stage(kind))(lanes), lanes, target)
+    largest, least = np.finfo(np.float32).max, np.finfo(np.float32).smallest_subnormal
+    rising = np.array([np.inf, largest, 1e30, 1e19, 1e10, 1e5, 128, 100], np.float32)
+    assert np.array_equal(run(built, rising), rising)
+    falling = run(built, -rising)
+    assert (np.abs(falling) <= 1e-38).all() and not falling[:-1].any()
+    assert np.isnan(run(built, np.array([np.nan, -np.nan], np.float32))).all()
+    small = np.array([0.0, -0.0, least, -least, 3 * least, 1e-40, -1e-40, 1e-38, -1e-30], np.float32)
+    found, half = run(built, small), small / 2
+    assert np.array_equal(np.signbit(found), np.signbit(small))
+    assert (np.abs(found - half) <= np.spacing(np.abs(half))).all()
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_other_stages_and_their_order(lanes: int, target: Any) -> None:
+    chain = (Stage("scale", value=-1.5), Stage("bias", "bias"), Stage("relu"), Stage("residual", "R"))
+    built = compiled(stages(*chain)(lanes), lanes, target)
+    rng = np.random.default_rng(0)
+    x, r = rng.standard_normal((2, 1000), dtype=np.float32)
+    expected = np.maximum(-1.5 * x.astype(np.float64) + r, 0) + r
+    assert np.abs(run(built, x, r) - expected).max() < 1e-6
+    relu = compiled(stages(Stage("relu"))(lanes), lanes, target)
+    special = np.array([np.nan, np.inf, -np.inf, -1, 2], np.float32)
+    assert np.array_equal(run(relu, special), [np.nan, np.inf, 0, 0, 2], equal_nan=True)
+
+
+def test_many_stages_stay_small(avx2: Any) -> None:
+    """Sixteen of each, which would be 2^16 copies were values not bound."""
+    for kind in ("relu", *GATES):
+        chain = [Stage(kind)] * 16
+        built = compiled(stages(*chain)(8), 8, avx2)
+        assert np.isfinite(run(built, np.linspace(-4, 4, 64, dtype=np.float32))).all()
+        assert len(built.inspect_source("s")) < 200_000
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("lanes", LANES)
+def test_no_call_of_libm_and_whole_vectors(kind: str, lanes: int, mcpu: str) -> None:
+    built = compiled(stages(Stage(kind))(lanes), lanes, cpu_target(mcpu))
+    text = built.inspect_source("s")
+    assert not LIBM.search(text)
+    if lanes > 1:
+        assert "divps" in text and "divss" not in text
+
+
+def test_the_erf_form_fits_again() -> None:
+    """`_ODDS` is what its comment says."""
+    nodes = np.cos(np.pi * (np.arange(3000) + 0.5) / 3000)
+    square = epilogue._LARGEST_SQUARE["gelu-erf"]
+    s = (nodes + 1) / 2 * square
+    x = np.sqrt(s)
+    wanted = -(log_ndtr(x) - log_ndtr(-x)) / x / np.log(2)
+    weight = np.log(2) * s * ndtr(x) * ndtr(-x) / np.maximum(1, x)
+    basis, level = chebyshev.chebvander(nodes, 6) * weight[:, None], np.ones(len(nodes))
+    for _ in range(300):
+        fit, *_ = np.linalg.lstsq(basis * np.sqrt(level)[:, None], wanted * weight * np.sqrt(level))
+        error = np.abs(basis @ fit - wanted * weight)
+        level *= np.maximum(error, 1e-4 * error.max())
+        level /= level.sum()
+    assert error.max() < 2.5e-8
+    found = Chebyshev(fit, domain=[0, square]).convert(kind=Polynomial).coef
+    assert np.allclose(found, epilogue._ODDS["gelu-erf"], rtol=1e-4)
+
+
+def conversions() -> Any:
+    """Values of every exponent and sign, all ties of both formats, and the special ones."""
+    rng = np.random.default_rng(0)
+    anything = rng.integers(0, 1 << 32, 200_000, dtype=np.uint32)
+    ties = np.arange(1 << 16, dtype=np.uint32) << 16 | 0x8000  # halfway between bfloat16s
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    middles = ((halves[1:] + halves[:-1]) / 2).astype(np.float32)
+    special = [np.nan, -np.nan, np.inf, -np.inf, 65504, 65519.99, 65520, 3.4e38, -3.4e38, 0.0, -0.0, 1e-45]
+    low_nan = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32)
+    bits = [anything, ties, ties + 1, ties - 1, low_nan]
+    floats = [middles, -middles, np.array(special, np.float32)]
+    return np.concatenate([*(array.view(np.float32) for array in bits), *floats])
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize(("dtype", "numpy"), [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])
+def test_conversion_rounds_to_nearest_even(dtype: str, numpy: Any, lanes: int, target: Any) -> None:
+    built = compiled(lambda value, read: convert(value, dtype, lanes), lanes, target, dtype)
+    x = conversions()
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = x.astype(numpy)
+    found = run(built, x, dtype=dtype).view(numpy)
+    nan = np.isnan(x)
+    assert np.array_equal(np.isnan(found), nan)
+    assert np.array_equal(found[~nan].view(np.uint16), expected[~nan].view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instruction"), [("float16", "vcvtps2ph"), ("bfloat16", r"vpackusdw|vpmovdw")]
+)
+def test_conversion_is_vectorised(dtype: str, instruction: str) -> None:
+    for mcpu, lanes in (("haswell", 8), ("skylake-avx512", 16)):
+        built = compiled(lambda v, _, n=lanes: convert(v, dtype, n), lanes, cpu_target(mcpu), dtype)
+        assert re.search(instruction, built.inspect_source("s"))
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu-erf", "bfloat16"])
+def test_generated_code_is_as_it_was(name: str, golden: Any) -> None:
+    if name in STORAGE:
+        built = module(lambda value, _: convert(value, name, 8), 8, name)
+    else:
+        built = module(stages(Stage(name))(8), 8)
+    golden(f"epilogue_{name}".replace("-", "_"), str(built.script(show_meta=False)) + "\n")
