@@ -15,7 +15,7 @@ from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import Problem, instance_extents
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.reselect import spec_of
 
@@ -54,7 +54,8 @@ class Stand:
 
     def extents(self, binding: dict[str, int]) -> dict[str, int]:
         """Extents of every letter of one instance."""
-        return {letter: int(dim.evaluate(binding)) for letter, dim in self.spec.dims_parsed.items()}
+        columns = {name: np.array([value]) for name, value in binding.items()}
+        return {letter: int(values[0]) for letter, values in instance_extents(self.spec, columns).items()}
 
     def instances(self, wanted: int, unseen: bool) -> list[dict[str, Any]]:
         """Rows of the report, evenly over it; of those at which nothing was measured, where asked."""

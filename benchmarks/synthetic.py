@@ -56,7 +56,7 @@ def models(limits: Limits, num: int, seed: int = 0) -> list[LocalModel]:
     """Plausible f_local of `num` micro-kernels, each coefficient off by up to 10 %; tiles repeat."""
     rng, tiles, found = np.random.default_rng(seed), all_tiles(limits), []
     for tile in (tiles[i % len(tiles)] for i in range(num)):
-        vectors, terms = tile.columns / limits.lanes, terms_of(reference_problem(), tile.tails)
+        vectors, terms = tile.columns / limits.lanes, terms_of(reference_problem(), tile)
         steady = max(tile.rows * vectors, tile.rows + vectors) / 2 / _HZ
         plain = np.array([2e-6, tile.columns * 4 / 20e9, steady, 20e-9, 0.02 * steady])
         found.append(LocalModel(tile, plain * rng.uniform(0.9, 1.1, plain.size), terms, 0.01))

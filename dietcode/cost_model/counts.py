@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.access import must_gather
+from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
 
@@ -29,7 +30,8 @@ class Counts:
     padded_tiles : tiles that reach past an edge, over P.
     tail_pieces : bodies that loop partitioning runs in tiles that reach past an edge, over P.
     tail_vectors : rows × vectors that those bodies compute, over P.
-    packed : elements of the packed operand that a call packs, over P; 0 for a constant one.
+    packed : elements of the column operand that tasks pack, over P; 0 where it is constant or read directly.
+    gathered : elements of the row operand that tasks copy next to each other, over P.
     copied : elements that global padding copies: the row operand, its rows rounded up to tiles, and the
         output, over P.
     reduction : extent of the flattened reduction.
@@ -44,6 +46,7 @@ class Counts:
     tail_pieces: FloatArray
     tail_vectors: FloatArray
     packed: FloatArray
+    gathered: FloatArray
     copied: FloatArray
     reduction: FloatArray
 
@@ -74,21 +77,29 @@ def count(
     )
     row_tiles = ceildiv(rows, micro_kernel.rows, ops)
     column_tiles = ceildiv(columns, micro_kernel.columns, ops)
-    grid = choose_partition(batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops)
+    gathers, lanes = must_gather(problem), limits.lanes_of(micro_kernel)
+    grid = choose_partition(
+        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
+    )
     tiles = batch * row_tiles * column_tiles
     height = row_tiles / grid.row_parts
     in_l2 = row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops)
     blocks = np.ceil(np.maximum(height, 1.0) / in_l2)
-    visits = batch / grid.batch_parts * blocks * column_tiles / grid.column_parts
+    own_batch = batch / grid.batch_parts
+    visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    pieces, vectors = _tails(rows, columns, micro_kernel, limits.lanes)
+    pieces, vectors = _tails(rows, columns, micro_kernel, lanes)
+    panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
-        computed = batch * rows * ceildiv(columns, limits.lanes, ops) * limits.lanes
+        computed = batch * rows * panels * lanes
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
         pieces, vectors = pieces * 0, vectors * 0
-    packed = batch * ceildiv(columns, limits.lanes, ops) * limits.lanes * reduction
+    packs = not problem.column_operand_constant and not micro_kernel.direct
+    packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
+    copies_rows = (micro_kernel.gather or gathers) and micro_kernel.tails != "global"
+    gathered = own_batch * rows / grid.row_parts * reduction
     copied = batch * (row_tiles * micro_kernel.rows * reduction + rows * columns)
     return Counts(
         flops=flops.astype(np.float64),
@@ -99,7 +110,8 @@ def count(
         padded_tiles=(tiles - full) / limits.num_cores,
         tail_pieces=batch * pieces / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
-        packed=packed * (not problem.column_operand_constant) / limits.num_cores,
+        packed=packed * packs,
+        gathered=gathered * copies_rows,
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )
@@ -110,14 +122,16 @@ def _tails(
 ) -> tuple[IntArray, IntArray]:
     """Bodies of loop partitioning in one batch's tails, and the rows × vectors that they compute.
 
-    Left-over rows take one body for each bit of their number, left-over columns one for each vector; where
-    both are left over, one for each bit and vector.
+    Left-over rows take one body for each bit of their number; left-over columns one, or one for each
+    vector in wide tiles; where both are left over, one for each of both.
     """
     full_rows, left_rows = np.divmod(rows, micro_kernel.rows)
     full_columns, left_columns = np.divmod(columns, micro_kernel.columns)
     left_vectors = -(-left_columns // lanes)
     bits = sum((left_rows >> bit) & 1 for bit in range(micro_kernel.rows.bit_length()))
-    pieces = bits * (full_columns + left_vectors) + full_rows * left_vectors
+    wide = micro_kernel.columns // lanes > MOST_VECTORS
+    bodies = left_vectors if wide else np.minimum(left_vectors, 1)
+    pieces = bits * (full_columns + bodies) + full_rows * bodies
     vectors_wide = full_columns * (micro_kernel.columns // lanes)
     vectors = left_rows * (vectors_wide + left_vectors) + full_rows * micro_kernel.rows * left_vectors
     return pieces, vectors

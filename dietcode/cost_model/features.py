@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.measure.calibration import REDUCTION
+from dietcode.search_space.access import ZERO, view_of
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
 
 Table = npt.NDArray[np.float32]
 
-VERSION = 1
+VERSION = 2
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
 _L2_BYTES_PER_CYCLE = 32
@@ -63,7 +64,12 @@ FEATURES = (
     Feature("rows_l2_share", "ratio", "bytes of one row tile of the row operand / L2, at most 4"),
     Feature("blocks_rows", "log2 tiles", "row tiles that stay in half of L2 together"),
     Feature("log_batch", "log2", "flattened batch"),
-    Feature("packed_per_flop", "elements/FLOP", "elements packed at each call over FLOPs; 0 for a constant"),
+    Feature("narrow", "0/1", "vectors are narrower than a register"),
+    Feature("log_steps", "log2 steps", "steps of the reduction at a time; 0 for all of them"),
+    Feature("direct", "0/1", "a column operand that is not constant is read where it lies"),
+    Feature("window", "0/1", "windows are read from a padded copy of their rows"),
+    Feature("packed_per_flop", "elements/FLOP", "elements that tasks pack over FLOPs"),
+    Feature("gathered_per_flop", "elements/FLOP", "elements of rows that tasks copy over FLOPs"),
     Feature("reduction_is_last", "0/1", "the row operand's reduction is contiguous"),
     Feature("row_stride_aliases", "0/1", "the row operand's rows lie a multiple of 4096 bytes apart"),
     Feature("stages", "stages", "epilogue stages"),
@@ -118,7 +124,9 @@ class Device:
 def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> FloatArray:
     """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses."""
     limits = device.limits
-    share = _fma_share(micro_kernel, limits.lanes) / _fma_share(limits.narrow_tile(), limits.lanes)
+    lanes = limits.lanes_of(micro_kernel)
+    share = _fma_share(micro_kernel, lanes) / _fma_share(limits.narrow_tile(), limits.lanes)
+    share *= lanes / limits.lanes
     work = counts.padded_flops * counts.stretch(device.kappa)
     secs: FloatArray = device.launch_secs + work / (share * device.flops_per_sec)
     return secs
@@ -143,7 +151,8 @@ def features(
     limits = device.limits
     counts = count(problem, micro_kernel, limits, extents)
     estimate = estimate_secs(counts, micro_kernel, device)
-    vectors = micro_kernel.columns // limits.lanes
+    lanes = limits.lanes_of(micro_kernel)
+    vectors = micro_kernel.columns // lanes
     accumulators = micro_kernel.rows * vectors
     tile = (
         micro_kernel.rows,
@@ -151,11 +160,10 @@ def features(
         accumulators,
         (accumulators + vectors + 1) / limits.num_registers,
         (micro_kernel.rows + vectors) / accumulators,
-        step_cycles(micro_kernel, limits.lanes) / accumulators,
+        step_cycles(micro_kernel, lanes) / accumulators,
         *(micro_kernel.tails == name for name in TAILS[1:]),
     )
-    batch, _, columns, _ = problem.sizes(extents)
-    packed = 0.0 if problem.column_operand_constant else batch * columns * counts.reduction
+    batch = problem.product(problem.batch, extents)
     in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
     l2 = limits.l2_bytes / _FLOAT_BYTES
     shape = (
@@ -167,7 +175,12 @@ def features(
         np.minimum(micro_kernel.rows * counts.reduction / l2, 4.0),
         np.log2(in_l2),
         np.log2(batch),
-        packed / counts.flops,
+        lanes < limits.lanes,
+        np.log2(max(1, micro_kernel.steps)),
+        micro_kernel.direct,
+        micro_kernel.window,
+        counts.packed * limits.num_cores / counts.flops,
+        counts.gathered * limits.num_cores / counts.flops,
         problem.subscripts[problem.row_operand][-1] in problem.reduction,
         _row_stride_bytes(problem, extents) % _PAGE_BYTES == 0,
         len(problem.stages),
@@ -181,11 +194,10 @@ def features(
 
 
 def _row_stride_bytes(problem: Problem, extents: dict[str, IntArray]) -> IntArray:
-    """Bytes from one row of the row operand to the next; 1 where it has no rows."""
-    letters = problem.subscripts[problem.row_operand]
-    if not problem.rows:
-        return np.ones_like(next(iter(extents.values())))
-    stride: IntArray = np.full_like(next(iter(extents.values())), _FLOAT_BYTES)
-    for letter in letters[letters.index(problem.rows[-1]) + 1 :]:
-        stride = stride * extents[letter]
-    return stride
+    """Bytes from one row of the row operand to the next; 1 where there is no constant step."""
+    stride = view_of(problem, problem.row_operand).stride(problem.rows)
+    anything = np.ones_like(next(iter(extents.values())))
+    if stride is None or stride == ZERO:
+        return anything
+    bytes_: IntArray = _FLOAT_BYTES * anything * stride.value(extents)
+    return bytes_

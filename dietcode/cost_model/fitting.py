@@ -11,6 +11,7 @@ from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.model import Factors, LocalModel, cost_array, fit_local
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
+from dietcode.search_space.axes import allows
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cpu import CpuTarget
@@ -48,7 +49,7 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: dict
     kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
     models = []
     for measurement in records.measurements.values():
-        if not measurement.usable or not limits.holds(measurement.micro_kernel):
+        if not measurement.usable or not allows(problem, measurement.micro_kernel, limits):
             continue
         try:
             models.append(

@@ -16,6 +16,7 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.features import Device, Table, features
 from dietcode.measure.records import Measurement, Records
+from dietcode.search_space.axes import allows
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
@@ -79,7 +80,7 @@ def gather(limits: Limits, workloads: Sequence[tuple[Problem, Records]]) -> Wave
         device = Device.of(limits, records.calibration)
         for measurement in records.measurements.values():
             known = all(set(p) == set(problem.extents) for p in measurement.points)
-            if not measurement.points or not known or not limits.holds(measurement.micro_kernel):
+            if not measurement.points or not known or not allows(problem, measurement.micro_kernel, limits):
                 continue
             if num_waves >= _MAX_WAVES:
                 break

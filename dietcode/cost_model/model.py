@@ -13,7 +13,8 @@ What the terms are depends on how the micro-kernel treats tails:
     local, checked   visits·K, tiles·K, tiles, padded tiles·K
     partition        visits·K, full tiles·K, bodies, tail vectors·K, tail pieces·K
     global           visits·K, tiles·K, tiles, copied elements
-    any              packed elements, where the packed operand is not constant
+    any              packed elements, where tasks pack the column operand
+    any              gathered elements, where tasks copy the row operand
 
 The coefficient of visits·K is the time to stream a panel beyond what computing hides (the place of bytes /
 bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
@@ -34,6 +35,7 @@ from scipy.optimize import nnls
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.errors import CandidateError
+from dietcode.search_space.access import must_gather
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
@@ -96,7 +98,7 @@ class LocalModel:
         }
 
 
-_PACKED = "secs_per_packed_element"
+_PACKED, _GATHERED = "secs_per_packed_element", "secs_per_gathered_element"
 # What a coefficient is the seconds of, by its name in the report.
 _TERMS: dict[str, Callable[[Counts], FloatArray]] = {
     "secs_per_visit_k": lambda c: c.visits * c.reduction,
@@ -109,6 +111,7 @@ _TERMS: dict[str, Callable[[Counts], FloatArray]] = {
     "secs_per_tail_piece_k": lambda c: c.tail_pieces * c.reduction,
     "secs_per_copied_element": lambda c: c.copied,
     _PACKED: lambda c: c.packed,
+    _GATHERED: lambda c: c.gathered,
 }
 _CHECKED_OR_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
 _TERMS_OF: dict[str, tuple[str, ...]] = {
@@ -125,9 +128,14 @@ _TERMS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def terms_of(problem: Problem, tails: str) -> tuple[str, ...]:
+def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
     """Names of the terms of t_work."""
-    return _TERMS_OF[tails] if problem.column_operand_constant else (*_TERMS_OF[tails], _PACKED)
+    terms = _TERMS_OF[micro_kernel.tails]
+    if not problem.column_operand_constant and not micro_kernel.direct:
+        terms = (*terms, _PACKED)
+    if micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem)):
+        terms = (*terms, _GATHERED)
+    return terms
 
 
 def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
@@ -156,7 +164,7 @@ def fit_local(
         raise CandidateError(f"{micro_kernel.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
     counts = count(problem, micro_kernel, limits, extents)
-    terms = terms_of(problem, micro_kernel.tails)
+    terms = terms_of(problem, micro_kernel)
     work = _work(counts, terms) * counts.stretch(kappa)[:, None]
     regressors = np.column_stack([np.ones_like(times), work])
     scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)

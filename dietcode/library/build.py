@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm.support.cc import get_cc
@@ -30,17 +31,15 @@ from dietcode.runtime.manifest import (
     file_facts,
     pretty_json,
 )
+from dietcode.search_space.axes import workspace_bytes
 from dietcode.search_space.host import DispatchTree, build_module
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem
-from dietcode.search_space.tails.global_padding import workspace_bytes
+from dietcode.search_space.problem import Problem, instance_extents
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.instances import largest_instance
 from dietcode.workload.spec import Spec
-
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -229,16 +228,8 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
 
 
 def _workspace_bytes(parts: Parts) -> int:
-    """Bytes that a call allocates at the largest instance: the packed copy of a varying column operand, and
-    what global padding copies into, of the micro-kernel that needs most.
-    """
-    spec, problem = parts.spec, parts.problem
-    binding = largest_instance(spec)
-    extents = {letter: int(dim.evaluate(binding)) for letter, dim in spec.dims_parsed.items()}
-    padded = [workspace_bytes(problem, k, extents) for k in parts.micro_kernels if k.tails == "global"]
-    packed = 0
-    if not problem.column_operand_constant:
-        lanes = parts.target.lanes()
-        batch, _, columns, reduction = (int(size) for size in problem.sizes(extents))
-        packed = batch * -(-columns // lanes) * reduction * lanes * _FLOAT_BYTES
-    return packed + max(padded, default=0)
+    """Bytes that a call takes at the largest instance, with the micro-kernel that needs most."""
+    binding = {name: np.array([value]) for name, value in largest_instance(parts.spec).items()}
+    extents = {k: int(value[0]) for k, value in instance_extents(parts.spec, binding).items()}
+    limits = Limits.of(parts.target)
+    return max(workspace_bytes(parts.problem, kernel, limits, extents) for kernel in parts.micro_kernels)

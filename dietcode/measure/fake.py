@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.access import must_gather
+from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 
@@ -166,7 +167,15 @@ class FakeChildren:
         batch, rows, columns, reduction = (int(size) for size in problem.sizes(dict(extents)))
         row_tiles = int(ceildiv(rows, micro_kernel.rows, ops))
         column_tiles = int(ceildiv(columns, micro_kernel.columns, ops))
-        grid = choose_partition(batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops)
+        grid = choose_partition(
+            batch,
+            row_tiles,
+            column_tiles,
+            limits.num_cores,
+            bool(problem.batch),
+            ops,
+            rows_first=must_gather(problem),
+        )
         mean = batch * row_tiles * column_tiles / limits.num_cores
         load = (1 - self.kappa) * mean + self.kappa * float(grid.largest_load)
         in_l2 = int(row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops))
@@ -174,7 +183,11 @@ class FakeChildren:
         streamed = micro_kernel.columns * 4 * reduction * _SECS_PER_STREAMED_BYTE / reused
         size = (batch, rows, columns, reduction)
         tile = _mean_tile_secs(micro_kernel, limits, size)
-        return self.launch_secs + load * (tile + streamed) + _copy_secs(micro_kernel, limits, size)
+        moved = load * _set_aside_secs(micro_kernel, reduction)
+        if micro_kernel.gather or must_gather(problem):
+            own = batch * rows / float(grid.batch_parts * grid.row_parts)
+            moved += 4 * own * reduction * _SECS_PER_COPIED_BYTE
+        return self.launch_secs + load * (tile + streamed) + moved + _copy_secs(micro_kernel, limits, size)
 
     def _fault(self, micro_kernel: MicroKernel, stage: str, timeout_secs: float) -> str | None:
         fault = self.faults.get(micro_kernel.name)
@@ -190,7 +203,7 @@ class FakeChildren:
 
 def kernel_bytes(micro_kernel: MicroKernel, limits: Limits) -> int:
     """Bytes that a micro-kernel adds to a fake library."""
-    vectors = micro_kernel.columns // limits.lanes
+    vectors = micro_kernel.columns // limits.lanes_of(micro_kernel)
     fmas = micro_kernel.rows * vectors
     if micro_kernel.tails == "partition":
         fmas += 2 * micro_kernel.rows + micro_kernel.rows * vectors  # its smaller register tiles
@@ -198,7 +211,7 @@ def kernel_bytes(micro_kernel: MicroKernel, limits: Limits) -> int:
 
 
 def _tile_secs(micro_kernel: MicroKernel, limits: Limits, reduction: int) -> float:
-    vectors = micro_kernel.columns / limits.lanes
+    vectors = micro_kernel.columns / limits.lanes_of(micro_kernel)
     fma_cycles = micro_kernel.rows * vectors / _FMA_PER_CYCLE
     load_cycles = (micro_kernel.rows + vectors) / _LOADS_PER_CYCLE
     return _TILE_SECS + reduction * max(fma_cycles, load_cycles, _FMA_LATENCY_CYCLES) / _HZ
@@ -214,17 +227,27 @@ def _mean_tile_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, 
         return secs
     full_rows, left_rows = divmod(rows, micro_kernel.rows)
     full_columns, left_columns = divmod(columns, micro_kernel.columns)
-    left_vectors = -(-left_columns // limits.lanes)
+    lanes = limits.lanes_of(micro_kernel)
+    left_vectors = -(-left_columns // lanes)
+    bodies = left_vectors if micro_kernel.columns // lanes > MOST_VECTORS else min(1, left_vectors)
     bits = left_rows.bit_count()
     total = full_rows * full_columns * secs
     for number, height, vectors in (
-        (bits * full_columns, left_rows * full_columns, micro_kernel.columns // limits.lanes),
-        (full_rows * left_vectors, full_rows * micro_kernel.rows * left_vectors, 1),
-        (bits * left_vectors, left_rows * left_vectors, 1),
+        (bits * full_columns, left_rows * full_columns, micro_kernel.columns // lanes),
+        (full_rows * bodies, full_rows * micro_kernel.rows * left_vectors, 1),
+        (bits * bodies, left_rows * left_vectors, 1),
     ):
         total += number * _TILE_SECS + reduction * height * vectors / _FMA_PER_CYCLE / _HZ
     num_tiles = (full_rows + (left_rows > 0)) * (full_columns + (left_columns > 0))
     return total / num_tiles
+
+
+def _set_aside_secs(micro_kernel: MicroKernel, reduction: int) -> float:
+    """Seconds that a tile's partial sums take to be written and read again."""
+    if not micro_kernel.steps:
+        return 0.0
+    times = -(-reduction // micro_kernel.steps) - 1
+    return 8 * times * micro_kernel.rows * micro_kernel.columns * _SECS_PER_COPIED_BYTE
 
 
 def _copy_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, int, int, int]) -> float:

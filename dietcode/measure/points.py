@@ -20,9 +20,7 @@ def choose_anchors(
     extents : dict of str to int64 array [num_instances]
         Extents of every instance.
     """
-    flops = np.ones(len(next(iter(extents.values()))))
-    for values in extents.values():
-        flops = flops * values
+    flops = np.broadcast_to(problem.flops(extents), len(next(iter(extents.values()))))
     order = np.argsort(flops, kind="stable")
     logs = np.log(flops[order])
     wanted = np.linspace(logs[0], logs[-1], num_anchors)
@@ -44,7 +42,8 @@ def wave_points(
         for letters, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
             last = letters[-1:]
             alone = problem.product(letters[:-1], anchor) == 1
-            if last and alone and problem.extents[last[0]] is None:
+            slides = any(window.output in last for window in problem.windows)
+            if last and alone and not slides and problem.extents[last[0]] is None:
                 full[last[0]] = -(-anchor[last[0]] // tile) * tile
         for point in (full, anchor):
             if point not in points:

@@ -18,7 +18,6 @@ from dietcode.search_space.kernel import Kernel
 from dietcode.search_space.problem import Window
 from dietcode.search_space.tir import DTYPE, first_lanes, i64, load, load_masked, prefetch, splat, store
 
-
 _AHEAD = 1024  # elements that a copy asks for in advance
 
 
@@ -233,7 +232,7 @@ def _pack_across(kernel: Kernel, source: Any, first: Any, place: Any) -> None:
 
 
 def transposed(rows: list[Any]) -> list[Any]:
-    """Columns of a square of vectors, by log2(lanes) rounds that interleave the first half with the second."""
+    """Columns of a square of vectors, by log2(lanes) rounds that interleave one half with the other."""
     lanes = len(rows)
     low = [i64(n // 2 + n % 2 * lanes) for n in range(lanes)]
     high = [i64(lanes // 2 + n // 2 + n % 2 * lanes) for n in range(lanes)]

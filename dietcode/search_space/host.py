@@ -117,9 +117,7 @@ def _run_function(
         handles = {name: T.arg(name, T.handle()) for name in names}
         values = _variables(variables)
         extents = _symbolic_extents(problem)
-        shapes: dict[str, Sequence[Any]] = {
-            name: problem.shape(name, extents) for name in names
-        }
+        shapes: dict[str, Sequence[Any]] = {name: problem.shape(name, extents) for name in names}
         if problem.column_operand_constant:
             # Its symbolic extents are known from the other tensors; the panels' shape follows from them.
             shapes[problem.column_operand] = packed_shape(problem, extents, limits.lanes)

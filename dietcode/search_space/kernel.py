@@ -197,9 +197,7 @@ class Kernel:
             return lambda i, k: load(self.gathered, [(rows[i] - first) * reduction + k], 1)
         return self.memory.row_fetch(batch, rows)
 
-    def panel_fetch(
-        self, batch: Any, panels: list[Any], cut: bool = False
-    ) -> Callable[[int, Any], Any]:
+    def panel_fetch(self, batch: Any, panels: list[Any], cut: bool = False) -> Callable[[int, Any], Any]:
         """``(v, k) -> B[lanes of panels[v], k]``; `cut` where the last column may be within a panel."""
         if self.panel_source == "task":
             first, (low, high) = tirx.truncdiv(self.first_column, self.lanes), self.steps
@@ -220,8 +218,8 @@ class Kernel:
     ) -> None:
         """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
 
-        Each step asks for a part of `next_rows`, a buffer and where the next tile's rows begin in it: a core's
-        own prefetcher starts anew with every row, and is late where rows come from memory.
+        Each step asks for a part of `next_rows`, a buffer and where the next tile's rows begin in it: a
+        core's own prefetcher starts anew with every row, and is late where rows come from memory.
         """
         with T.serial(*self.steps) as k:
             if next_rows is not None:

@@ -15,6 +15,8 @@ _MAX_LOADS_PER_FMA = 2 / 3
 
 # How tiles that reach past an edge are treated (paper, Figure 7 d, c, b, a); the first is the default.
 TAILS = ("local", "partition", "global", "checked")
+# In loop partitioning, left-over columns take one body in tiles of up to so many vectors, one a vector above.
+MOST_VECTORS = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class MicroKernel:
         column operand stays in L1 while the rows pass by; 0 for all of them at once.
     gather : bool
         Whether each task copies its rows next to each other first. Windows are copied in any case.
+    window : bool
+        Whether windows are read from a padded copy of the rows that they slide over, rather than gathered.
     direct : bool
         Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
 
@@ -50,6 +54,7 @@ class MicroKernel:
     steps: int = 0
     gather: bool = False
     direct: bool = False
+    window: bool = False
 
     def __post_init__(self) -> None:
         if self.tails not in TAILS:
@@ -63,18 +68,19 @@ class MicroKernel:
         parts = [f"{self.rows}x{self.columns}"]
         parts += [self.tails] * (self.tails != TAILS[0])
         parts += [f"k{self.steps}"] * bool(self.steps)
-        parts += ["gather"] * self.gather + ["direct"] * self.direct
+        parts += ["gather"] * self.gather + ["direct"] * self.direct + ["window"] * self.window
         return "-".join(parts)
 
     @property
-    def order(self) -> tuple[int, int, int, int, bool, bool]:
+    def order(self) -> tuple[int, ...]:
         """What micro-kernels are sorted by: rows, columns, then as in `TAILS`, then the other axes."""
-        return self.rows, self.columns, TAILS.index(self.tails), self.steps, self.gather, self.direct
+        others = (self.steps, self.gather, self.direct, self.window)
+        return self.rows, self.columns, TAILS.index(self.tails), *others
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         data: dict[str, Any] = {"rows": self.rows, "columns": self.columns, "tails": self.tails}
-        others = {"steps": self.steps, "gather": self.gather, "direct": self.direct}
+        others = {name: getattr(self, name) for name in ("steps", "gather", "direct", "window")}
         return data | {name: value for name, value in others.items() if value}
 
     @classmethod
@@ -89,7 +95,7 @@ class MicroKernel:
         rows, columns = int(data["rows"]), int(data["columns"])
         if rows < 1 or columns < 1:
             raise ValueError(f"a tile of {rows}x{columns}")
-        axes = (data.get(name, False) is True for name in ("gather", "direct"))
+        axes = (data.get(name, False) is True for name in ("gather", "direct", "window"))
         return cls(rows, columns, data.get("tails", TAILS[0]), int(data.get("steps", 0)), *axes)
 
 
@@ -127,8 +133,8 @@ class Limits:
         return micro_kernel.rows * vectors + vectors + 1 <= self.num_registers
 
     def lanes_of(self, micro_kernel: MicroKernel) -> int:
-        """Lanes of the vectors that a tile is made of: narrower ones where its columns are half or a quarter of
-        a register. A constant column operand has one packed layout, of whole registers.
+        """Lanes of the vectors that a tile is made of: narrower ones where its columns are half or a quarter
+        of a register. A constant column operand has one packed layout, of whole registers.
         """
         narrow = {self.lanes // 2, self.lanes // 4} - {0, 1, 2}
         return micro_kernel.columns if micro_kernel.columns in narrow else self.lanes

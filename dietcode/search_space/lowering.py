@@ -26,7 +26,7 @@ from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails import ALTERNATIVES, Tails
-from dietcode.search_space.tir import CPU, DTYPE, INT32, i64, workspace
+from dietcode.search_space.tir import CPU, INT32, i64, workspace
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:

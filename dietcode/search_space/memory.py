@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ONE, ZERO, Size, View, size_of, view_of
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import DTYPE, TirOps, first_lanes, i64, load, load_masked
+from dietcode.search_space.tir import TirOps, first_lanes, i64, load, load_masked
 
 
 class Memory:
@@ -89,7 +89,7 @@ class Memory:
         return lambda i, k: load(buffer, [starts[i] + self.offset(view, problem.reduction, k)], 1)
 
     def row_start(self, batch: Any, row: Any) -> tuple[Any, Any] | None:
-        """The row operand and where a row begins in it; None where rows do not follow each other in memory."""
+        """The row operand and where a row begins in it; None where rows do not follow each other there."""
         operand, problem = self.problem.row_operand, self.problem
         view, reduction = self.views[operand], size_of(problem, problem.reduction)
         if view.stride(problem.reduction) != ONE or view.stride(problem.rows) != reduction:
@@ -104,9 +104,7 @@ class Memory:
         starts = [(start + panel) * self._reduction for panel in panels]
         return lambda v, k: load(buffer, [(starts[v] + k) * self.lanes], self.lanes)
 
-    def column_fetch(
-        self, batch: Any, panels: list[Any], columns: Any | None
-    ) -> Callable[[int, Any], Any]:
+    def column_fetch(self, batch: Any, panels: list[Any], columns: Any | None) -> Callable[[int, Any], Any]:
         """``(v, k) -> B[lanes of panels[v], k]`` from where the column operand lies, none past `columns`."""
         operand, problem = self.problem.column_operand, self.problem
         view, buffer = self.views[operand], self.buffers[operand]

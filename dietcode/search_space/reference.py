@@ -145,6 +145,6 @@ def _seen(
             value[(slice(None),) * axis + (~inside,)] = 0
             letters = letters.replace(letter, window.output)
         elif letter in at:
-            value = value.take(at[letter], axis=axis)
+            value = np.take(value, np.asarray(at[letter]), axis=axis)
             letters = letters.replace(letter, "")
     return letters, value

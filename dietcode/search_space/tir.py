@@ -112,7 +112,7 @@ def first_lanes(count: Any, lanes: int) -> Any:
 
 
 def load_masked(buffer: Any, index: Any, lanes: int, mask: Any) -> Any:
-    """As `load`, zero in lanes that the mask leaves out; nothing is read there, past a buffer's end for one."""
+    """As `load`, zero in lanes that the mask leaves out; nothing is read there."""
     zero = splat(tirx.const(0, buffer.dtype), lanes)
     address = tirx.address_of(buffer[_expr(index)])
     return tirx.call_llvm_intrin(f"{buffer.dtype}x{lanes}", "llvm.masked.load", address, mask, zero)

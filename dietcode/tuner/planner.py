@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, lea
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.errors import TuningError
 from dietcode.measure.records import Records
+from dietcode.search_space.axes import allows, neighbours
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
@@ -46,7 +47,7 @@ class Expansion:
     shape : dict of str to int
         Extents of the dynamic letters.
     cause : str
-        ``padding`` or ``occupancy``, the factor that loses more.
+        ``padding`` or ``occupancy``, the factor that loses more, or ``axes``: other ways with its tile.
     served : float
         Share of the best f_local that today's micro-kernels reach there.
     added : tuple of Candidate
@@ -141,7 +142,9 @@ class Planner:
         """The next round, and what it rests on; grows the space."""
         fitted = self._fitted(records)
         served = _served(fitted)
-        expansions = self._tails(fitted) if fitted is not None and self.search.mutation else ()
+        expansions: tuple[Expansion, ...] = ()
+        if fitted is not None and self.search.mutation:
+            expansions = (*self._tails(fitted), *self._axes(fitted))
         model, device = self._model(records)
         if fitted is not None and self.search.mutation:
             expansions += self._expansions(fitted, model, device)
@@ -215,11 +218,27 @@ class Planner:
             padding = 1.0 - fitted.factors[index].f_pad[rows]
             if kernel.tails != TAILS[0] or padding.max() < _LEAST_PADDING:
                 continue
-            others = [MicroKernel(kernel.rows, kernel.columns, tails) for tails in TAILS[1:]]
+            others = [replace(kernel, tails=tails) for tails in TAILS[1:]]
+            others = [other for other in others if allows(self.problem, other, self.limits)]
             added = self.add([Candidate(other, "tails") for other in others])
             if added:
                 worst = int(rows[padding.argmax()])
                 found.append(self._expansion(worst, "padding", 1.0 - float(padding.max()), added))
+        return tuple(found)
+
+    def _axes(self, fitted: Fitted) -> tuple[Expansion, ...]:
+        """The other axes, one at a time, of the micro-kernels that instances prefer."""
+        best = fitted.throughput.argmax(axis=1)
+        longest = int(np.max(self.problem.product(self.problem.reduction, self.sample)))
+        found = []
+        for index in np.unique(best):
+            kernel, rows = fitted.models[index].micro_kernel, np.flatnonzero(best == index)
+            others = neighbours(self.problem, kernel, self.limits, longest)
+            added = self.add([Candidate(other, "axes") for other in others])
+            if added:
+                most = int(rows[self.sample_weights[rows].argmax()])
+                served = fitted.factors[index].f_pad[most] * fitted.factors[index].f_spatial[most]
+                found.append(self._expansion(most, "axes", min(1.0, float(served)), added))
         return tuple(found)
 
     def _expansions(
@@ -251,7 +270,7 @@ class Planner:
         """New tiles for one instance, those that promise to beat `now` FLOP/s, best first."""
         at = {letter: values[row : row + 1] for letter, values in self.sample.items()}
         _, rows, columns, _ = self.problem.sizes({letter: int(v[0]) for letter, v in at.items()})
-        tiles = [t for t in fitting_tiles(rows, columns, self.limits) if t not in self.space]
+        tiles = [t for t in fitting_tiles(self.problem, rows, columns, self.limits) if t not in self.space]
         if not tiles or model is None or device is None:
             return tiles[:_TILES_PER_SHAPE]
         throughput, spread = model.predict(self.problem, tiles, device, at)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dietcode.measure.records import Records, RecordsStore
+from dietcode.search_space.axes import allows
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.search_space.seed import NoTrialError, run_seed
 from dietcode.search_space.space import Candidate, Seed, build_space, hardware_seeds
 from dietcode.target.cpu import CpuTarget
@@ -111,7 +112,8 @@ class Seeding:
             self.listener(Event("seed", f"T0 = {seed['tile'][0]}x{seed['tile'][1]}, from the records", 1, 1))
             return
         binding = largest_instance(self.spec)
-        extents = {k: int(d.evaluate(binding)) for k, d in self.spec.dims_parsed.items()}
+        columns = {name: np.array([value]) for name, value in binding.items()}
+        extents = {k: int(v[0]) for k, v in instance_extents(self.spec, columns).items()}
         self._tried = True
         trials = self._num_wanted
         started = self.secs_left()
@@ -167,10 +169,10 @@ def starting_space(
     largest = (int(np.max(row_extents)), int(np.max(column_extents)))
     space = build_space(seeds, limits, *largest, mutate=search.mutation)
     if not space:  # every tile around every seed only pads
-        space = [Candidate(tile, "hardware") for tile in fitting_tiles(*largest, limits)]
+        space = [Candidate(tile, "hardware") for tile in fitting_tiles(problem, *largest, limits)]
     added = [
         Candidate(MicroKernel.from_json(entry), str(entry["provenance"]))
         for decision in records.rounds
         for entry in decision["added"]
     ]
-    return [*space, *(candidate for candidate in added if limits.holds(candidate.micro_kernel))]
+    return [*space, *(candidate for candidate in added if allows(problem, candidate.micro_kernel, limits))]

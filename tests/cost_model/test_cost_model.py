@@ -86,7 +86,7 @@ POINTS = tuple(
 
 def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float) -> tuple[float, ...]:
     counts = count(DENSE, TILE, LIMITS, {k: np.array([p[k] for p in points]) for k in points[0]})
-    secs = coefficients[0] + (_work(counts, terms_of(DENSE, "local")) @ coefficients[1:]) * counts.stretch(
+    secs = coefficients[0] + (_work(counts, terms_of(DENSE, TILE)) @ coefficients[1:]) * counts.stretch(
         kappa
     )
     return tuple(float(s) for s in secs)
@@ -109,7 +109,7 @@ def test_a_fit_recovers_what_made_the_times(kappa: float, dropped: int | None) -
 
 
 def test_factors_are_ratios_and_their_product_is_the_cost() -> None:
-    no_launch = LocalModel(TILE, COEFFICIENTS * [0, 1, 1, 1, 1], terms_of(DENSE, "local"), 0.0)
+    no_launch = LocalModel(TILE, COEFFICIENTS * [0, 1, 1, 1, 1], terms_of(DENSE, TILE), 0.0)
     extents = arrays(m=np.arange(1, 65), n=np.full(64, 40), k=np.full(64, 32))
     for kappa in (0.0, 0.5, 1.0):
         factors = no_launch.predict(DENSE, LIMITS, kappa, extents)

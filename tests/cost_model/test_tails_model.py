@@ -35,8 +35,8 @@ def test_partition_by_hand() -> None:
     counts = counted("partition", 3, 11, 44, 7)
     assert counts.tiles[0] == 3 * 2 * 3 / 4
     assert counts.padded_tiles[0] == 3 * (2 * 3 - 2) / 4
-    # 4 rows and 1 row beside two whole widths; 6 rows, twice one vector; both heights, twice one vector
-    assert counts.tail_pieces[0] == 3 * (2 * 2 + 2 + 2 * 2) / 4
+    # 4 rows and 1 row beside two whole widths; 6 rows and both heights by what is left, two vectors at once
+    assert counts.tail_pieces[0] == 3 * (2 * 2 + 1 + 2) / 4
     assert counts.tail_vectors[0] == 3 * (5 * 2 * 2 + 6 * 2 + 5 * 2) / 4
     assert counts.padded_flops[0] == 2 * 3 * 11 * 48 * 7
     assert counts.copied[0] == 0
@@ -56,8 +56,8 @@ def test_partition_counts_every_body(b: int, m: int, n: int, k: int) -> None:
     for row in range(0, m, 6):
         heights = [6] if row + 6 <= m else [s for s in (4, 2, 1) if (m - row) & s]
         for column in range(0, n, 16):
-            widths = [2] if column + 16 <= n else [1] * -(-(n - column) // 8)
-            if heights == [6] and widths == [2]:
+            widths = [2] if column + 16 <= n else [-(-(n - column) // 8)]
+            if heights == [6] and column + 16 <= n:
                 full_vectors += 12
                 continue
             pieces += len(heights) * len(widths)
@@ -93,7 +93,7 @@ def times_of(kernel: MicroKernel, kappa: float, problem: Problem = BATCHED) -> t
     launch, *terms = COEFFICIENTS[kernel.tails]
     if not problem.column_operand_constant:
         terms.append(PACKING_SECS)
-    work = _work(counts, terms_of(problem, kernel.tails)) @ np.array(terms)
+    work = _work(counts, terms_of(problem, kernel)) @ np.array(terms)
     return tuple(float(s) for s in launch + work * counts.stretch(kappa))
 
 
@@ -132,7 +132,7 @@ def test_packing_at_each_call_has_a_term_of_its_own(tails: str) -> None:
 )
 def test_the_report_names_the_terms(tails: str, names: set[str]) -> None:
     model = LocalModel(
-        MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), terms_of(BATCHED, tails), 0.0
+        MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), terms_of(BATCHED, MicroKernel(6, 16, tails)), 0.0
     )
     assert set(model.to_json()) >= names | {"launch_secs", "secs_per_visit_k", "median_fit_error"}
 

@@ -15,6 +15,7 @@ from dietcode.search_space.problem import Problem, Stage
 from dietcode.search_space.reference import reference
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.contraction import Contraction
+from dietcode.workload.dtypes import nan_filled, widened
 from dietcode.workload.spec import TargetSpec
 
 NUM_CORES = 2
@@ -55,21 +56,24 @@ def make_problem(
     )
 
 
-def pack(problem: Problem, operand: Any, lanes: int) -> Any:
-    """``packed[b, n // L, k, n % L] = B[b, n, k]``, zero past the end, by NumPy alone."""
+def pack(problem: Problem, operand: Any, lanes: int, extents: dict[str, int] | None = None) -> Any:
+    """``packed[b, n // L, k, n % L] = B[b, n, k]``, zero past the end, by NumPy alone.
+
+    `extents` are needed where an axis of the operand is made of several letters.
+    """
     source = problem.subscripts[problem.column_operand]
-    order = (*problem.batch, *problem.columns, *problem.reduction)
-    extents = dict(zip(source, operand.shape, strict=True))
-    batch, _, columns, reduction = (int(size) for size in problem.sizes(extents | _ones(problem, extents)))
-    flat = operand.transpose([source.index(letter) for letter in order]).reshape(batch, columns, reduction)
+    extents = extents or dict(zip(source, operand.shape, strict=True))
+    own_batch = [letter for letter in problem.batch if letter in source]
+    order = (*own_batch, *problem.columns, *problem.reduction)
+    batch, columns, reduction = (
+        problem.product(tuple(role), extents) for role in (own_batch, problem.columns, problem.reduction)
+    )
+    flat = operand.reshape([extents[letter] for letter in source])
+    flat = flat.transpose([source.index(letter) for letter in order]).reshape(batch, columns, reduction)
     panels = -(-columns // lanes)
     padded = np.zeros((batch, panels * lanes, reduction), np.float32)
     padded[:, :columns] = flat
     return np.ascontiguousarray(padded.reshape(batch, panels, lanes, reduction).transpose(0, 1, 3, 2))
-
-
-def _ones(problem: Problem, extents: dict[str, int]) -> dict[str, int]:
-    return {letter: 1 for letter in problem.extents if letter not in extents}
 
 
 class Compiled:
@@ -78,40 +82,44 @@ class Compiled:
     def __init__(
         self,
         problem: Problem,
-        tiles: Sequence[tuple[Any, ...]],
+        tiles: Sequence[tuple[Any, ...] | MicroKernel],
         target: CpuTarget,
         tree: DispatchTree = 0,
         variables: Sequence[str] = (),
     ) -> None:
         self.problem, self.limits = problem, Limits.of(target)
-        kernels = [MicroKernel(*tile) for tile in tiles]
+        kernels = [tile if isinstance(tile, MicroKernel) else MicroKernel(*tile) for tile in tiles]
         module = build_module(problem, kernels, tree, variables, self.limits)
         self.module = tvm.compile(module, target=target.tvm_target()).mod
         self.variables = variables
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-        rng = np.random.default_rng(seed)
+        rng, problem = np.random.default_rng(seed), self.problem
         return {
-            name: rng.standard_normal([extents[k] for k in self.problem.subscripts[name]], dtype=np.float32)
-            for name in self.problem.inputs
+            name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
+            for name in problem.inputs
         }
 
-    def arguments(self, inputs: dict[str, Any]) -> list[Any]:
+    def arguments(self, inputs: dict[str, Any], extents: dict[str, int] | None = None) -> list[Any]:
         operand = self.problem.column_operand
         packed = self.problem.column_operand_constant
         return [
-            pack(self.problem, value, self.limits.lanes) if packed and name == operand else value
+            pack(self.problem, value, self.limits.lanes, extents) if packed and name == operand else value
             for name, value in inputs.items()
         ]
 
     def output_shape(self, extents: dict[str, int]) -> list[int]:
-        return [extents[k] for k in self.problem.subscripts["Y"]]
+        return self.problem.shape("Y", extents)
 
     def run(self, inputs: dict[str, Any], extents: dict[str, int], values: Sequence[int] = ()) -> Any:
-        """The output, which was NaN everywhere beforehand."""
-        output = np.full(self.output_shape(extents), np.nan, np.float32)
-        self.module["run"](*self.arguments(inputs), output, *values)
-        return output
+        """The output as float32, which was NaN everywhere beforehand."""
+        return self.call(self.arguments(inputs, extents), extents, values)
+
+    def call(self, arguments: Sequence[Any], extents: dict[str, int], values: Sequence[int] = ()) -> Any:
+        """As `run`, of arguments as the code takes them."""
+        output = nan_filled(self.output_shape(extents), self.problem.output_dtype)
+        self.module["run"](*arguments, output, *values)
+        return widened(output, self.problem.output_dtype)
 
     def check(self, extents: dict[str, int], seed: int = 0, values: Sequence[int] = ()) -> None:
         inputs = self.random_inputs(extents, seed)
@@ -122,7 +130,15 @@ class Compiled:
         assert np.abs(output - expected).max() / scale < 1e-5, f"wrong at {extents}"
 
 
+def numbered(count: int, variable: str = "kernel") -> DispatchTree:
+    """A rule that calls kernel i where the variable is i."""
+    tree: DispatchTree = count - 1
+    for category in reversed(range(count - 1)):
+        tree = (variable, category, category, tree)
+    return tree
+
+
 def all_tails(problem: Problem, tile: tuple[int, int], target: CpuTarget) -> Compiled:
     """One tile with every alternative for tails, chosen by a variable: its place in `TAILS`."""
-    tree: DispatchTree = ("tails", 0, 0, ("tails", 1, 1, ("tails", 2, 2, 3)))
+    tree = numbered(len(TAILS), "tails")
     return Compiled(problem, [(*tile, tails) for tails in TAILS], target, tree, ("tails",))

@@ -70,12 +70,22 @@ def test_factorisations_are_all_and_each_once(num_cores: int) -> None:
     expected = [t for t in itertools.product(range(1, num_cores + 1), repeat=3) if math.prod(t) == num_cores]
     assert sorted(found) == sorted(expected)
     assert all(pb == 1 for pb, _, _ in factorisations(num_cores, False))
-    assert factorisations(num_cores, False, has_rows=False) == [(1, 1, num_cores)]
+    assert factorisations(num_cores, False)[0] == (1, 1, num_cores)
+    rows_first = factorisations(num_cores, True, rows_first=True)
+    assert sorted(rows_first) == sorted(expected)
+    assert factorisations(num_cores, False, rows_first=True)[0] == (1, num_cores, 1)
 
 
 def test_ties_split_columns() -> None:
     grid = choose_partition(np.array(1), np.array(4), np.array(4), 4, False, OPS)
     assert (int(grid.row_parts), int(grid.column_parts)) == (1, 4)
+
+
+def test_ties_split_rows_where_each_task_copies_its_rows() -> None:
+    grid = choose_partition(np.array(1), np.array(4), np.array(4), 4, False, OPS, rows_first=True)
+    assert (int(grid.row_parts), int(grid.column_parts)) == (4, 1)
+    few_rows = choose_partition(np.array(1), np.array(2), np.array(4), 4, False, OPS, rows_first=True)
+    assert (int(few_rows.row_parts), int(few_rows.column_parts)) == (2, 2)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**4))

@@ -65,7 +65,7 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     report, wanted = result.report, {"5x32", "6x32"}
     assert not wanted & set(report["rounds"][0]["measured"])
     grown = [e for decision in report["rounds"] for e in decision["expansions"]]
-    assert {e["cause"] for e in grown} <= {"padding", "occupancy"}
+    assert {e["cause"] for e in grown} <= {"padding", "occupancy", "axes"}
     at_five = [e for e in grown if e["shape"] == {"m": 5} and "5x32" in e["micro_kernels"]]
     assert at_five[0]["served"] < 0.75, "five of seven rows, or one of two cores"
     best = {row["shape_vars"]["T"]: row["best_micro_kernel"] for row in report["instances"]}
@@ -237,11 +237,11 @@ def test_another_jobs_end_is_not_this_ones(tuned: Any) -> None:
 
 
 def test_what_was_pruned_for_another_job_is_a_candidate_again(tuned: Any) -> None:
-    """Fifteen rows ask for tiles of five, which lose where there are seventy-two."""
+    """Nine rows do well with tiles that lose where there are seventy-two."""
     _, first = tuned(make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {24: 1.0}}}, budget=MANY))
     pruned = {row["micro_kernel"] for row in first.report["space"]["pruned"]}
     children, second = tuned(
-        make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {5: 1.0}}}, budget=MANY)
+        make_spec(shape_vars={"T": {"min": 1, "max": 24, "weights": {3: 1.0}}}, budget=MANY)
     )
     again = pruned & set(children.built)
     assert again

@@ -11,21 +11,9 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.copying import copy_row
 from dietcode.search_space.kernel import Accumulators, Block
-from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.partition import ceildiv
-from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails.base import Tails
 from dietcode.search_space.tir import DTYPE, i64, load, store, workspace
-
-_FLOAT_BYTES = 4
-
-
-def workspace_bytes(problem: Problem, micro_kernel: MicroKernel, extents: dict[str, int]) -> int:
-    """Bytes of the padded row operand and the padded output of one call."""
-    batch, rows, columns, reduction = (int(size) for size in problem.sizes(extents))
-    padded_rows = -(-rows // micro_kernel.rows) * micro_kernel.rows
-    padded_columns = -(-columns // micro_kernel.columns) * micro_kernel.columns
-    return batch * padded_rows * (reduction + padded_columns) * _FLOAT_BYTES
 
 
 class GlobalPadding(Tails):

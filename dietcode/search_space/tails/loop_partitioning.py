@@ -11,13 +11,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.kernel import Accumulators, Block
+from dietcode.search_space.limits import MOST_VECTORS
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tails.base import Tails
 from dietcode.search_space.tir import i64
-
-
-# Vectors of a tile up to which left-over columns take one body, see `LoopPartitioning`.
-MOST_VECTORS = 3
 
 
 def row_pieces(rests: frozenset[int]) -> list[int]:
@@ -32,8 +29,8 @@ def row_pieces(rests: frozenset[int]) -> list[int]:
 class LoopPartitioning(Tails):
     """Inside tiles take the plain body; what is left over is computed exactly, by smaller register tiles.
 
-    Left-over rows are decomposed in binary, left-over columns into whole vectors. Bodies that fixed extents make
-    impossible are not generated.
+    Left-over rows are decomposed in binary, left-over columns into whole vectors. Bodies that fixed extents
+    make impossible are not generated.
     """
 
     _accumulators: Any = None  # of the whole tile; its smaller bodies share them, as each is an allocation

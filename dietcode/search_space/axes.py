@@ -1,0 +1,66 @@
+"""Axes of a micro-kernel beside its tile and its tails: where they are allowed, and a step along each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dietcode.search_space.access import can_read_directly, must_gather
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
+from dietcode.search_space.problem import Problem
+
+STEPS = 256  # of the reduction at a time: a panel of two vectors of 16 lanes takes 32 kB of L1
+_FLOAT_BYTES = 4
+
+
+def allows(problem: Problem, micro_kernel: MicroKernel, limits: Limits) -> bool:
+    """Whether code for a micro-kernel can be generated, and its tile fits the register file."""
+    if limits.lanes_of(micro_kernel) < limits.lanes and problem.column_operand_constant:
+        return False  # its panels are packed once for all, as wide as a register
+    if micro_kernel.direct and not can_read_directly(problem):
+        return False
+    return limits.holds(micro_kernel)
+
+
+def neighbours(
+    problem: Problem, micro_kernel: MicroKernel, limits: Limits, longest: int
+) -> list[MicroKernel]:
+    """Micro-kernels that differ in one axis: steps, gather or direct.
+
+    Parameters
+    ----------
+    longest : int
+        Longest reduction there is.
+    """
+    found = []
+    if longest >= 2 * STEPS:
+        found.append(replace(micro_kernel, steps=0 if micro_kernel.steps else STEPS))
+    if not must_gather(problem) and micro_kernel.tails != "global":
+        found.append(replace(micro_kernel, gather=not micro_kernel.gather))
+    found.append(replace(micro_kernel, direct=not micro_kernel.direct))
+    return [other for other in found if allows(problem, other, limits)]
+
+
+def workspace_bytes(
+    problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, int]
+) -> int:
+    """Bytes that a call takes from the workspace pool: copies of global padding, and what each task keeps."""
+    ops, tile = NumpyOps(), micro_kernel
+    batch, rows, columns, reduction = (int(size) for size in problem.sizes(extents))
+    row_tiles, column_tiles = ceildiv(rows, tile.rows, ops), ceildiv(columns, tile.columns, ops)
+    gathers = must_gather(problem)
+    grid = choose_partition(
+        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
+    )
+    height = ceildiv(row_tiles, int(grid.row_parts), ops)
+    blocks = ceildiv(height, int(row_tiles_in_l2(reduction, tile.rows, limits.l2_bytes, ops)), ops)
+    tallest = ceildiv(height, max(1, blocks), ops)
+    kept = tallest * tile.rows * tile.columns if tile.steps else 0
+    if (tile.gather or gathers) and tile.tails != "global":
+        kept += tallest * tile.rows * reduction
+    if not problem.column_operand_constant and not tile.direct:
+        kept += (tile.steps or reduction) * tile.columns
+    shared = 0
+    if tile.tails == "global":
+        shared = batch * row_tiles * tile.rows * (reduction + column_tiles * tile.columns)
+    return (shared + limits.num_cores * kept) * _FLOAT_BYTES

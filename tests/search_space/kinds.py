@@ -1,0 +1,158 @@
+"""Kinds of problems that code is generated for, each with micro-kernels of all axes in one module."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiled import Compiled, cpu_target, make_problem, numbered
+
+from dietcode.search_space.axes import allows
+from dietcode.search_space.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.problem import Problem, Stage, problem_from_spec
+from dietcode.workload.parse import spec_from_data
+
+TARGETS = ("haswell", "skylake-avx512")
+KERNELS = 5  # of each kind
+BIAS, RESIDUAL, RELU = Stage("bias", tensor="bias"), Stage("residual", tensor="R"), Stage("relu")
+SCALE, GELU, SILU = Stage("scale", value=-1.5), Stage("gelu-erf"), Stage("silu")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A problem.
+
+    Attributes
+    ----------
+    largest : dict of str to int
+        Of letters that should stay smaller than others.
+    """
+
+    problem: Problem
+    largest: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Letters whose extents a caller chooses."""
+        outputs = {window.output for window in self.problem.windows}
+        return tuple(letter for letter in self.problem.dynamic if letter not in outputs)
+
+    def complete(self, chosen: Mapping[str, int]) -> dict[str, int]:
+        """All extents; an axis is made long enough for one window at least."""
+        extents = {k: size for k, size in self.problem.extents.items() if size is not None} | dict(chosen)
+        for window in self.problem.windows:
+            least = window.dilation * (extents[window.kernel] - 1) + 1 - 2 * window.padding
+            extents[window.axis] = max(extents[window.axis], least)
+            extents[window.output] = window.num_positions(extents[window.axis], extents[window.kernel])
+        return {letter: extents[letter] for letter in self.problem.extents}
+
+
+def _einsum(
+    einsum: str, *stages: Stage, constant: bool = False, dtype: str = "float32", **fixed: int
+) -> Kind:
+    problem = make_problem(einsum, fixed, stages, constant)
+    few = {letter: 5 for letter in "abcgj" if letter in problem.extents}
+    return Kind(dataclasses.replace(problem, output_dtype=dtype), few)
+
+
+def _conv(
+    options: dict[str, Any], sizes: dict[str, int], *stages: Any, dynamic: str = "nhwpq", dtype: str = "float32"
+) -> Kind:
+    usual = {"n": 1, "h": 9, "w": 9, "c": 3, "o": 5, "r": 3, "s": 3} | sizes
+    grouped = options.get("groups", 1) > 1
+    spec = spec_from_data(
+        {
+            "name": "conv",
+            "op": {"conv2d": options, "epilogue": list(stages)},
+            "tensors": {
+                "X": {"dims": options.get("data_layout", "NHWC").lower(), "dtype": "float32"},
+                "W": {"dims": "oirs" if grouped else "ocrs", "dtype": "float32", "constant": True},
+            },
+            "output": {"name": "Y", "dtype": dtype},
+            "shape_vars": {"T": {"min": 1, "max": 4}},
+            "dims": usual | {"n": "T"},
+        }
+    )
+    problem = problem_from_spec(spec)
+    extents = {k: None if k in dynamic else size for k, size in problem.extents.items()}
+    return Kind(dataclasses.replace(problem, extents=extents), {"n": 3, "h": 13, "w": 19})
+
+
+KINDS: dict[str, Kind] = {
+    "NT packed": _einsum("mk,nk->mn", SCALE, BIAS, RELU, RESIDUAL, constant=True),
+    "NN packed": _einsum("mk,kn->mn", BIAS, GELU, constant=True, k=1),
+    "TN packed": _einsum("km,kn->mn", RESIDUAL, constant=True, n=37),
+    "TT packed": _einsum("km,nk->mn", BIAS, constant=True, dtype="bfloat16"),
+    "NT": _einsum("mk,nk->mn", BIAS, RESIDUAL),
+    "NN": _einsum("mk,kn->mn", BIAS, RESIDUAL, GELU),
+    "NN float16": _einsum("mk,kn->mn", BIAS, RESIDUAL, dtype="float16"),
+    "TN": _einsum("km,kn->mn", SILU),
+    "TT": _einsum("km,nk->mn", RESIDUAL, BIAS),
+    "NT fixed": _einsum("mk,nk->mn", BIAS, m=7, n=40, k=19),
+    "NN fixed": _einsum("mk,kn->mn", n=19, k=1),
+    "batched NT": _einsum("bmk,bnk->bmn", RESIDUAL),
+    "batched NN": _einsum("bmk,bkn->bmn", BIAS, dtype="bfloat16"),
+    "batched TN": _einsum("bkm,bkn->bmn"),
+    "batched packed": _einsum("bmk,bnk->bmn", BIAS, constant=True),
+    "rows of a batch": _einsum("bmk,kn->bmn", RESIDUAL),
+    "shared rows": _einsum("mk,bnk->bmn", BIAS),
+    "shared heads": _einsum("bgmk,bnk->bgmn"),
+    "batch outside": _einsum("bmk,bkn->mbn", BIAS),
+    "transposed output": _einsum("mk,nk->nm", BIAS),
+    "interleaved": _einsum("amk,bkn->mbna", BIAS),
+    "two reductions": _einsum("mjk,nkj->mn", RESIDUAL),
+    "summed letter": _einsum("mkj,nk->mn"),
+    "matrix vector": _einsum("mk,k->m"),
+    "vector matrix": _einsum("k,kn->n", BIAS),
+    "outer product": _einsum("m,n->mn"),
+    "dot products": _einsum("bk,bk->b"),
+    "NHWC": _conv({"padding": 1}, {}, "bias", "relu", {"residual": "R"}),
+    "NHWC strided groups": _conv(
+        {"strides": [2, 1], "padding": [1, 2], "groups": 2}, {"c": 6, "i": 3, "o": 10}, "bias"
+    ),
+    "NHWC dilated": _conv({"padding": [2, 3], "dilation": [2, 3]}, {"s": 2, "c": 1}, "silu", dtype="float16"),
+    "NHWC depthwise": _conv({"padding": 1, "groups": 3}, {"i": 1, "o": 3}),
+    "NHWC any": _conv({"padding": 1, "strides": 2}, {}, dynamic="nhwpqcors"),
+    "NHWC 1x1": _conv({}, {"r": 1, "s": 1, "o": 33}, "bias"),
+    "NCHW": _conv({"padding": 1, "data_layout": "NCHW"}, {}, "bias", "relu", {"residual": "R"}),
+    "NCHW strided groups": _conv(
+        {"strides": [1, 2], "padding": [2, 1], "groups": 2, "data_layout": "NCHW"},
+        {"c": 6, "i": 3, "o": 10},
+        "bias",
+    ),
+    "NCHW dilated": _conv({"padding": [2, 3], "dilation": [2, 3], "data_layout": "NCHW"}, {"r": 2}, "gelu"),
+    "NCHW depthwise": _conv({"padding": 1, "groups": 3, "data_layout": "NCHW"}, {"i": 1, "o": 3}),
+    "NCHW any": _conv({"padding": 2, "data_layout": "NCHW"}, {}, dynamic="nhwpqcors"),
+    "NCHW 1x1": _conv({"data_layout": "NCHW"}, {"r": 1, "s": 1}, {"residual": "R"}),
+}
+
+
+def micro_kernels(name: str, limits: Limits) -> list[MicroKernel]:
+    """Some that the problem allows, all four tails among them; the same ones every time."""
+    problem, rng = KINDS[name].problem, random.Random(f"{name} {limits.lanes}")
+    widths = [limits.lanes * n for n in (1, 2, 3)] + [limits.lanes // 2, limits.lanes // 4]
+    found: list[MicroKernel] = []
+    while len(found) < KERNELS:
+        drawn = MicroKernel(
+            rng.choice([1, 2, 3, 5, 6, 7]),
+            rng.choice(widths),
+            TAILS[len(found) % len(TAILS)],
+            rng.choice([0, 0, 1, 3, 8]),
+            rng.random() < 0.5,
+            rng.random() < 0.5,
+        )
+        if allows(problem, drawn, limits) and drawn not in found:
+            found.append(drawn)
+    return found
+
+
+@functools.cache
+def built(name: str, mcpu: str) -> Compiled:
+    """For 1, 2 or 3 cores; argument ``kernel`` chooses the micro-kernel."""
+    target = cpu_target(mcpu, 1 + (list(KINDS).index(name) + TARGETS.index(mcpu)) % 3)
+    kernels: Sequence[MicroKernel] = micro_kernels(name, Limits.of(target))
+    return Compiled(KINDS[name].problem, kernels, target, numbered(KERNELS), ("kernel",))

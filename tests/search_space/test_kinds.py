@@ -1,0 +1,128 @@
+"""Any kind of problem, any shape, any axes of a micro-kernel: right, all alike to the bit, nothing leaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import Compiled, cpu_target
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kinds import KERNELS, KINDS, TARGETS, built, micro_kernels
+
+from dietcode.search_space.access import can_read_directly
+from dietcode.search_space.limits import TAILS
+from dietcode.search_space.reference import reference
+from dietcode.workload.dtypes import UNIT_ROUNDOFF
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# One, below and past vectors and tiles, primes, and whole tiles.
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 21, 24, 31, 32, 33, 37, 48, 53, 64, 67)
+
+
+@st.composite
+def calls(draw: Any) -> tuple[str, str, dict[str, int]]:
+    """A kind, a vector unit that this CPU has, and extents."""
+    mcpus = [mcpu for mcpu in TARGETS if cpu_target(mcpu).runs_here]
+    if not mcpus:
+        pytest.skip("this CPU has no AVX2")
+    name, mcpu = draw(st.sampled_from(list(KINDS))), draw(st.sampled_from(mcpus))
+    kind = KINDS[name]
+    chosen = {
+        letter: draw(st.sampled_from([size for size in SIZES if size <= kind.largest.get(letter, 67)]))
+        for letter in kind.free
+    }
+    return name, mcpu, kind.complete(chosen)
+
+
+def all_of(kernel: Compiled, inputs: dict[str, Any], extents: dict[str, int], spoil: bool = True) -> list[Any]:
+    """What each micro-kernel gives; what a call leaves in the workspaces is NaN beforehand."""
+    arguments = kernel.arguments(inputs, extents)
+    kept = [value.copy() for value in arguments]
+    nan = [np.full_like(value, np.nan) for value in arguments]
+    outputs = []
+    for category in range(KERNELS):
+        if spoil:
+            kernel.call(nan, extents, (category,))
+        outputs.append(kernel.call(arguments, extents, (category,)))
+    for value, before in zip(arguments, kept, strict=True):
+        np.testing.assert_array_equal(value, before)
+    return outputs
+
+
+def assert_same_bits(name: str, kernel: Compiled, outputs: list[Any], extents: dict[str, int]) -> None:
+    names = [micro_kernel.name for micro_kernel in micro_kernels(name, kernel.limits)]
+    for which, output in zip(names, outputs, strict=True):
+        np.testing.assert_array_equal(
+            output.view(np.uint32),
+            outputs[0].view(np.uint32),
+            err_msg=f"{name}: {which} and {names[0]} at {extents}",
+        )
+
+
+@given(calls(), st.integers(0, 1000))
+@settings(SETTINGS, max_examples=250)
+def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
+    name, mcpu, extents = call
+    kernel = built(name, mcpu)
+    inputs = kernel.random_inputs(extents, seed)
+    outputs = all_of(kernel, inputs, extents)
+    expected = reference(kernel.problem, inputs)
+    scale = float(np.abs(expected).max()) + 1.0
+    rounding = UNIT_ROUNDOFF[kernel.problem.output_dtype] if kernel.problem.output_dtype != "float32" else 0
+    for output, micro_kernel in zip(outputs, micro_kernels(name, kernel.limits), strict=True):
+        where = f"{name} by {micro_kernel.name} at {extents}"
+        assert np.isfinite(output).all(), f"{where}: not all was written, or what does not exist was read"
+        assert (np.abs(output - expected) <= 1e-5 * scale + rounding * np.abs(expected)).all(), where
+    assert_same_bits(name, kernel, outputs, extents)
+
+
+@given(calls(), st.data(), st.sampled_from([np.nan, np.inf, -np.inf]))
+@settings(SETTINGS, max_examples=150)
+def test_what_is_not_finite_stays_where_it_belongs(
+    call: tuple[str, str, dict[str, int]], data: st.DataObject, value: float
+) -> None:
+    """One element, of any input: only what it is summed into may change, in each way of computing it."""
+    name, mcpu, extents = call
+    kernel = built(name, mcpu)
+    problem = kernel.problem
+    gated = any(stage.kind not in {"bias", "residual", "relu", "scale"} for stage in problem.stages)
+    inputs = kernel.random_inputs(extents)
+    clean = all_of(kernel, inputs, extents, spoil=False)
+    tensor = data.draw(st.sampled_from(problem.inputs))
+    place = data.draw(st.integers(0, inputs[tensor].size - 1))
+    inputs[tensor].flat[place] = np.nan if gated else value
+    with np.errstate(invalid="ignore"):
+        expected = reference(problem, inputs)
+    outputs = all_of(kernel, inputs, extents, spoil=False)
+    finite = np.isfinite(expected)
+    for output in outputs:
+        np.testing.assert_array_equal(np.isnan(output), np.isnan(expected))
+        np.testing.assert_array_equal(np.isposinf(output), np.isposinf(expected))
+        np.testing.assert_array_equal(np.isneginf(output), np.isneginf(expected))
+        if problem.stages[-1:] != () or finite.any():
+            np.testing.assert_array_equal(output[finite], clean[0][finite])
+
+
+def test_these_micro_kernels_are_of_all_axes() -> None:
+    """Or the tests above and the guard pages would show less than they seem to."""
+    for mcpu in TARGETS:
+        limits = built_limits(mcpu)
+        found = {name: micro_kernels(name, limits) for name in KINDS}
+        every = [tile for tiles in found.values() for tile in tiles]
+        for axis in ("gather", "direct", "steps"):
+            for tails in TAILS:
+                assert any(getattr(tile, axis) and tile.tails == tails for tile in every), (axis, tails)
+        narrow = {limits.lanes_of(tile) for tile in every}
+        assert narrow == {limits.lanes} | ({limits.lanes // 2, limits.lanes // 4} - {2})
+        for name, tiles in found.items():
+            assert {tile.tails for tile in tiles} == set(TAILS)
+            if can_read_directly(KINDS[name].problem):
+                assert any(tile.direct for tile in tiles) or KERNELS < 8
+
+
+def built_limits(mcpu: str) -> Any:
+    from dietcode.search_space.limits import Limits
+
+    return Limits.of(cpu_target(mcpu))
