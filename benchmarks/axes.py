@@ -1,0 +1,171 @@
+"""What each axis of the space is worth: pairs of micro-kernels that differ in one, timed in turns.
+
+    python -m benchmarks.axes [--only TEXT] [--rounds 9]
+
+Each row names a workload, an instance and two ways to compute it; `gain` is the time of the first over that
+of the second. Calls come from Python on prepared tensors, with all cores. Writes
+``benchmarks/results/axes.json``. Run it with nothing else on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tvm
+
+from benchmarks.facts import write
+from dietcode.bench.compare import interleave
+from dietcode.search_space.host import build_module
+from dietcode.search_space.kernel import Kernel
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.packing import packed_batch
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.target.cpu import resolve_target
+from dietcode.workload.parse import load_spec
+from dietcode.workload.spec import TargetSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute an instance.
+
+    Attributes
+    ----------
+    prefetch : bool
+        Whether the next tile's rows are asked for; not an axis of the space, always on there.
+    l2_bytes : int or None
+        What blocks of rows are made for; the machine's where None.
+    constant : bool or None
+        Whether the column operand is packed ahead; as the spec says where None.
+    """
+
+    kernel: MicroKernel
+    prefetch: bool = True
+    l2_bytes: int | None = None
+    constant: bool | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two ways, and where they are compared."""
+
+    axis: str
+    workload: str
+    instance: dict[str, int]
+    without: Way
+    with_it: Way
+
+
+M = MicroKernel
+_TILE = Way(M(14, 32, "partition"))
+PAIRS = (
+    Pair("register tile 8x16 → 14x32", "bert-dense", {"T": 128}, Way(M(8, 16, "partition")), _TILE),
+    Pair("tile of few rows 14x32 → 8x48", "bert-dense", {"T": 1}, _TILE, Way(M(8, 48, "partition"))),
+    Pair("tails local → partition", "dense-rows", {"M": 101}, Way(M(14, 32)), _TILE),
+    Pair("weight packed ahead", "bert-dense", {"T": 1}, replace(_TILE, constant=False), _TILE),
+    Pair("weight packed ahead", "bert-dense", {"T": 24}, replace(_TILE, constant=False), _TILE),
+    Pair("blocks of rows in L2", "bert-dense", {"T": 128}, replace(_TILE, l2_bytes=1 << 40), _TILE),
+    Pair("steps of 256", "bert-dense", {"T": 128}, _TILE, Way(M(14, 32, "partition", 256))),
+    Pair("steps of 256", "bert-dense-ffn2", {"T": 128}, _TILE, Way(M(14, 32, "partition", 256))),
+    Pair("gather rows", "bert-dense-ffn2", {"T": 128}, _TILE, Way(M(14, 32, "partition", gather=True))),
+    Pair("prefetch of rows", "bert-dense", {"T": 128}, replace(_TILE, prefetch=False), _TILE),
+    Pair(
+        "prefetch of rows",
+        "resnet50-conv1x1",
+        {"B": 16},
+        Way(M(6, 64, "partition"), prefetch=False),
+        Way(M(6, 64, "partition")),
+    ),
+    Pair("direct columns", "bert-bmm-pv", {"T": 5}, _TILE, Way(M(14, 32, "partition", direct=True))),
+    Pair("direct columns", "bert-bmm-pv", {"T": 62}, _TILE, Way(M(14, 32, "partition", direct=True))),
+    Pair("narrow vectors", "bert-bmm-qk", {"T": 5}, Way(M(5, 16, "partition")), Way(M(5, 8, "partition"))),
+    Pair(
+        "window rather than gather",
+        "resnet50-conv3x3",
+        {"B": 16},
+        _TILE,
+        Way(M(14, 32, "partition", window=True)),
+    ),
+)
+
+
+def main() -> None:
+    """Parse arguments, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--only", default="", help="axes whose name holds this")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    rows = []
+    for pair in PAIRS:
+        if arguments.only in pair.axis:
+            rows.append(measure(pair, arguments.rounds))
+            where = f"{pair.workload} {pair.instance}"
+            print(f"{pair.axis:32} {where:32} {rows[-1]['gain']:.2f}", flush=True)
+    write(ROOT / "benchmarks" / "results" / "axes.json", {"rows": rows})
+
+
+def measure(pair: Pair, rounds: int) -> dict[str, Any]:
+    """Time both ways in turns."""
+    spec = load_spec(ROOT / "examples" / f"{pair.workload}.yaml")
+    columns = {name: np.array([value]) for name, value in pair.instance.items()}
+    extents = {letter: int(v[0]) for letter, v in instance_extents(spec, columns).items()}
+    problem = problem_from_spec(spec)
+    calls = {
+        "without": prepare(pair.without, problem, extents, pair.instance),
+        "with": prepare(pair.with_it, problem, extents, pair.instance),
+    }
+    secs = interleave(calls, rounds)
+    flops = float(problem.flops(extents))
+    return {
+        "axis": pair.axis,
+        "workload": pair.workload,
+        "instance": pair.instance,
+        "without": pair.without.kernel.name,
+        "with": pair.with_it.kernel.name,
+        "gflops": {name: flops / value / 1e9 for name, value in secs.items()},
+        "gain": secs["without"] / secs["with"],
+    }
+
+
+def prepare(
+    way: Way, problem: Problem, extents: dict[str, int], instance: dict[str, int]
+) -> Callable[[], Any]:
+    """A call of one way on tensors of its own."""
+    target = resolve_target(TargetSpec(kind="llvm"))
+    limits = Limits.of(target)
+    if way.l2_bytes is not None:
+        limits = replace(limits, l2_bytes=way.l2_bytes)
+    if way.constant is not None:
+        problem = replace(problem, column_operand_constant=way.constant)
+    with mock.patch.object(Kernel, "next_rows", Kernel.next_rows if way.prefetch else lambda *_: None):
+        module = build_module(problem, [way.kernel], 0, tuple(instance), limits)
+    code = tvm.compile(module, target=target.tvm_target()).mod
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
+    }
+    operand = problem.column_operand
+    if problem.column_operand_constant:
+        batch, columns, reduction = (
+            int(problem.product(letters, extents))
+            for letters in (packed_batch(problem), problem.columns, problem.reduction)
+        )
+        packed = np.empty((batch, -(-columns // limits.lanes), reduction, limits.lanes), np.float32)
+        code["pack"](arrays[operand], packed)
+        arrays[operand] = packed
+    output = np.full(problem.shape(problem.output, extents), np.nan, np.float32)
+    tensors = [tvm.runtime.tensor(array) for array in (*arrays.values(), output)]
+    run = code["run"]
+    return lambda: run(*tensors, *instance.values())
+
+
+if __name__ == "__main__":
+    main()
