@@ -12,7 +12,7 @@ import numpy as np
 from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import Binder, vendor_paths
 from dietcode.runtime.library import Library, load
-from dietcode.runtime.tensors import aligned_empty
+from dietcode.runtime.tensors import aligned_empty, new_output
 from dietcode.search_space.reference import reference
 
 # Other calls to time in the same turns, from the bytes of an instance's tensors.
@@ -125,9 +125,10 @@ def _record(
             arrays[name] = arguments[name] = _aligned(rng.standard_normal(shapes[name], dtype=np.float32))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
-    output = _aligned(np.full(shapes[operator.problem.output], np.nan, dtype=np.float32))
+    output = new_output(shapes[operator.problem.output], operator.problem.output_dtype, ())
+    output[...] = np.nan
     library(**arguments, out=output)
-    error = error_of(output, reference(operator.problem, arrays))
+    error = error_of(output.astype(np.float32, copy=False), reference(operator.problem, arrays))
     calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=output)}
     calls |= {name: bind(arrays) for name, bind in paths.items()}
     num_bytes = sum(array.nbytes for array in (*arrays.values(), output))

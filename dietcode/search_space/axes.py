@@ -54,7 +54,7 @@ def workspace_bytes(
     )
     height = ceildiv(row_tiles, int(grid.row_parts), ops)
     blocks = ceildiv(height, int(row_tiles_in_l2(reduction, tile.rows, limits.l2_bytes, ops)), ops)
-    tallest = ceildiv(height, max(1, blocks), ops)
+    tallest = int(ceildiv(height, max(1, blocks), ops))
     kept = tallest * tile.rows * tile.columns if tile.steps else 0
     if (tile.gather or gathers) and tile.tails != "global":
         kept += tallest * tile.rows * reduction
@@ -63,4 +63,4 @@ def workspace_bytes(
     shared = 0
     if tile.tails == "global":
         shared = batch * row_tiles * tile.rows * (reduction + column_tiles * tile.columns)
-    return (shared + limits.num_cores * kept) * _FLOAT_BYTES
+    return int(shared + limits.num_cores * kept) * _FLOAT_BYTES

@@ -96,7 +96,7 @@ def _copy_runs(
 ) -> None:
     """Copy a whole reduction, group by group."""
     value, buffer = kernel.memory.value, kernel.memory.buffers[operand]
-    *outer, last = groups
+    *outer, last = groups or [Group("", ONE, ONE)]  # none where the whole reduction is one step
     with ExitStack() as loops:
         length = value(last.extent)
         index: Any = i64(0)
@@ -142,7 +142,7 @@ def _copy_windows(kernel: Kernel, windows: _Windows, source: Any, target: Any, p
     by_letter = {window.kernel: window for window in windows.windows}
     last = max(place for place, letter in enumerate(problem.reduction) if letter in by_letter)
     outer, inner = problem.reduction[: last + 1], problem.reduction[last + 1 :]
-    runs = view.groups(inner) or [Group("", ONE, ONE)]
+    runs = view.groups(inner)
     with ExitStack() as loops:
         index: Any = i64(0)
         conditions = []

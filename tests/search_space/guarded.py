@@ -1,18 +1,24 @@
-"""Run in a process of its own: every buffer ends, or begins, at a page that may not be touched."""
+"""Run in a process of its own: every buffer ends, or begins, at a page that may not be touched.
+
+With `guarded_workspace.cc` loaded beforehand that holds for what tasks copy to, too.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import random
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from compiled import all_tails, cpu_target, make_problem
+from compiled import Compiled, all_tails, cpu_target, make_problem
+from kinds import BIAS, KERNELS, KINDS, RESIDUAL, Kind, built, micro_kernels
 
 from dietcode.search_space.limits import TAILS
-from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _KEPT: list[mmap.mmap] = []
@@ -28,19 +34,45 @@ def guarded(array: Any, at_end: bool) -> Any:
     for forbidden in (start, start + page + size):
         assert _LIBC.mprotect(ctypes.c_void_p(forbidden), ctypes.c_size_t(page), 0) == 0
     offset = page + (size - array.nbytes if at_end else 0)
-    copy = np.frombuffer(area, np.float32, array.size, offset).reshape(array.shape)
+    copy = np.frombuffer(area, array.dtype, array.size, offset).reshape(array.shape)
     copy[...] = array
     return copy
 
 
+def check(kernel: Compiled, extents: dict[str, int], names: Sequence[str]) -> None:
+    """Every micro-kernel of a module, chosen by its last argument, between the pages."""
+    inputs = kernel.random_inputs(extents)
+    expected = reference(kernel.problem, inputs)
+    dtype = kernel.problem.output_dtype
+    unit = UNIT_ROUNDOFF[dtype] + 1e-4
+    for at_end in (True, False):
+        guard_workspaces(at_end)
+        given = [guarded(value, at_end) for value in kernel.arguments(inputs, extents)]
+        for category, name in enumerate(names):
+            output = guarded(nan_filled(kernel.output_shape(extents), dtype), at_end)
+            kernel.module["run"](*given, output, category)
+            assert np.allclose(widened(output, dtype), expected, rtol=unit, atol=unit), (extents, name)
+        if kernel.problem.column_operand_constant:
+            place = kernel.problem.inputs.index(kernel.problem.column_operand)
+            packed = guarded(np.full_like(given[place], np.nan), at_end)
+            kernel.module["pack"](guarded(inputs[kernel.problem.column_operand], at_end), packed)
+            assert np.array_equal(packed, given[place])
+
+
+def shapes(kind: Kind, lanes: int) -> Iterator[dict[str, int]]:
+    """Ones, whole vectors, and some around them."""
+    sizes, rng = (1, 2, 3, 5, 7, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 1), random.Random(0)
+    draws = [lambda: 1, lambda: lanes, *[lambda: rng.choice(sizes)] * 3]
+    for draw in draws:
+        yield kind.complete({k: min(draw(), kind.largest.get(k, 3 * lanes + 1)) for k in kind.free})
+
+
 def main(mcpu: str) -> None:
-    """Small shapes around one tile, in every combination of edges."""
+    """Small shapes around one tile, in every combination of edges; then every kind of problem."""
     target = cpu_target(mcpu)
     lanes = target.lanes()
-    stages = [Stage("bias", tensor="bias"), Stage("residual", tensor="R")]
     for einsum, constant in (("mk,nk->mn", True), ("mk,kn->mn", False), ("bmk,bnk->bmn", False)):
-        problem = make_problem(einsum, stages=stages, constant=constant)
-        kernel = all_tails(problem, (3, 2 * lanes), target)
+        kernel = all_tails(make_problem(einsum, None, [BIAS, RESIDUAL], constant), (3, 2 * lanes), target)
         for m, n, k in (
             (1, 1, 1),
             (3, 2 * lanes, 4),
@@ -49,29 +81,38 @@ def main(mcpu: str) -> None:
             (7, 3 * lanes, 1),
         ):
             extents = {"b": 2, "m": m, "n": n, "k": k}
-            inputs = kernel.random_inputs(extents)
-            expected = reference(problem, inputs)
-            for at_end in (True, False):
-                given = [guarded(value, at_end) for value in kernel.arguments(inputs)]
-                for category, tails in enumerate(TAILS):
-                    output = guarded(np.full(kernel.output_shape(extents), np.nan, np.float32), at_end)
-                    kernel.module["run"](*given, output, category)
-                    assert np.allclose(output, expected, rtol=1e-4, atol=1e-4), (einsum, extents, tails)
-                if constant:
-                    packed = guarded(np.full_like(given[1], np.nan), at_end)
-                    kernel.module["pack"](guarded(inputs["W"], at_end), packed)
-                    assert np.array_equal(packed, given[1])
+            check(kernel, {letter: extents[letter] for letter in kernel.problem.extents}, TAILS)
+    for name, kind in KINDS.items():
+        kernel = built(name, mcpu)
+        names = [f"{name} by {micro_kernel.name}" for micro_kernel in micro_kernels(name, kernel.limits)]
+        assert len(names) == KERNELS
+        for extents in shapes(kind, lanes):
+            check(kernel, extents, names)
+    assert ctypes.CDLL(None).guarded_workspaces() > 1000
     print("done")  # noqa: T201 - what the test waits for
 
 
-def touch_the_guard() -> None:
+def guard_workspaces(at_end: bool) -> None:
+    """Workspaces from now on touch the page after them, or the one before them."""
+    ctypes.CDLL(None).guard_at_end(int(at_end))
+
+
+def touch_the_guard(what: str) -> None:
     """What must crash, or this check checks nothing."""
-    one = guarded(np.zeros(16, np.float32), at_end=True)
-    ctypes.memset(one.ctypes.data, 0, 17 * 4)
+    at_end = not what.endswith("before")
+    if what.startswith("workspace"):
+        allocate = ctypes.CDLL(None).TVMBackendAllocWorkspace
+        allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_int] * 2 + [ctypes.c_uint64]
+        guard_workspaces(at_end)
+        start = allocate(1, 0, 64)
+    else:
+        start = guarded(np.zeros(16, np.float32), at_end).ctypes.data
+    print("ready", flush=True)  # noqa: T201 - what the test waits for
+    ctypes.memset(start if at_end else start - 1, 0, 65)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "touch":
-        touch_the_guard()
+        touch_the_guard(sys.argv[2])
     else:
         main(sys.argv[1])

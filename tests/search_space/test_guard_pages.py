@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from tvm.support.cc import get_cc
 
 from dietcode.target.cpu import CpuTarget
 
 SCRIPT = Path(__file__).with_name("guarded.py")
 
 
-def run_guarded(argument: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which workspaces are guarded, too."""
+    library = tmp_path_factory.mktemp("guarded") / "workspace.so"
+    source = SCRIPT.with_name("guarded_workspace.cc")
+    compiler = get_cc()
+    assert compiler is not None, "libraries cannot be linked here either"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
+    return os.environ | {"LD_PRELOAD": str(library)}
+
+
+def run_guarded(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
     return subprocess.run(
-        [sys.executable, str(SCRIPT), argument], capture_output=True, text=True, timeout=100, check=False
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
 
 
-def test_no_touch_outside(target: CpuTarget) -> None:
-    done = run_guarded(target.mcpu)
+def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str]) -> None:
+    done = run_guarded(preloaded, target.mcpu)
     assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
     assert done.stdout.strip() == "done"
 
 
-def test_the_guard_works() -> None:
-    assert run_guarded("touch").returncode < 0
+@pytest.mark.parametrize("what", ["tensor", "tensor-before", "workspace", "workspace-before"])
+def test_the_guard_works(what: str, preloaded: dict[str, str]) -> None:
+    done = run_guarded(preloaded, "touch", what)
+    assert done.stdout.strip() == "ready"
+    assert done.returncode < 0

@@ -1,0 +1,54 @@
+// Loaded before TVM's runtime: every workspace ends, or begins, at a page that may not be touched, and is NaN.
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr size_t kPage = 4096, kAlignment = 64;
+
+// In the first page, before the forbidden one.
+struct Header {
+  size_t area_bytes, num_bytes;
+};
+
+std::atomic<bool> at_end{true};
+std::atomic<long> num_workspaces{0};
+
+size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+}  // namespace
+
+extern "C" {
+
+void guard_at_end(int yes) { at_end = yes != 0; }
+
+long guarded_workspaces() { return num_workspaces; }
+
+void* TVMBackendAllocWorkspace(int, int, uint64_t num_bytes, int, int) {
+  size_t size = RoundUp(num_bytes, kPage), area_bytes = size + 3 * kPage;
+  void* area = mmap(nullptr, area_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (area == MAP_FAILED) return nullptr;
+  *static_cast<Header*>(area) = {area_bytes, num_bytes};
+  char* first = static_cast<char*>(area) + 2 * kPage;
+  memset(first, 0xFF, size);
+  mprotect(first - kPage, kPage, PROT_NONE);
+  mprotect(first + size, kPage, PROT_NONE);
+  ++num_workspaces;
+  return first + (at_end ? size - RoundUp(num_bytes, kAlignment) : 0);
+}
+
+int TVMBackendFreeWorkspace(int, int, void* workspace) {
+  auto* bytes = static_cast<unsigned char*>(workspace);
+  auto* area = bytes - reinterpret_cast<uintptr_t>(workspace) % kPage - 2 * kPage;  // it begins in the third page
+  Header header = *reinterpret_cast<Header*>(area);
+  // What alignment leaves between the end and the page is as it was.
+  for (size_t i = header.num_bytes; i % kAlignment; ++i)
+    if (bytes[i] != 0xFF) abort();
+  return munmap(area, header.area_bytes);
+}
+}
