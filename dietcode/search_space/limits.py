@@ -37,6 +37,9 @@ class MicroKernel:
         Whether each task copies its rows next to each other first. Windows are copied in any case.
     direct : bool
         Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
+    window : bool
+        Whether each task keeps the lines that a window sees, rather than each row of the window apart; see
+        `dietcode.search_space.windowing`.
 
     Raises
     ------
@@ -50,6 +53,7 @@ class MicroKernel:
     steps: int = 0
     gather: bool = False
     direct: bool = False
+    window: bool = False
 
     def __post_init__(self) -> None:
         if self.tails not in TAILS:
@@ -63,18 +67,19 @@ class MicroKernel:
         parts = [f"{self.rows}x{self.columns}"]
         parts += [self.tails] * (self.tails != TAILS[0])
         parts += [f"k{self.steps}"] * bool(self.steps)
-        parts += ["gather"] * self.gather + ["direct"] * self.direct
+        parts += ["gather"] * self.gather + ["direct"] * self.direct + ["window"] * self.window
         return "-".join(parts)
 
     @property
-    def order(self) -> tuple[int, int, int, int, bool, bool]:
+    def order(self) -> tuple[int, int, int, int, bool, bool, bool]:
         """What micro-kernels are sorted by: rows, columns, then as in `TAILS`, then the other axes."""
-        return self.rows, self.columns, TAILS.index(self.tails), self.steps, self.gather, self.direct
+        axes = (self.steps, self.gather, self.direct, self.window)
+        return self.rows, self.columns, TAILS.index(self.tails), *axes
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         data: dict[str, Any] = {"rows": self.rows, "columns": self.columns, "tails": self.tails}
-        others = {"steps": self.steps, "gather": self.gather, "direct": self.direct}
+        others = {name: getattr(self, name) for name in ("steps", "gather", "direct", "window")}
         return data | {name: value for name, value in others.items() if value}
 
     @classmethod
@@ -89,7 +94,7 @@ class MicroKernel:
         rows, columns = int(data["rows"]), int(data["columns"])
         if rows < 1 or columns < 1:
             raise ValueError(f"a tile of {rows}x{columns}")
-        axes = (data.get(name, False) is True for name in ("gather", "direct"))
+        axes = (data.get(name, False) is True for name in ("gather", "direct", "window"))
         return cls(rows, columns, data.get("tails", TAILS[0]), int(data.get("steps", 0)), *axes)
 
 
@@ -120,7 +125,12 @@ class Limits:
         return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores)
 
     def holds(self, micro_kernel: MicroKernel) -> bool:
-        """Whether accumulators, one row of column vectors and one broadcast fit the register file."""
+        """Whether accumulators, one row of column vectors and one broadcast fit the register file, and no two
+        axes contradict each other.
+        """
+        other = micro_kernel.steps or micro_kernel.gather or micro_kernel.tails == "global"
+        if micro_kernel.window and other:
+            return False
         vectors, rest = divmod(micro_kernel.columns, self.lanes_of(micro_kernel))
         if rest or vectors < 1 or micro_kernel.rows < 1:
             return False
