@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.access import must_gather
+from dietcode.search_space.access import must_gather, problem_for
 from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
@@ -70,7 +70,7 @@ def count(
     extents : dict of str to int64 array [num_instances]
         Extent of every letter.
     """
-    ops = NumpyOps()
+    ops, problem = NumpyOps(), problem_for(problem, micro_kernel)
     shape = next(iter(extents.values())).shape
     batch, rows, columns, reduction = (
         np.broadcast_to(np.asarray(size, dtype=np.int64), shape) for size in problem.sizes(extents)
@@ -78,13 +78,14 @@ def count(
     row_tiles = ceildiv(rows, micro_kernel.rows, ops)
     column_tiles = ceildiv(columns, micro_kernel.columns, ops)
     gathers, lanes = must_gather(problem), limits.lanes_of(micro_kernel)
+    rows_first = gathers and not micro_kernel.window
     grid = choose_partition(
-        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
+        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first
     )
     tiles = batch * row_tiles * column_tiles
     height = row_tiles / grid.row_parts
     in_l2 = row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops)
-    blocks = np.ceil(np.maximum(height, 1.0) / in_l2)
+    blocks = np.ceil(np.maximum(height, 1.0) / in_l2) if not micro_kernel.window else 1.0
     own_batch = batch / grid.batch_parts
     visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch

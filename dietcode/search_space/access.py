@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.problem import Problem, Window
 
 
 @dataclass(frozen=True)
@@ -153,3 +154,65 @@ def can_read_directly(problem: Problem) -> bool:
         return False
     view = view_of(problem, problem.column_operand)
     return view.stride(problem.columns) == ONE and view.stride(problem.reduction) is not None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A row operand as lines that a window slides along, and another from line to line.
+
+    Attributes
+    ----------
+    along : Window
+        Over the axis of a line.
+    across : Window or None
+        Over the axis of lines; None where a line is seen as a whole.
+    channels : tuple of str
+        Reduction letters of each place of a line.
+    """
+
+    along: Window
+    across: Window | None
+    channels: tuple[str, ...]
+
+
+def lines_of(problem: Problem) -> Lines | None:
+    """How the row operand's lines are seen, None where windows do not lead along one axis of rows."""
+    letters = problem.subscripts[problem.row_operand]
+    windows = {w.output: w for w in problem.windows if w.axis in letters}
+    along = windows.pop(problem.rows[-1], None) if problem.rows else None
+    if along is None or len(windows) > 1:
+        return None
+    across = next(iter(windows.values()), None)
+    channels = tuple(k for k in letters[letters.index(along.axis) :] if k in problem.reduction)
+    kernels = (along.kernel,) if across is None else (across.kernel, along.kernel)
+    if problem.reduction != kernels + channels:
+        return None
+    # The packed layout has the column operand's batch letters in their order.
+    moves = across is not None and across.output in problem.subscripts[problem.column_operand]
+    return None if moves else Lines(along, across, channels)
+
+
+def can_window(problem: Problem) -> bool:
+    """Whether micro-kernels with `MicroKernel.window` can compute it."""
+    return lines_of(problem) is not None
+
+
+def problem_for(problem: Problem, micro_kernel: MicroKernel) -> Problem:
+    """The problem with the roles that a micro-kernel gives its letters.
+
+    With `MicroKernel.window` rows are those of one line, and which line is a batch index, the place of the
+    window across lines its last letter.
+
+    Raises
+    ------
+    ValueError
+        The micro-kernel is for windows that the problem does not have.
+    """
+    if not micro_kernel.window:
+        return problem
+    lines = lines_of(problem)
+    if lines is None:
+        raise ValueError(f"{micro_kernel.name} for {problem.row_operand}, which has no lines under a window")
+    last = () if lines.across is None else (lines.across.output,)
+    others = tuple(k for k in problem.batch + problem.rows[:-1] if k not in last)
+    return replace(problem, batch=others + last, rows=problem.rows[-1:])

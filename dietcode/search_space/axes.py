@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dietcode.search_space.access import can_read_directly, must_gather
+from dietcode.search_space.access import can_read_directly, can_window, lines_of, must_gather, problem_for
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
@@ -19,13 +19,15 @@ def allows(problem: Problem, micro_kernel: MicroKernel, limits: Limits) -> bool:
         return False  # its panels are packed once for all, as wide as a register
     if micro_kernel.direct and not can_read_directly(problem):
         return False
+    if micro_kernel.window and not can_window(problem):
+        return False
     return limits.holds(micro_kernel)
 
 
 def neighbours(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, longest: int
 ) -> list[MicroKernel]:
-    """Micro-kernels that differ in one axis: steps, gather or direct.
+    """Micro-kernels that differ in one axis: steps, gather, direct or window.
 
     Parameters
     ----------
@@ -38,6 +40,10 @@ def neighbours(
     if not must_gather(problem) and micro_kernel.tails != "global":
         found.append(replace(micro_kernel, gather=not micro_kernel.gather))
     found.append(replace(micro_kernel, direct=not micro_kernel.direct))
+    if can_window(problem) and problem.column_operand_constant:
+        line = problem.extents[problem.rows[-1]] or micro_kernel.rows
+        rows = -(-line // -(-line // micro_kernel.rows))  # tiles that cut a line evenly
+        found.append(replace(micro_kernel, rows=rows, window=not micro_kernel.window))
     return [other for other in found if allows(problem, other, limits)]
 
 
@@ -45,10 +51,10 @@ def workspace_bytes(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, int]
 ) -> int:
     """Bytes that a call takes from the workspace pool: copies of global padding, and what each task keeps."""
-    ops, tile = NumpyOps(), micro_kernel
+    ops, tile, problem = NumpyOps(), micro_kernel, problem_for(problem, micro_kernel)
     batch, rows, columns, reduction = (int(size) for size in problem.sizes(extents))
     row_tiles, column_tiles = ceildiv(rows, tile.rows, ops), ceildiv(columns, tile.columns, ops)
-    gathers = must_gather(problem)
+    gathers = must_gather(problem) and not tile.window
     grid = choose_partition(
         batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
     )
@@ -60,7 +66,19 @@ def workspace_bytes(
         kept += tallest * tile.rows * reduction
     if not problem.column_operand_constant and not tile.direct:
         kept += (tile.steps or reduction) * tile.columns
+    if tile.window:
+        kept += _lines_elements(problem, extents)
     shared = 0
     if tile.tails == "global":
         shared = batch * row_tiles * tile.rows * (reduction + column_tiles * tile.columns)
     return int(shared + limits.num_cores * kept) * _FLOAT_BYTES
+
+
+def _lines_elements(problem: Problem, extents: dict[str, int]) -> int:
+    """Elements of a task's ring of lines, see `dietcode.search_space.windowing`."""
+    lines = lines_of(problem)
+    assert lines is not None
+    pitch = extents[lines.along.axis] + 2 * lines.along.padding
+    across = lines.across
+    height = 1 if across is None else (extents[across.kernel] - 1) * across.dilation + 1
+    return height * pitch * int(problem.product(lines.channels, extents))

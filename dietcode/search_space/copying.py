@@ -79,19 +79,19 @@ def copy_row(kernel: Kernel, batch: Any, row: Any, target: Any, place: Any) -> N
     where = bind(place)
     groups = view.groups(problem.reduction)
     if not windows_of(problem, operand):
-        _copy_runs(kernel, operand, bind(start), target, where, groups)
+        copy_runs(kernel, operand, bind(start), target, where, groups)
         return
     index = _indices(kernel, problem.rows, row) | _indices(kernel, problem.batch, batch)
     windows = _Windows(kernel, operand, index)
     source = bind(start - windows.padding)
     with T.If(windows.inside()):
         with T.Then():
-            _copy_runs(kernel, operand, source, target, where, groups)
+            copy_runs(kernel, operand, source, target, where, groups)
         with T.Else():
             _copy_windows(kernel, windows, source, target, where)
 
 
-def _copy_runs(
+def copy_runs(
     kernel: Kernel, operand: str, source: Any, target: Any, place: Any, groups: list[Group]
 ) -> None:
     """Copy a whole reduction, group by group."""
@@ -157,7 +157,7 @@ def _copy_windows(kernel: Kernel, windows: _Windows, source: Any, target: Any, p
         begin = kernel.ops.bind(place + index * length)
         with T.If(tirx.all(*conditions)):
             with T.Then():
-                _copy_runs(kernel, operand, source, target, begin, runs)
+                copy_runs(kernel, operand, source, target, begin, runs)
             with T.Else(), T.serial(i64(0), length) as k:
                 store(target, tirx.const(0, DTYPE), [begin + k], 1)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -29,6 +30,9 @@ from dietcode.search_space.tir import (
     store,
     store_masked,
 )
+
+if TYPE_CHECKING:
+    from dietcode.search_space.windowing import KeptLines
 
 # One buffer for each row and vector, in registers.
 Accumulators: TypeAlias = "list[list[Any]]"
@@ -86,6 +90,8 @@ class Kernel:
         ``ahead``: the column operand comes packed; ``task``: each task packs; ``direct``: nobody does.
     gathered, packed, partial, spilled : Buffer or None
         What a task keeps: its rows, one tile's panels, sums of tiles set aside, one tile on its way out.
+    lines : KeptLines or None
+        What a task keeps of the row operand under a window.
     first_row, first_column, steps : int64 expressions
         Of the rows gathered and the columns packed now, and the range of the reduction that is computed.
     """
@@ -94,6 +100,7 @@ class Kernel:
     packed: Any = None
     partial: Any = None
     spilled: Any = None
+    lines: KeptLines | None = None
     first_row: Any = None
     first_column: Any = None
     steps: tuple[Any, Any]
@@ -116,7 +123,8 @@ class Kernel:
         self.panels = ceildiv(self.columns, self.lanes, self.ops)
         self.steps = (i64(0), self.reduction)
         self.memory = Memory(problem, extents, pointers, self.lanes, self.panels, self.ops)
-        self.gathers = micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem))
+        copied_otherwise = micro_kernel.tails == "global" or micro_kernel.window
+        self.gathers = not copied_otherwise and (micro_kernel.gather or must_gather(problem))
         if problem.column_operand_constant:
             self.panel_source = "ahead"
         else:
@@ -192,6 +200,9 @@ class Kernel:
 
     def row_fetch(self, batch: Any, rows: list[Any]) -> Callable[[int, Any], Any]:
         """``(i, k) -> A[rows[i], k]``, where `rows` are flattened indices."""
+        if self.lines is not None:
+            lines = self.lines
+            return lambda i, _: lines.load(rows[i])
         if self.gathers:
             first, reduction = self.first_row, self.reduction
             return lambda i, k: load(self.gathered, [(rows[i] - first) * reduction + k], 1)
@@ -214,28 +225,42 @@ class Kernel:
         accumulators: Accumulators,
         row_fetch: Callable[[int, Any], Any],
         panel_fetch: Callable[[int, Any], Any],
-        next_rows: tuple[Any, Any] | None = None,
+        next_rows: tuple[Any, Any, Any] | None = None,
     ) -> None:
         """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
 
-        Each step asks for a part of `next_rows`, a buffer and where the next tile's rows begin in it: a
-        core's own prefetcher starts anew with every row, and is late where rows come from memory.
+        Each step asks for a part of `next_rows`, a buffer, where in it begins what is read next, and the
+        elements of it for each step: a core's own prefetcher starts anew with every row, and is late where
+        rows come from memory.
         """
-        with T.serial(*self.steps) as k:
+        with self._reduction_steps() as k:
             if next_rows is not None:
-                prefetch(next_rows[0], next_rows[1] + k * len(accumulators))
+                prefetch(next_rows[0], next_rows[1] + k * next_rows[2])
             panels = [T.Bind(panel_fetch(v, k)) for v in range(len(accumulators[0]))]
             for i, row in enumerate(accumulators):
                 value = splat(row_fetch(i, k), self.lanes)
                 for accumulator, panel in zip(row, panels, strict=True):
                     store(accumulator, load(accumulator, [0], self.lanes) + value * panel, [0], self.lanes)
 
-    def next_rows(self, at: Block) -> tuple[Any, Any] | None:
-        """Where the rows after a tile begin, where they are one piece of memory; see `accumulate`."""
+    @contextmanager
+    def _reduction_steps(self) -> Iterator[Any]:
+        """The loop, or loops, over the range of the reduction that is computed."""
+        if self.lines is None:
+            with T.serial(*self.steps) as k:
+                yield k
+        else:
+            with self.lines.steps() as k:
+                yield k
+
+    def next_rows(self, at: Block) -> tuple[Any, Any, Any] | None:
+        """What is read after a tile, where it is one piece of memory; see `accumulate`."""
+        if self.lines is not None:
+            return self.lines.next_part(at)
         row = at.row + at.rows
         if self.gathers:
-            return self.gathered, (row - self.first_row) * self.reduction
-        return self.memory.row_start(at.batch, row)
+            return self.gathered, (row - self.first_row) * self.reduction, at.rows
+        start = self.memory.row_start(at.batch, row)
+        return None if start is None else (*start, at.rows)
 
     def write(
         self, value: Any, batch: Any, row: Any, column: Any, lanes: int, count: Any | None = None

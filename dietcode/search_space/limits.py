@@ -37,10 +37,11 @@ class MicroKernel:
         column operand stays in L1 while the rows pass by; 0 for all of them at once.
     gather : bool
         Whether each task copies its rows next to each other first. Windows are copied in any case.
-    window : bool
-        Whether windows are read from a padded copy of the rows that they slide over, rather than gathered.
     direct : bool
         Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
+    window : bool
+        Whether each task keeps the lines that a window sees, rather than each row of the window apart; see
+        `dietcode.search_space.windowing`.
 
     Raises
     ------
@@ -126,7 +127,12 @@ class Limits:
         return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores)
 
     def holds(self, micro_kernel: MicroKernel) -> bool:
-        """Whether accumulators, one row of column vectors and one broadcast fit the register file."""
+        """Whether accumulators, one row of column vectors and one broadcast fit the register file, and no two
+        axes contradict each other.
+        """
+        other = micro_kernel.steps or micro_kernel.gather or micro_kernel.tails == "global"
+        if micro_kernel.window and other:
+            return False
         vectors, rest = divmod(micro_kernel.columns, self.lanes_of(micro_kernel))
         if rest or vectors < 1 or micro_kernel.rows < 1:
             return False

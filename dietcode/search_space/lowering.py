@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import must_gather
+from dietcode.search_space.access import must_gather, problem_for
 from dietcode.search_space.copying import gather_rows, pack_columns
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -27,6 +27,7 @@ from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails import ALTERNATIVES, Tails
 from dietcode.search_space.tir import CPU, INT32, i64, workspace
+from dietcode.search_space.windowing import kept_lines
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
@@ -48,6 +49,7 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
     tvm.tirx.PrimFunc
         Pointers of `problem.inputs` and the output, then an int64 for each letter of `problem.dynamic`.
     """
+    problem = problem_for(problem, micro_kernel)
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
@@ -81,7 +83,7 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
         kernel.limits.num_cores,
         bool(kernel.problem.batch),
         kernel.ops,
-        rows_first=must_gather(kernel.problem),
+        rows_first=must_gather(kernel.problem) and not tile.window,
     )
     column_part = bind(tirx.truncmod(task, grid.column_parts))
     rest = bind(tirx.truncdiv(task, grid.column_parts))
@@ -92,18 +94,24 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
     in_l2 = row_tiles_in_l2(kernel.reduction, tile.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
-    num_blocks = bind(ceildiv(height, in_l2, kernel.ops))
+    # Lines are few, and shared by the tiles along them.
+    num_blocks = i64(1) if tile.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
     with ExitStack() as kept:
         _keep(kernel, tallest, kept)
-        with T.serial(*batches) as batch, T.serial(i64(0), num_blocks) as block:
-            low, high = kernel.part(height, block, num_blocks)
-            _block_of_rows(kernel, tails, batch, (bind(rows[0] + low), bind(rows[0] + high)), columns)
+        with T.serial(*batches) as batch:
+            if kernel.lines is not None:
+                kernel.lines.see(batch, batches[0])
+            with T.serial(i64(0), num_blocks) as block:
+                low, high = kernel.part(height, block, num_blocks)
+                _block_of_rows(kernel, tails, batch, (bind(rows[0] + low), bind(rows[0] + high)), columns)
 
 
 def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
     """What a task copies to, for blocks of at most `tallest` tiles."""
     tile = kernel.tile
+    if tile.window:
+        kernel.lines = kept.enter_context(kept_lines(kernel))
     if kernel.gathers:
         rows = tallest * tile.rows
         kernel.gathered = kept.enter_context(workspace(rows * kernel.reduction))
