@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected
+from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected, make_parts
 
 import dietcode
 from dietcode.bench.compare import bench, interleave, spread
 from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import matmul_plan, vendor_paths
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.library.build import library_files
+from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.reference import reference
+from dietcode.workload.dtypes import UNIT_ROUNDOFF
 
 CONTRACT = {
     "shape_vars",
@@ -96,6 +99,14 @@ def test_records_of_the_contract() -> None:
 def test_other_workloads_are_right_in_the_bench_too(name: str) -> None:
     (record,) = bench(built(name), ["numpy"], num_instances=1, rounds=1)
     assert record["max_rel_error"] <= SAFE_ERROR
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_outputs_of_half_the_size(dtype: str, tmp_path: Any) -> None:
+    parts = make_parts(SPECS["epilogue"] | {"output": {"name": "Y", "dtype": dtype}})
+    write_folder(tmp_path, library_files(parts))
+    (record,) = bench(tmp_path, ["numpy"], num_instances=1, rounds=1)
+    assert 0 < record["max_rel_error"] <= UNIT_ROUNDOFF[dtype]
 
 
 def test_without_a_vendor_the_library_is_measured_alone() -> None:

@@ -88,7 +88,14 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
         *({"job": value} for value in ("0123", "0123456789ABCDEF", "0123456789abcdef\n", 3)),
     ],
     "fixed_bytes": [{"bytes": value} for value in (-1, 1.5, "777", None, True)],
-    "problem": [{"rows": ["m", "n"]}, {"extents": {}}, {"subscripts": []}],
+    "problem": [
+        *({"rows": ["m", "n"]}, {"extents": {}}, {"subscripts": []}, {"output_dtype": "float64"}),
+        *(
+            {"windows": [{}]},
+            {"windows": [{"axis": "z", "output": "m", "kernel": "k"}]},
+            {"splits": {"z": "xy"}},
+        ),
+    ],
 }
 GOOD: dict[str, dict[str, Any]] = {
     "calibration": CALIBRATION,
@@ -105,7 +112,7 @@ def test_each_kind_of_line_is_checked(tmp_path: Path, kind: str) -> None:
     good = {"kind": kind} | GOOD[kind]
     read_records(spoil(tmp_path / "r.jsonl", 3, json.dumps(good)))
     lines = [good | change for change in CHANGES[kind]]
-    optional = {"kind", "job", "tails"}
+    optional = {"kind", "job", "tails", "windows", "splits", "output_dtype"}
     lines += [{k: v for k, v in good.items() if k != left_out} for left_out in good.keys() - optional]
     for line in lines:
         path = spoil(tmp_path / "r.jsonl", 3, json.dumps(line))

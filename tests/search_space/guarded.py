@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 from compiled import Compiled, all_tails, cpu_target, make_problem
-from kinds import BIAS, KERNELS, KINDS, RESIDUAL, Kind, built, micro_kernels
+from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 
-from dietcode.search_space.limits import TAILS
+from dietcode.search_space.axes import workspace_bytes
+from dietcode.search_space.limits import TAILS, MicroKernel
 from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
@@ -39,7 +40,7 @@ def guarded(array: Any, at_end: bool) -> Any:
     return copy
 
 
-def check(kernel: Compiled, extents: dict[str, int], names: Sequence[str]) -> None:
+def check(kernel: Compiled, extents: dict[str, int], micro_kernels: Sequence[MicroKernel]) -> None:
     """Every micro-kernel of a module, chosen by its last argument, between the pages."""
     inputs = kernel.random_inputs(extents)
     expected = reference(kernel.problem, inputs)
@@ -48,10 +49,16 @@ def check(kernel: Compiled, extents: dict[str, int], names: Sequence[str]) -> No
     for at_end in (True, False):
         guard_workspaces(at_end)
         given = [guarded(value, at_end) for value in kernel.arguments(inputs, extents)]
-        for category, name in enumerate(names):
+        for category, micro_kernel in enumerate(micro_kernels):
+            where = kernel.problem.subscripts, micro_kernel.name, extents
             output = guarded(nan_filled(kernel.output_shape(extents), dtype), at_end)
             kernel.module["run"](*given, output, category)
-            assert np.allclose(widened(output, dtype), expected, rtol=unit, atol=unit), (extents, name)
+            assert np.allclose(widened(output, dtype), expected, rtol=unit, atol=unit), where
+            told = workspace_bytes(kernel.problem, micro_kernel, kernel.limits, extents)
+            taken = ctypes.CDLL(None).guarded_bytes()
+            tiles = kernel.limits.num_cores * micro_kernel.rows * micro_kernel.columns * 4
+            assert taken <= told + tiles, where  # a large tile does not go by way of the stack
+            assert taken >= told or kernel.limits.num_cores > 1, where  # tasks at an edge take less
         if kernel.problem.column_operand_constant:
             place = kernel.problem.inputs.index(kernel.problem.column_operand)
             packed = guarded(np.full_like(given[place], np.nan), at_end)
@@ -81,13 +88,12 @@ def main(mcpu: str) -> None:
             (7, 3 * lanes, 1),
         ):
             extents = {"b": 2, "m": m, "n": n, "k": k}
-            check(kernel, {letter: extents[letter] for letter in kernel.problem.extents}, TAILS)
+            extents = {letter: extents[letter] for letter in kernel.problem.extents}
+            check(kernel, extents, [MicroKernel(3, 2 * lanes, tails) for tails in TAILS])
     for name, kind in KINDS.items():
         kernel = built(name, mcpu)
-        names = [f"{name} by {micro_kernel.name}" for micro_kernel in micro_kernels(name, kernel.limits)]
-        assert len(names) == KERNELS
         for extents in shapes(kind, lanes):
-            check(kernel, extents, names)
+            check(kernel, extents, micro_kernels(name, kernel.limits))
     assert ctypes.CDLL(None).guarded_workspaces() > 1000
     print("done")  # noqa: T201 - what the test waits for
 

@@ -1,4 +1,4 @@
-// Loaded before TVM's runtime: every workspace ends, or begins, at a page that may not be touched, and is NaN.
+// Loaded before TVM's runtime: workspaces are NaN, and end, or begin, at a page that may not be touched.
 
 #include <sys/mman.h>
 
@@ -17,7 +17,7 @@ struct Header {
 };
 
 std::atomic<bool> at_end{true};
-std::atomic<long> num_workspaces{0};
+std::atomic<long> num_workspaces{0}, num_bytes_taken{0};
 
 size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
 
@@ -29,6 +29,8 @@ void guard_at_end(int yes) { at_end = yes != 0; }
 
 long guarded_workspaces() { return num_workspaces; }
 
+long guarded_bytes() { return num_bytes_taken.exchange(0); }
+
 void* TVMBackendAllocWorkspace(int, int, uint64_t num_bytes, int, int) {
   size_t size = RoundUp(num_bytes, kPage), area_bytes = size + 3 * kPage;
   void* area = mmap(nullptr, area_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,12 +41,14 @@ void* TVMBackendAllocWorkspace(int, int, uint64_t num_bytes, int, int) {
   mprotect(first - kPage, kPage, PROT_NONE);
   mprotect(first + size, kPage, PROT_NONE);
   ++num_workspaces;
+  num_bytes_taken += num_bytes;
   return first + (at_end ? size - RoundUp(num_bytes, kAlignment) : 0);
 }
 
 int TVMBackendFreeWorkspace(int, int, void* workspace) {
   auto* bytes = static_cast<unsigned char*>(workspace);
-  auto* area = bytes - reinterpret_cast<uintptr_t>(workspace) % kPage - 2 * kPage;  // it begins in the third page
+  // It begins in the third page.
+  auto* area = bytes - reinterpret_cast<uintptr_t>(workspace) % kPage - 2 * kPage;
   Header header = *reinterpret_cast<Header*>(area);
   // What alignment leaves between the end and the page is as it was.
   for (size_t i = header.num_bytes; i % kAlignment; ++i)

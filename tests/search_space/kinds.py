@@ -11,6 +11,7 @@ from typing import Any
 
 from compiled import Compiled, cpu_target, make_problem, numbered
 
+from dietcode.search_space.access import can_window
 from dietcode.search_space.axes import allows
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import Problem, Stage, problem_from_spec
@@ -18,7 +19,7 @@ from dietcode.workload.parse import spec_from_data
 
 TARGETS = ("haswell", "skylake-avx512")
 KERNELS = 3  # of each kind and vector unit; compiling them is what takes the time
-SALT = 0
+SALT = 0  # another one draws others
 BIAS, RESIDUAL, RELU = Stage("bias", tensor="bias"), Stage("residual", tensor="R"), Stage("relu")
 SCALE, GELU, SILU = Stage("scale", value=-1.5), Stage("gelu-erf"), Stage("silu")
 
@@ -132,7 +133,9 @@ KINDS: dict[str, Kind] = {
         {"c": 6, "i": 3, "o": 10},
         "bias",
     ),
-    "NCHW dilated": _conv({"padding": [2, 3], "dilation": [2, 3], "data_layout": "NCHW"}, {"r": 2}, {"gelu": "erf"}),
+    "NCHW dilated": _conv(
+        {"padding": [2, 3], "dilation": [2, 3], "data_layout": "NCHW"}, {"r": 2}, {"gelu": "erf"}
+    ),
     "NCHW depthwise": _conv({"padding": 1, "groups": 3, "data_layout": "NCHW"}, {"i": 1, "o": 3}),
     "NCHW any": _conv({"padding": 2, "data_layout": "NCHW"}, {}, dynamic="nhwpqcors"),
     "NCHW 1x1": _conv({"data_layout": "NCHW"}, {"r": 1, "s": 1}, {"residual": "R"}),
@@ -154,6 +157,8 @@ def micro_kernels(name: str, limits: Limits) -> list[MicroKernel]:
             rng.random() < 0.5,
             rng.random() < 0.5,
         )
+        if rng.random() < 0.5 and drawn.tails != "global" and can_window(problem):
+            drawn = dataclasses.replace(drawn, steps=0, gather=False, window=True)
         if allows(problem, drawn, limits) and drawn not in found:
             found.append(drawn)
     return found

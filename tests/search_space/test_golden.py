@@ -14,22 +14,26 @@ from dietcode.search_space.problem import Stage
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
 
 
-def text_of(columns: int, micro_kernel: MicroKernel) -> str:
-    problem = make_problem("mk,nk->mn", {"n": columns, "k": 4}, [Stage("bias", tensor="bias")])
+def text_of(columns: int, micro_kernel: MicroKernel, constant: bool) -> str:
+    stages = [Stage("bias", tensor="bias")]
+    problem = make_problem("mk,nk->mn", {"n": columns, "k": 4}, stages, constant)
     module = build_module(problem, [micro_kernel], 0, ("T",), LIMITS)
     return str(module.script(show_meta=False)) + "\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "micro_kernel"),
+    ("name", "columns", "micro_kernel", "constant"),
     [
-        ("dense_2x8_bias", 20, MicroKernel(2, 8)),
-        ("dense_3x16_partition", 28, MicroKernel(3, 16, "partition")),  # 16 + 8 + 4 columns
-        ("dense_2x8_global", 20, MicroKernel(2, 8, "global")),
-        ("dense_2x8_checked", 20, MicroKernel(2, 8, "checked")),
+        ("dense_2x8_bias", 20, MicroKernel(2, 8), True),
+        ("dense_3x16_partition", 28, MicroKernel(3, 16, "partition"), True),  # 16 + 8 + 4 columns
+        ("dense_2x8_global", 20, MicroKernel(2, 8, "global"), True),
+        ("dense_2x8_checked", 20, MicroKernel(2, 8, "checked"), True),
+        ("dense_2x4_steps_gather", 20, MicroKernel(2, 4, "partition", 3, gather=True), False),
     ],
 )
-def test_generated_code_is_as_it_was(name: str, columns: int, micro_kernel: MicroKernel, golden: Any) -> None:
-    text = text_of(columns, micro_kernel)
-    assert text == text_of(columns, micro_kernel)
+def test_generated_code_is_as_it_was(
+    name: str, columns: int, micro_kernel: MicroKernel, constant: bool, golden: Any
+) -> None:
+    text = text_of(columns, micro_kernel, constant)
+    assert text == text_of(columns, micro_kernel, constant)
     golden(name, text)

@@ -185,7 +185,7 @@ def test_row_pieces_make_up_every_rest_and_none_is_too_many(rests: frozenset[int
 @pytest.mark.parametrize(
     ("fixed", "num_bodies"),
     [
-        ({}, {"local": 2, "partition": 12, "global": 1, "checked": 1}),  # 7, 4, 2, 1 rows; whole, 2, 1 vectors
+        ({}, {"local": 2, "partition": 12, "global": 1, "checked": 1}),  # of 7, 4, 2, 1 rows × whole, 2, 1
         ({"n": 32}, {"local": 2, "partition": 4, "global": 1, "checked": 1}),
         ({"m": 14}, {"local": 2, "partition": 3, "global": 1, "checked": 1}),
         ({"m": 14, "n": 32}, {"local": 2, "partition": 1, "global": 1, "checked": 1}),
