@@ -86,9 +86,7 @@ POINTS = tuple(
 
 def times_of(points: tuple[dict[str, int], ...], coefficients: Any, kappa: float) -> tuple[float, ...]:
     counts = count(DENSE, TILE, LIMITS, {k: np.array([p[k] for p in points]) for k in points[0]})
-    secs = coefficients[0] + (_work(counts, terms_of(DENSE, TILE)) @ coefficients[1:]) * counts.stretch(
-        kappa
-    )
+    secs = coefficients[0] + (_work(counts, terms_of(DENSE, TILE)) @ coefficients[1:]) * counts.stretch(kappa)
     return tuple(float(s) for s in secs)
 
 

@@ -132,7 +132,10 @@ def test_packing_at_each_call_has_a_term_of_its_own(tails: str) -> None:
 )
 def test_the_report_names_the_terms(tails: str, names: set[str]) -> None:
     model = LocalModel(
-        MicroKernel(6, 16, tails), np.array(COEFFICIENTS[tails]), terms_of(BATCHED, MicroKernel(6, 16, tails)), 0.0
+        MicroKernel(6, 16, tails),
+        np.array(COEFFICIENTS[tails]),
+        terms_of(BATCHED, MicroKernel(6, 16, tails)),
+        0.0,
     )
     assert set(model.to_json()) >= names | {"launch_secs", "secs_per_visit_k", "median_fit_error"}
 

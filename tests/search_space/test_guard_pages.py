@@ -28,9 +28,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run_guarded(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str]) -> None:
