@@ -34,7 +34,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 clean:
 	rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

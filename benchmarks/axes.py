@@ -145,7 +145,7 @@ def prepare(
         limits = replace(limits, l2_bytes=way.l2_bytes)
     if way.constant is not None:
         problem = replace(problem, column_operand_constant=way.constant)
-    with mock.patch.object(Kernel, "next_rows", Kernel.next_rows if way.prefetch else lambda *_: None):
+    with mock.patch.object(Kernel, "next_read", Kernel.next_read if way.prefetch else lambda *_: []):
         module = build_module(problem, [way.kernel], 0, tuple(instance), limits)
     code = tvm.compile(module, target=target.tvm_target()).mod
     rng = np.random.default_rng(0)

@@ -12,10 +12,20 @@ from typing import Any
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+# Folders and files whose tests tune for real, or kill at some moment: one after the other, beside the others.
+_ONE_BY_ONE = ("cli/test_tune_for_real.py", "client/test_client_real_server.py", "server/engine/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is generated to tests/golden/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each file stays in one process, with what it compiled."""
+    for item in items:
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        group = "one by one" if name.startswith(_ONE_BY_ONE) else name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

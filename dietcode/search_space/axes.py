@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dietcode.search_space.access import can_read_directly, can_window, lines_of, must_gather, problem_for
+from dietcode.search_space.access import (
+    can_read_directly,
+    can_window,
+    lines_of,
+    must_gather,
+    problem_for,
+    steps_of_block,
+)
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
@@ -59,11 +66,13 @@ def workspace_bytes(
         batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
     )
     height = ceildiv(row_tiles, int(grid.row_parts), ops)
-    blocks = ceildiv(height, int(row_tiles_in_l2(reduction, tile.rows, limits.l2_bytes, ops)), ops)
+    steps = steps_of_block(problem, tile, reduction)
+    blocks = ceildiv(height, int(row_tiles_in_l2(steps, tile.rows, limits.l2_bytes, ops)), ops)
     tallest = int(ceildiv(height, max(1, blocks), ops))
-    kept = tallest * tile.rows * tile.columns if tile.steps else 0
+    widest = ceildiv(column_tiles, int(grid.column_parts), ops)
+    kept = tallest * widest * tile.rows * tile.columns if tile.steps else 0
     if (tile.gather or gathers) and tile.tails != "global":
-        kept += tallest * tile.rows * reduction
+        kept += tallest * tile.rows * steps
     if not problem.column_operand_constant and not tile.direct:
         kept += (tile.steps or reduction) * tile.columns
     if tile.window:

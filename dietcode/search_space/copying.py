@@ -19,6 +19,7 @@ from dietcode.search_space.problem import Window
 from dietcode.search_space.tir import DTYPE, first_lanes, i64, load, load_masked, prefetch, splat, store
 
 _AHEAD = 1024  # elements that a copy asks for in advance
+_QUAD = 4  # elements of a quarter of the widest register
 
 
 def _indices(kernel: Kernel, letters: tuple[str, ...], index: Any) -> dict[str, Any]:
@@ -68,6 +69,26 @@ def gather_rows(kernel: Kernel, batch: Any, first: Any, last: Any) -> None:
     """``gathered[row - first, k] = A[row, k]`` for rows ``first…last``."""
     with T.serial(first, last) as row:
         copy_row(kernel, batch, row, kernel.gathered, (row - first) * kernel.reduction)
+
+
+def gather_ranges(kernel: Kernel, batch: Any, first: Any, last: Any) -> None:
+    """``gathered[row - first, k - low] = A[row, k]`` for rows ``first…last`` and the steps of now."""
+    problem, memory = kernel.problem, kernel.memory
+    buffer, (low, high) = memory.buffers[problem.row_operand], kernel.steps
+    view, lanes = memory.views[problem.row_operand], kernel.limits.lanes
+    start = kernel.ops.bind(memory.offset(view, problem.batch, batch))
+    with T.serial(first, last) as row:
+        source = start + memory.offset(view, problem.rows, row)
+        begin = kernel.ops.bind(source + memory.offset(view, problem.reduction, low))
+        place = kernel.ops.bind((row - first) * kernel.gathered_steps)
+        whole = i64(0)
+        if view.stride(problem.reduction) == ONE:
+            whole = kernel.ops.bind(tirx.truncdiv(high - low, lanes))
+            with T.serial(i64(0), whole) as k:
+                store(kernel.gathered, load(buffer, [begin + k * lanes], lanes), [place + k * lanes], lanes)
+        with T.serial(whole * lanes, high - low) as k:
+            value = load(buffer, [begin + memory.offset(view, problem.reduction, k)], 1)
+            store(kernel.gathered, value, [place + k], 1)
 
 
 def copy_row(kernel: Kernel, batch: Any, row: Any, target: Any, place: Any) -> None:
@@ -221,25 +242,39 @@ def _pack_across(kernel: Kernel, source: Any, first: Any, place: Any) -> None:
     starts = []
     for lane in range(lanes):
         clamped = tirx.min(first + lane, kernel.columns - 1)
-        starts.append(kernel.ops.bind(source + memory.offset(view, problem.columns, clamped)))
+        starts.append(kernel.ops.bind(source + memory.offset(view, problem.columns, clamped) + low))
     squares = kernel.ops.bind(tirx.truncdiv(high - low, lanes))
     with T.serial(i64(0), squares) as square:
         k = square * lanes
-        rows = [T.Bind(load(buffer, [start + low + k], lanes)) for start in starts]
-        for lane, vector in enumerate(transposed(rows)):
+        vectors = transposed(lambda lane, step: load(buffer, [starts[lane] + (k + step)], _QUAD), lanes)
+        for lane, vector in enumerate(vectors):
             store(kernel.packed, vector, [place + (k + lane) * lanes], lanes)
     _pack_elements(kernel, source, first, place, low + squares * lanes, high)
 
 
-def transposed(rows: list[Any]) -> list[Any]:
-    """Columns of a square of vectors, by log2(lanes) rounds that interleave one half with the other."""
-    lanes = len(rows)
-    low = [i64(n // 2 + n % 2 * lanes) for n in range(lanes)]
-    high = [i64(lanes // 2 + n // 2 + n % 2 * lanes) for n in range(lanes)]
-    for _ in range(lanes.bit_length() - 1):
-        pairs = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
-        rows = [T.Bind(tirx.Shuffle(list(pair), half)) for pair in pairs for half in (low, high)]
-    return rows
+def transposed(quad: Callable[[int, int], Any], lanes: int) -> list[Any]:
+    """Columns of a square of lanes × lanes, of which ``quad(row, k)`` loads four elements from k on.
+
+    Each register is put together from quads, four rows apart, while it is loaded; then squares of four are
+    transposed within each quarter of a register, which shuffles half as often as halves would.
+    """
+    columns = []
+    quads = range(0, lanes, _QUAD)
+
+    def shuffled(first: Any, second: Any, pattern: tuple[int, ...]) -> Any:
+        """Every quarter by the same pattern; 4 to 7 are the second register's."""
+        indices = [i64(at + p % _QUAD + (p >= _QUAD) * lanes) for at in quads for p in pattern]
+        return T.Bind(tirx.Shuffle([first, second], indices))
+
+    for k in quads:
+        rows = [
+            T.Bind(tirx.Shuffle([quad(row + at, k) for at in quads], [i64(n) for n in range(lanes)]))
+            for row in range(_QUAD)
+        ]
+        for pairs in ((0, 4, 1, 5), (2, 6, 3, 7)):
+            upper, lower = shuffled(rows[0], rows[1], pairs), shuffled(rows[2], rows[3], pairs)
+            columns += [shuffled(upper, lower, (0, 1, 4, 5)), shuffled(upper, lower, (2, 3, 6, 7))]
+    return columns
 
 
 def _pack_windows(kernel: Kernel, batch: Any, source: Any, first: Any, place: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -59,6 +59,15 @@ class Block:
     rows: int
     vectors: int
     slot: Any = 0
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A line of `buffer` that each step of the reduction asks for: at `place`, then `step` further."""
+
+    buffer: Any
+    place: Any
+    step: Any
 
 
 def possible_rests(problem: Problem, letters: tuple[str, ...], extent: int) -> frozenset[int]:
@@ -129,6 +138,16 @@ class Kernel:
             self.panel_source = "ahead"
         else:
             self.panel_source = "direct" if micro_kernel.direct else "task"
+
+    @property
+    def gathers_ranges(self) -> bool:
+        """Whether tasks copy their rows for each range of steps anew."""
+        return self.gathers and bool(self.tile.steps) and not must_gather(self.problem)
+
+    @property
+    def gathered_steps(self) -> Any:
+        """Elements from one gathered row to the next."""
+        return i64(self.tile.steps) if self.gathers_ranges else self.reduction
 
     @property
     def spills(self) -> bool:
@@ -204,8 +223,9 @@ class Kernel:
             lines = self.lines
             return lambda i, _: lines.load(rows[i])
         if self.gathers:
-            first, reduction = self.first_row, self.reduction
-            return lambda i, k: load(self.gathered, [(rows[i] - first) * reduction + k], 1)
+            first, pitch = self.first_row, self.gathered_steps
+            low = self.steps[0] if self.gathers_ranges else 0
+            return lambda i, k: load(self.gathered, [(rows[i] - first) * pitch + (k - low)], 1)
         return self.memory.row_fetch(batch, rows)
 
     def panel_fetch(self, batch: Any, panels: list[Any], cut: bool = False) -> Callable[[int, Any], Any]:
@@ -225,17 +245,15 @@ class Kernel:
         accumulators: Accumulators,
         row_fetch: Callable[[int, Any], Any],
         panel_fetch: Callable[[int, Any], Any],
-        next_rows: tuple[Any, Any, Any] | None = None,
+        ahead: Sequence[Ahead] = (),
     ) -> None:
         """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
 
-        Each step asks for a part of `next_rows`, a buffer, where in it begins what is read next, and the
-        elements of it for each step: a core's own prefetcher starts anew with every row, and is late where
-        rows come from memory.
+        Each step asks for what is read next, see `next_read`.
         """
         with self._reduction_steps() as k:
-            if next_rows is not None:
-                prefetch(next_rows[0], next_rows[1] + k * next_rows[2])
+            for part in ahead:
+                prefetch(part.buffer, part.place + k * part.step)
             panels = [T.Bind(panel_fetch(v, k)) for v in range(len(accumulators[0]))]
             for i, row in enumerate(accumulators):
                 value = splat(row_fetch(i, k), self.lanes)
@@ -252,15 +270,20 @@ class Kernel:
             with self.lines.steps() as k:
                 yield k
 
-    def next_rows(self, at: Block) -> tuple[Any, Any, Any] | None:
-        """What is read after a tile, where it is one piece of memory; see `accumulate`."""
+    def next_read(self, at: Block) -> list[Ahead]:
+        """The rows that are read after a tile, where they are one piece of memory.
+
+        A core's own prefetcher starts anew with every row, and is late where rows come from memory.
+        """
         if self.lines is not None:
-            return self.lines.next_part(at)
+            return [Ahead(*part) for part in self.lines.next_part(at)]
         row = at.row + at.rows
         if self.gathers:
-            return self.gathered, (row - self.first_row) * self.reduction, at.rows
+            return [Ahead(self.gathered, (row - self.first_row) * self.gathered_steps, at.rows)]
+        if self.tile.steps:
+            return []
         start = self.memory.row_start(at.batch, row)
-        return None if start is None else (*start, at.rows)
+        return [] if start is None else [Ahead(*start, at.rows)]
 
     def write(
         self, value: Any, batch: Any, row: Any, column: Any, lanes: int, count: Any | None = None

@@ -19,8 +19,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import must_gather, problem_for
-from dietcode.search_space.copying import gather_rows, pack_columns
+from dietcode.search_space.access import must_gather, problem_for, steps_of_block
+from dietcode.search_space.copying import gather_ranges, gather_rows, pack_columns
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
@@ -92,13 +92,14 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
     rows = kernel.part(row_tiles, row_part, grid.row_parts)
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
-    in_l2 = row_tiles_in_l2(kernel.reduction, tile.rows, kernel.limits.l2_bytes, kernel.ops)
+    steps = steps_of_block(kernel.problem, tile, kernel.reduction)
+    in_l2 = row_tiles_in_l2(steps, tile.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
     # Lines are few, and shared by the tiles along them.
     num_blocks = i64(1) if tile.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
     with ExitStack() as kept:
-        _keep(kernel, tallest, kept)
+        _keep(kernel, tallest, bind(columns[1] - columns[0]), kept)
         with T.serial(*batches) as batch:
             if kernel.lines is not None:
                 kernel.lines.see(batch, batches[0])
@@ -107,16 +108,16 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
                 _block_of_rows(kernel, tails, batch, (bind(rows[0] + low), bind(rows[0] + high)), columns)
 
 
-def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
-    """What a task copies to, for blocks of at most `tallest` tiles."""
+def _keep(kernel: Kernel, tallest: Any, widest: Any, kept: ExitStack) -> None:
+    """What a task copies to, for blocks of at most `tallest` by `widest` tiles."""
     tile = kernel.tile
     if tile.window:
         kernel.lines = kept.enter_context(kept_lines(kernel))
     if kernel.gathers:
         rows = tallest * tile.rows
-        kernel.gathered = kept.enter_context(workspace(rows * kernel.reduction))
+        kernel.gathered = kept.enter_context(workspace(rows * kernel.gathered_steps))
     if tile.steps:
-        kernel.partial = kept.enter_context(workspace(tallest * (tile.rows * tile.columns)))
+        kernel.partial = kept.enter_context(workspace(tallest * widest * (tile.rows * tile.columns)))
     if kernel.panel_source == "task":
         height = i64(tile.steps) if tile.steps else kernel.reduction
         kernel.packed = kept.enter_context(workspace(height * tile.columns))
@@ -125,23 +126,28 @@ def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
 def _block_of_rows(
     kernel: Kernel, tails: Tails, batch: Any, rows: tuple[Any, Any], columns: tuple[Any, Any]
 ) -> None:
-    """A block of rows that stays in L2 while every column panel passes by once."""
+    """A block of rows that stays in L2 while every column panel passes by once, for each range of steps."""
     bind, tile = kernel.ops.bind, kernel.tile
     kernel.first_row = bind(rows[0] * tile.rows)
-    if kernel.gathers:
-        gather_rows(kernel, batch, kernel.first_row, tirx.min(rows[1] * tile.rows, kernel.rows))
-    with T.serial(*columns) as column_tile:
-        column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
-        kernel.first_column = column
-        num_ranges = ceildiv(kernel.reduction, tile.steps, kernel.ops) if tile.steps else i64(1)
-        with ExitStack() as ranges:
-            if tile.steps:
-                step = ranges.enter_context(T.serial(i64(0), num_ranges))
-                end = tirx.min((step + 1) * tile.steps, kernel.reduction)
-                kernel.steps = (bind(step * tile.steps), bind(end))
+    last_row = bind(tirx.min(rows[1] * tile.rows, kernel.rows))
+    if kernel.gathers and not kernel.gathers_ranges:
+        gather_rows(kernel, batch, kernel.first_row, last_row)
+    with ExitStack() as ranges:
+        if tile.steps:
+            num_ranges = ceildiv(kernel.reduction, tile.steps, kernel.ops)
+            step = ranges.enter_context(T.serial(i64(0), num_ranges))
+            end = tirx.min((step + 1) * tile.steps, kernel.reduction)
+            kernel.steps = (bind(step * tile.steps), bind(end))
+        if kernel.gathers_ranges:
+            gather_ranges(kernel, batch, kernel.first_row, last_row)
+        with T.serial(*columns) as column_tile:
+            column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
+            kernel.first_column = column
             if kernel.panel_source == "task":
                 pack_columns(kernel, batch, column)
+            before = bind((column_tile - columns[0]) * (rows[1] - rows[0])) if tile.steps else 0
             with T.serial(*rows) as row_tile:
-                slot = bind((row_tile - rows[0]) * (tile.rows * tile.columns)) if tile.steps else 0
+                place = before + (row_tile - rows[0])
+                slot = bind(place * (tile.rows * tile.columns)) if tile.steps else 0
                 row = bind(row_tile * tile.rows)
                 tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors, slot))

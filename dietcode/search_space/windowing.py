@@ -144,17 +144,17 @@ class KeptLines:
         with T.serial(i64(0), self._extent(self.across.kernel)) as line:
             yield line, self.kernel.ops.bind(self._slot(line * self.across.dilation) * self.pitch)
 
-    def next_part(self, at: Block) -> tuple[Any, Any, Any] | None:
-        """A tile's part of the lines that are seen next, for `Kernel.accumulate` to ask for: only few of them
+    def next_part(self, at: Block) -> list[tuple[Any, Any, Any]]:
+        """A tile's part of the lines that are seen next, for `Kernel.next_read` to ask for: only few of them
         would be there before a copy waits for them.
         """
         if self.across is None:
-            return None
+            return []
         operand, memory = self.kernel.problem.row_operand, self.kernel.memory
         step = memory.value(memory.views[operand].steps[self.along.axis])
         step = step * (self.along.stride * self.across.stride)
         pace = ceildiv(step * at.rows, self.kernel.reduction, self.kernel.ops)
-        return memory.buffers[operand], self._next + at.row * step, pace
+        return [(memory.buffers[operand], self._next + at.row * step, pace)]
 
     def load(self, row: Any) -> Any:
         """``A[row, k]`` at this step of the reduction."""

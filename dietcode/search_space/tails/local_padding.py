@@ -36,7 +36,7 @@ class LocalPadding(Tails):
                     accumulators,
                     kernel.row_fetch(at.batch, rows),
                     kernel.panel_fetch(at.batch, panels),
-                    kernel.next_rows(at),
+                    kernel.next_read(at),
                 )
                 kernel.finish(accumulators, at, lambda: kernel.write_back(accumulators, at))
             with T.Else():

@@ -126,7 +126,7 @@ class LoopPartitioning(Tails):
             accumulators,
             kernel.row_fetch(at.batch, rows),
             kernel.panel_fetch(at.batch, panels, cut),
-            kernel.next_rows(at) if at.rows == kernel.tile.rows else None,
+            kernel.next_read(at) if at.rows == kernel.tile.rows else (),
         )
         return accumulators
 
