@@ -24,7 +24,9 @@ def choose_anchors(
     order = np.argsort(flops, kind="stable")
     logs = np.log(flops[order])
     wanted = np.linspace(logs[0], logs[-1], num_anchors)
-    picked = dict.fromkeys(int(order[int(np.abs(logs - value).argmin())]) for value in wanted)
+    nearest = (int(order[int(np.abs(logs - value).argmin())]) for value in wanted)
+    # Few instances are all measured: equal work may come from another reduction.
+    picked = dict.fromkeys(nearest if len(order) > num_anchors else (int(i) for i in order))
     return [{letter: int(values[i]) for letter, values in extents.items()} for i in picked]
 
 
