@@ -25,7 +25,7 @@ from dietcode.search_space.host import build_module
 from dietcode.search_space.kernel import Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.packing import packed_batch
-from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 from dietcode.workload.spec import TargetSpec
@@ -115,8 +115,7 @@ def main() -> None:
 def measure(pair: Pair, rounds: int) -> dict[str, Any]:
     """Time both ways in turns."""
     spec = load_spec(ROOT / "examples" / f"{pair.workload}.yaml")
-    columns = {name: np.array([value]) for name, value in pair.instance.items()}
-    extents = {letter: int(v[0]) for letter, v in instance_extents(spec, columns).items()}
+    extents = extents_of(spec, pair.instance)
     problem = problem_from_spec(spec)
     calls = {
         "without": prepare(pair.without, problem, extents, pair.instance),

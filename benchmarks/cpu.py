@@ -147,7 +147,7 @@ def worker(folder: Path, *options: str) -> Row:
 def metaschedule(name: str, folder: Path, rows: Sequence[Row], arguments: argparse.Namespace) -> Row:
     """MetaSchedule for some shapes alone; it has runs only of einsums without epilogue."""
     spec = load_spec(spec_path(name))
-    if len(spec.shape_vars) != 1 or spec.op.epilogue or not hasattr(spec.op, "einsum"):
+    if len(spec.shape_vars) != 1 or spec.op.epilogue or spec.op.einsum is None:
         return {"skipped": "needs an einsum without epilogue, of one shape variable"}
     (variable,) = spec.shape_vars
     values = [rows[i]["shape_vars"][variable] for i in spread(len(rows), arguments.metaschedule)]

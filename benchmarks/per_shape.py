@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.facts import write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.problem import extents_of, problem_from_spec
 from dietcode.search_space.seed import NoTrialError, run_seed
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
@@ -84,7 +84,7 @@ def tune(path: Path, instances: str | None, num_trials: int, max_secs: float) ->
         if num_records(folder) >= num_trials:
             print(variable, value, "is tuned")
             continue
-        extents = {k: int(dim.evaluate({variable: value})) for k, dim in spec.dims_parsed.items()}
+        extents = extents_of(spec, {variable: value})
         try:
             _, found = run_seed(problem, extents, target, folder, num_trials, max_secs)
         except NoTrialError as error:

@@ -15,9 +15,9 @@ from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem, instance_extents
+from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cpu import CpuTarget
-from dietcode.tuner.reselect import spec_of
+from dietcode.workload.parse import spec_of
 
 _TIMEOUT_SECS = 120.0
 _MIN_SECS = 2e-3
@@ -54,8 +54,7 @@ class Stand:
 
     def extents(self, binding: dict[str, int]) -> dict[str, int]:
         """Extents of every letter of one instance."""
-        columns = {name: np.array([value]) for name, value in binding.items()}
-        return {letter: int(values[0]) for letter, values in instance_extents(self.spec, columns).items()}
+        return extents_of(self.spec, binding)
 
     def instances(self, wanted: int, unseen: bool) -> list[dict[str, Any]]:
         """Rows of the report, evenly over it; of those at which nothing was measured, where asked."""

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dietcode.errors import LibraryError, SpecError
-from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
-from dietcode.workload.parse import spec_from_data
+from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
+from dietcode.workload.parse import spec_of
 from dietcode.workload.spec import Spec
 
 
@@ -37,14 +34,7 @@ class Operator:
         LibraryError
             It holds no workload.
         """
-        try:
-            data = dict(manifest["workload"])
-            # Keys of JSON are sorted; the order of operands and variables is not.
-            data["tensors"] = {name: data["tensors"][name] for name in manifest["tensor_order"]}
-            data["shape_vars"] = {name: data["shape_vars"][name] for name in manifest["variable_order"]}
-            return cls.of_spec(spec_from_data(data))
-        except (KeyError, TypeError, AttributeError, SpecError) as error:
-            raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
+        return cls.of_spec(spec_of(manifest))
 
     @classmethod
     def of_spec(cls, spec: Spec) -> Operator:
@@ -89,12 +79,7 @@ class Operator:
 
     def extents(self, binding: Mapping[str, int]) -> dict[str, int]:
         """Extent of every letter of one instance."""
-        columns = {name: np.asarray([value], dtype=np.int64) for name, value in binding.items()}
-        extents = {letter: extent for letter, extent in self.problem.extents.items() if extent is not None}
-        extents |= {letter: int(size[0]) for letter, size in instance_extents(self.spec, columns).items()}
-        for window in self.problem.windows:
-            extents[window.output] = int(window.num_positions(extents[window.axis], extents[window.kernel]))
-        return extents
+        return extents_of(self.spec, binding)
 
     def shapes(self, binding: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Shape of each input and of the output, as callers see them."""

@@ -6,6 +6,7 @@ oneDNN likes best.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,7 +105,7 @@ def _compile(module: Any, tensors: list[Any]) -> Any:
     return compiled
 
 
-class _Form:
+class _Form(ABC):
     """How PyTorch is asked for an operator."""
 
     def __init__(self, operator: Operator) -> None:
@@ -117,9 +118,9 @@ class _Form:
         """The tensor that stands for an array."""
         return torch.from_numpy(array)
 
+    @abstractmethod
     def compute(self, values: Mapping[str, Any]) -> Any:
         """The operator."""
-        raise NotImplementedError
 
     def finish(self, value: Any, values: Mapping[str, Any]) -> Any:
         """The steps that are still to do."""

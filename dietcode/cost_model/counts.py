@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.access import must_gather, problem_for, steps_of_block
+from dietcode.search_space.access import copies_rows, problem_for, splits_rows_first, steps_of_block
 from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
@@ -77,8 +77,7 @@ def count(
     )
     row_tiles = ceildiv(rows, micro_kernel.rows, ops)
     column_tiles = ceildiv(columns, micro_kernel.columns, ops)
-    gathers, lanes = must_gather(problem), limits.lanes_of(micro_kernel)
-    rows_first = gathers and not micro_kernel.window
+    lanes, rows_first = limits.lanes_of(micro_kernel), splits_rows_first(problem, micro_kernel)
     grid = choose_partition(
         batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first
     )
@@ -100,7 +99,6 @@ def count(
         pieces, vectors = pieces * 0, vectors * 0
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
-    copies_rows = (micro_kernel.gather or gathers) and micro_kernel.tails != "global"
     gathered = own_batch * rows / grid.row_parts * reduction
     copied = batch * (row_tiles * micro_kernel.rows * reduction + rows * columns)
     return Counts(
@@ -113,7 +111,7 @@ def count(
         tail_pieces=batch * pieces / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
         packed=packed * packs,
-        gathered=gathered * copies_rows,
+        gathered=gathered * copies_rows(problem, micro_kernel),
         copied=copied * (micro_kernel.tails == "global") / limits.num_cores,
         reduction=reduction.astype(np.float64),
     )

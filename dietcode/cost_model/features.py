@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.measure.calibration import REDUCTION
-from dietcode.search_space.access import ZERO, view_of
+from dietcode.search_space.access import ZERO, steps_of_block, view_of
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
@@ -164,7 +164,8 @@ def features(
         *(micro_kernel.tails == name for name in TAILS[1:]),
     )
     batch = problem.product(problem.batch, extents)
-    in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
+    steps = steps_of_block(problem, micro_kernel, counts.reduction)
+    in_l2 = row_tiles_in_l2(steps, micro_kernel.rows, limits.l2_bytes, NumpyOps())
     l2 = limits.l2_bytes / _FLOAT_BYTES
     shape = (
         np.log2(counts.reduction),

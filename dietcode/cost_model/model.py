@@ -35,7 +35,7 @@ from scipy.optimize import nnls
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.errors import CandidateError
-from dietcode.search_space.access import must_gather
+from dietcode.search_space.access import copies_rows
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
@@ -133,7 +133,7 @@ def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
     terms = _TERMS_OF[micro_kernel.tails]
     if not problem.column_operand_constant and not micro_kernel.direct:
         terms = (*terms, _PACKED)
-    if micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem)):
+    if copies_rows(problem, micro_kernel):
         terms = (*terms, _GATHERED)
     return terms
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm.support.cc import get_cc
@@ -34,7 +33,7 @@ from dietcode.runtime.manifest import (
 from dietcode.search_space.axes import workspace_bytes
 from dietcode.search_space.host import DispatchTree, build_module
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem, instance_extents
+from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.identity import job_digest, workload_digest
@@ -229,7 +228,6 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
 
 def _workspace_bytes(parts: Parts) -> int:
     """Bytes that a call takes at the largest instance, with the micro-kernel that needs most."""
-    binding = {name: np.array([value]) for name, value in largest_instance(parts.spec).items()}
-    extents = {k: int(value[0]) for k, value in instance_extents(parts.spec, binding).items()}
+    extents = extents_of(parts.spec, largest_instance(parts.spec))
     limits = Limits.of(parts.target)
     return max(workspace_bytes(parts.problem, kernel, limits, extents) for kernel in parts.micro_kernels)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dietcode.search_space.access import must_gather
+from dietcode.search_space.access import copies_rows, splits_rows_first
 from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
@@ -174,7 +174,7 @@ class FakeChildren:
             limits.num_cores,
             bool(problem.batch),
             ops,
-            rows_first=must_gather(problem),
+            rows_first=splits_rows_first(problem, micro_kernel),
         )
         mean = batch * row_tiles * column_tiles / limits.num_cores
         load = (1 - self.kappa) * mean + self.kappa * float(grid.largest_load)
@@ -184,7 +184,7 @@ class FakeChildren:
         size = (batch, rows, columns, reduction)
         tile = _mean_tile_secs(micro_kernel, limits, size)
         moved = load * _set_aside_secs(micro_kernel, reduction)
-        if micro_kernel.gather or must_gather(problem):
+        if copies_rows(problem, micro_kernel):
             own = batch * rows / float(grid.batch_parts * grid.row_parts)
             moved += 4 * own * reduction * _SECS_PER_COPIED_BYTE
         return self.launch_secs + load * (tile + streamed) + moved + _copy_secs(micro_kernel, limits, size)

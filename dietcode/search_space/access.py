@@ -148,6 +148,16 @@ def must_gather(problem: Problem) -> bool:
     return windows_of(problem, problem.row_operand) or None in steps
 
 
+def copies_rows(problem: Problem, micro_kernel: MicroKernel) -> bool:
+    """Whether tasks copy what they read of the row operand: its rows, or the lines under a window."""
+    return micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem))
+
+
+def splits_rows_first(problem: Problem, micro_kernel: MicroKernel) -> bool:
+    """Whether tasks rather split rows than columns, because each copies all the rows that it reads."""
+    return must_gather(problem) and not micro_kernel.window
+
+
 def steps_of_block(problem: Problem, micro_kernel: MicroKernel, reduction: Any) -> Any:
     """Steps of the reduction that a block of rows is read for at once: what L2 has to hold."""
     whole = not micro_kernel.steps or must_gather(problem)

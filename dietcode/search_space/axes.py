@@ -7,9 +7,11 @@ from dataclasses import replace
 from dietcode.search_space.access import (
     can_read_directly,
     can_window,
+    copies_rows,
     lines_of,
     must_gather,
     problem_for,
+    splits_rows_first,
     steps_of_block,
 )
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -61,9 +63,9 @@ def workspace_bytes(
     ops, tile, problem = NumpyOps(), micro_kernel, problem_for(problem, micro_kernel)
     batch, rows, columns, reduction = (int(size) for size in problem.sizes(extents))
     row_tiles, column_tiles = ceildiv(rows, tile.rows, ops), ceildiv(columns, tile.columns, ops)
-    gathers = must_gather(problem) and not tile.window
+    rows_first = splits_rows_first(problem, tile)
     grid = choose_partition(
-        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first=gathers
+        batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first
     )
     height = ceildiv(row_tiles, int(grid.row_parts), ops)
     steps = steps_of_block(problem, tile, reduction)
@@ -71,12 +73,12 @@ def workspace_bytes(
     tallest = int(ceildiv(height, max(1, blocks), ops))
     widest = ceildiv(column_tiles, int(grid.column_parts), ops)
     kept = tallest * widest * tile.rows * tile.columns if tile.steps else 0
-    if (tile.gather or gathers) and tile.tails != "global":
+    if tile.window:
+        kept += _lines_elements(problem, extents)
+    elif copies_rows(problem, tile):
         kept += tallest * tile.rows * steps
     if not problem.column_operand_constant and not tile.direct:
         kept += (tile.steps or reduction) * tile.columns
-    if tile.window:
-        kept += _lines_elements(problem, extents)
     shared = 0
     if tile.tails == "global":
         shared = batch * row_tiles * tile.rows * (reduction + column_tiles * tile.columns)

@@ -1,7 +1,7 @@
 """How a task copies what it reads: its rows next to each other, its columns into panels.
 
 Both are caches of a task, a block of rows and one tile of columns, so that what is copied is read while it is
-near. A window's zeros are written here, and nowhere else is a window seen.
+near. A window's zeros are written here, or in the lines that `windowing` keeps.
 """
 
 from __future__ import annotations
@@ -189,14 +189,13 @@ def pack_columns(kernel: Kernel, batch: Any, column: Any) -> None:
     Lanes past the last column hold anything that exists.
     """
     problem, memory, lanes = kernel.problem, kernel.memory, kernel.lanes
-    view, (low, high) = memory.views[problem.column_operand], kernel.steps
-    height = high - low if kernel.partial is None else i64(kernel.tile.steps)
+    view = memory.views[problem.column_operand]
     source = kernel.ops.bind(memory.offset(view, problem.batch, batch))
     with T.serial(i64(0), i64(kernel.vectors)) as v:
         first = kernel.ops.bind(column + v * lanes)
         # Past the last panel nothing is read, so nothing needs to be packed.
         with T.If(first < kernel.columns), T.Then():
-            place = kernel.ops.bind(v * height * lanes)
+            place = kernel.ops.bind(v * kernel.packed_steps * lanes)
             if windows_of(problem, problem.column_operand):
                 _pack_windows(kernel, batch, source, first, place)
             elif view.stride(problem.columns) == ONE:
@@ -299,7 +298,7 @@ def _pack_windows(kernel: Kernel, batch: Any, source: Any, first: Any, place: An
             with T.serial(low, high) as k:
                 where = kernel.ops.bind(start + memory.offset(view, problem.reduction, k))
                 target = place + (k - low) * lanes + lane
-                with _if_else(conditions(windows, k), kernel.packed, target, 1):
+                with _or_zeros(conditions(windows, k), kernel.packed, target, 1):
                     store(kernel.packed, load(buffer, [where], 1), [target], 1)
 
     last = problem.columns[-1]
@@ -319,17 +318,17 @@ def _pack_windows(kernel: Kernel, batch: Any, source: Any, first: Any, place: An
             with T.serial(low, high) as k:
                 where = kernel.ops.bind(start + memory.offset(view, problem.reduction, k))
                 target = place + (k - low) * lanes
-                with _if_else(conditions(windows, k), kernel.packed, target, lanes):
+                with _or_zeros(conditions(windows, k), kernel.packed, target, lanes):
                     store(kernel.packed, load(buffer, [where], lanes), [target], lanes)
         with T.Else():
             one_by_one()
 
 
 @contextmanager
-def _if_else(condition: Any, target: Any, place: Any, lanes: int) -> Iterator[Callable[[], None] | None]:
+def _or_zeros(condition: Any, target: Any, place: Any, lanes: int) -> Iterator[None]:
     """What is emitted inside where `condition` holds, zeros elsewhere."""
     with T.If(condition):
         with T.Then():
-            yield None
+            yield
         with T.Else():
             store(target, splat(tirx.const(0, DTYPE), lanes), [place], lanes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, ZERO, must_gather
+from dietcode.search_space.access import ONE, ZERO, copies_rows, must_gather
 from dietcode.search_space.epilogue import apply, convert
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.memory import Memory
@@ -122,7 +122,7 @@ class Kernel:
         pointers: dict[str, Any],
         extents: dict[str, Any],
     ) -> None:
-        self.problem, self.tile, self.limits, self.extents = problem, micro_kernel, limits, extents
+        self.problem, self.tile, self.limits = problem, micro_kernel, limits
         self.ops = TirOps()
         self.lanes = limits.lanes_of(micro_kernel)
         self.vectors = micro_kernel.columns // self.lanes
@@ -132,8 +132,7 @@ class Kernel:
         self.panels = ceildiv(self.columns, self.lanes, self.ops)
         self.steps = (i64(0), self.reduction)
         self.memory = Memory(problem, extents, pointers, self.lanes, self.panels, self.ops)
-        copied_otherwise = micro_kernel.tails == "global" or micro_kernel.window
-        self.gathers = not copied_otherwise and (micro_kernel.gather or must_gather(problem))
+        self.gathers = copies_rows(problem, micro_kernel) and not micro_kernel.window
         if problem.column_operand_constant:
             self.panel_source = "ahead"
         else:
@@ -148,6 +147,11 @@ class Kernel:
     def gathered_steps(self) -> Any:
         """Elements from one gathered row to the next."""
         return i64(self.tile.steps) if self.gathers_ranges else self.reduction
+
+    @property
+    def packed_steps(self) -> Any:
+        """Steps of the reduction that a panel packed by a task has room for."""
+        return i64(self.tile.steps) if self.tile.steps else self.reduction
 
     @property
     def spills(self) -> bool:
@@ -231,10 +235,10 @@ class Kernel:
     def panel_fetch(self, batch: Any, panels: list[Any], cut: bool = False) -> Callable[[int, Any], Any]:
         """``(v, k) -> B[lanes of panels[v], k]``; `cut` where the last column may be within a panel."""
         if self.panel_source == "task":
-            first, (low, high) = tirx.truncdiv(self.first_column, self.lanes), self.steps
-            height = high - low if self.partial is None else i64(self.tile.steps)
+            first, low = tirx.truncdiv(self.first_column, self.lanes), self.steps[0]
+            steps = self.packed_steps
             return lambda v, k: load(
-                self.packed, [((panels[v] - first) * height + (k - low)) * self.lanes], self.lanes
+                self.packed, [((panels[v] - first) * steps + (k - low)) * self.lanes], self.lanes
             )
         if self.panel_source == "direct":
             return self.memory.column_fetch(batch, panels, self.columns if cut else None)

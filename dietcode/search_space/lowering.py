@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import must_gather, problem_for, steps_of_block
+from dietcode.search_space.access import problem_for, splits_rows_first, steps_of_block
 from dietcode.search_space.copying import gather_ranges, gather_rows, pack_columns
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -83,7 +83,7 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
         kernel.limits.num_cores,
         bool(kernel.problem.batch),
         kernel.ops,
-        rows_first=must_gather(kernel.problem) and not tile.window,
+        rows_first=splits_rows_first(kernel.problem, tile),
     )
     column_part = bind(tirx.truncmod(task, grid.column_parts))
     rest = bind(tirx.truncdiv(task, grid.column_parts))
@@ -119,8 +119,7 @@ def _keep(kernel: Kernel, tallest: Any, widest: Any, kept: ExitStack) -> None:
     if tile.steps:
         kernel.partial = kept.enter_context(workspace(tallest * widest * (tile.rows * tile.columns)))
     if kernel.panel_source == "task":
-        height = i64(tile.steps) if tile.steps else kernel.reduction
-        kernel.packed = kept.enter_context(workspace(height * tile.columns))
+        kernel.packed = kept.enter_context(workspace(kernel.packed_steps * tile.columns))
 
 
 def _block_of_rows(

@@ -326,6 +326,12 @@ def _stage(step: EpilogueStep) -> Stage:
     return Stage(step.kind, tensor=step.tensor)
 
 
+def extents_of(spec: Spec, binding: Mapping[str, int]) -> dict[str, int]:
+    """Extent of every letter of a spec's problem at one instance."""
+    columns = {name: np.array([value]) for name, value in binding.items()}
+    return {letter: int(values[0]) for letter, values in instance_extents(spec, columns).items()}
+
+
 def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntArray]:
     """Extent of every letter of a spec's problem, for many instances.
 

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, Group, lines_of, size_of
+from dietcode.search_space.access import lines_of, size_of
 from dietcode.search_space.copying import copy_runs
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.partition import ceildiv
@@ -108,7 +108,7 @@ class KeptLines:
         operand = self.kernel.problem.row_operand
         view = self.kernel.memory.views[operand]
         runs = replace(view, strides=view.steps).groups(self._axes)
-        copy_runs(self.kernel, operand, source, self.buffer, place, runs or [Group("", ONE, ONE)])
+        copy_runs(self.kernel, operand, source, self.buffer, place, runs)
 
     def _slot(self, line: Any) -> Any:
         """Slot of a line, counted from the first that is seen now."""

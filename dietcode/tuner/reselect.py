@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dietcode.errors import LibraryError, SpecError
+from dietcode.errors import LibraryError
 from dietcode.measure.measurer import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
 from dietcode.tuner.events import Listener, silent
 from dietcode.tuner.report import records_of
 from dietcode.tuner.tune import TuneResult, make_library, write_library
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.parse import spec_from_data
+from dietcode.workload.parse import spec_from_data, spec_of
 from dietcode.workload.spec import Spec
 
 
@@ -54,23 +54,6 @@ def reselect(
     result = make_library(spec, known=records, listener=listener, children=children)
     write_library(result, folder, listener)
     return result
-
-
-def spec_of(manifest: Mapping[str, Any]) -> Spec:
-    """The spec of a library, its tensors and shape variables in the order in which it was written.
-
-    Raises
-    ------
-    LibraryError
-        The manifest holds none.
-    """
-    try:
-        data = dict(manifest["workload"])
-        data["tensors"] = {name: data["tensors"][name] for name in manifest["tensor_order"]}
-        data["shape_vars"] = {name: data["shape_vars"][name] for name in manifest["variable_order"]}
-        return spec_from_data(data)
-    except (KeyError, TypeError, AttributeError, SpecError) as error:
-        raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
 
 
 def with_objective(spec: Spec, changes: Mapping[str, Any]) -> Spec:

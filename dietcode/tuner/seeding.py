@@ -13,7 +13,7 @@ from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.axes import allows
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.search_space.problem import IntArray, Problem, extents_of
 from dietcode.search_space.seed import NoTrialError, run_seed
 from dietcode.search_space.space import Candidate, Seed, build_space, hardware_seeds
 from dietcode.target.cpu import CpuTarget
@@ -112,8 +112,7 @@ class Seeding:
             self.listener(Event("seed", f"T0 = {seed['tile'][0]}x{seed['tile'][1]}, from the records", 1, 1))
             return
         binding = largest_instance(self.spec)
-        columns = {name: np.array([value]) for name, value in binding.items()}
-        extents = {k: int(v[0]) for k, v in instance_extents(self.spec, columns).items()}
+        extents = extents_of(self.spec, binding)
         self._tried = True
         trials = self._num_wanted
         started = self.secs_left()

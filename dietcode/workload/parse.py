@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from dietcode.errors import SpecError
+from dietcode.errors import LibraryError, SpecError
 from dietcode.workload import loader
 from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.spec import (
@@ -108,6 +108,24 @@ def spec_from_data(data: object) -> Spec:
         return Spec.model_validate(data)
     except ValidationError as error:
         raise _first_error(error) from None
+
+
+def spec_of(manifest: Mapping[str, Any]) -> Spec:
+    """The spec in a library's manifest, its tensors and shape variables in the order in which it was written.
+
+    Raises
+    ------
+    LibraryError
+        The manifest holds none.
+    """
+    try:
+        data = dict(manifest["workload"])
+        # Keys of JSON are sorted; the order of operands and variables is not.
+        data["tensors"] = {name: data["tensors"][name] for name in manifest["tensor_order"]}
+        data["shape_vars"] = {name: data["shape_vars"][name] for name in manifest["variable_order"]}
+        return spec_from_data(data)
+    except (KeyError, TypeError, AttributeError, SpecError) as error:
+        raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
 
 
 def _first_error(error: ValidationError) -> SpecError:

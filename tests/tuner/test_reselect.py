@@ -15,7 +15,8 @@ from dietcode.errors import LibraryError, SpecError, TuningError
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.runtime.manifest import file_facts
 from dietcode.tuner.report import records_of
-from dietcode.tuner.reselect import reselect, spec_of
+from dietcode.tuner.reselect import reselect
+from dietcode.workload.parse import spec_of
 
 
 def test_the_same_objective_gives_the_same_bytes(tuned: Any, tmp_path: Path) -> None:
