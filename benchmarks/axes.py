@@ -10,7 +10,8 @@ of the second. Calls come from Python on prepared tensors, with all cores. Write
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ import tvm
 
 from benchmarks.facts import write
 from dietcode.bench.compare import interleave
+from dietcode.search_space import lowering
 from dietcode.search_space.host import build_module
-from dietcode.search_space.kernel import Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.packing import packed_batch
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
+from dietcode.search_space.tails import local_padding, loop_partitioning
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 from dietcode.workload.spec import TargetSpec
@@ -39,8 +41,9 @@ class Way:
 
     Attributes
     ----------
-    prefetch : bool
-        Whether the next tile's rows are asked for; not an axis of the space, always on there.
+    asks_not_for : str
+        What is not asked for ahead: ``rows``, ``columns`` or ``output``. No axis of the space, where nothing
+        is left out.
     l2_bytes : int or None
         What blocks of rows are made for; the machine's where None.
     constant : bool or None
@@ -48,7 +51,7 @@ class Way:
     """
 
     kernel: MicroKernel
-    prefetch: bool = True
+    asks_not_for: str = ""
     l2_bytes: int | None = None
     constant: bool | None = None
 
@@ -66,6 +69,8 @@ class Pair:
 
 M = MicroKernel
 _TILE = Way(M(14, 32, "partition"))
+_WIDE = Way(M(9, 48, "partition"))
+_SHAPES = (("bert-dense", {"T": 128}), ("bert-dense", {"T": 1}), ("bert-bmm-qk", {"T": 128}))
 PAIRS = (
     Pair("register tile 8x16 → 14x32", "bert-dense", {"T": 128}, Way(M(8, 16, "partition")), _TILE),
     Pair("tile of few rows 14x32 → 8x48", "bert-dense", {"T": 1}, _TILE, Way(M(8, 48, "partition"))),
@@ -73,15 +78,30 @@ PAIRS = (
     Pair("weight packed ahead", "bert-dense", {"T": 1}, replace(_TILE, constant=False), _TILE),
     Pair("weight packed ahead", "bert-dense", {"T": 24}, replace(_TILE, constant=False), _TILE),
     Pair("blocks of rows in L2", "bert-dense", {"T": 128}, replace(_TILE, l2_bytes=1 << 40), _TILE),
-    Pair("steps of 256", "bert-dense", {"T": 128}, _TILE, Way(M(14, 32, "partition", 256))),
-    Pair("steps of 256", "bert-dense-ffn2", {"T": 128}, _TILE, Way(M(14, 32, "partition", 256))),
-    Pair("gather rows", "bert-dense-ffn2", {"T": 128}, _TILE, Way(M(14, 32, "partition", gather=True))),
-    Pair("prefetch of rows", "bert-dense", {"T": 128}, replace(_TILE, prefetch=False), _TILE),
+    Pair("ranges of 512 steps", "bert-dense", {"T": 128}, _WIDE, Way(M(9, 48, "partition", 512))),
+    Pair("ranges of 512 steps", "bert-dense-ffn2", {"T": 128}, _WIDE, Way(M(9, 48, "partition", 512))),
+    Pair("ranges of 512 steps", "resnet50-conv-late", {"B": 32}, _WIDE, Way(M(9, 48, "partition", 512))),
     Pair(
-        "prefetch of rows",
+        "gather rows of ranges",
+        "bert-dense-ffn2",
+        {"T": 128},
+        Way(M(9, 48, "partition", 512)),
+        Way(M(9, 48, "partition", 512, gather=True)),
+    ),
+    *(
+        Pair(f"{what} asked for ahead", name, instance, replace(_WIDE, asks_not_for=what), _WIDE)
+        for what in ("rows", "columns", "output")
+        for name, instance in (
+            ("bert-dense", {"T": 128}),
+            ("bert-dense", {"T": 1}),
+            ("bert-bmm-qk", {"T": 128}),
+        )
+    ),
+    Pair(
+        "rows asked for ahead",
         "resnet50-conv1x1",
         {"B": 16},
-        Way(M(6, 64, "partition"), prefetch=False),
+        Way(M(6, 64, "partition"), asks_not_for="rows"),
         Way(M(6, 64, "partition")),
     ),
     Pair("direct columns", "bert-bmm-pv", {"T": 5}, _TILE, Way(M(14, 32, "partition", direct=True))),
@@ -144,7 +164,7 @@ def prepare(
         limits = replace(limits, l2_bytes=way.l2_bytes)
     if way.constant is not None:
         problem = replace(problem, column_operand_constant=way.constant)
-    with mock.patch.object(Kernel, "next_read", Kernel.next_read if way.prefetch else lambda *_: []):
+    with _asking_not_for(way.asks_not_for):
         module = build_module(problem, [way.kernel], 0, tuple(instance), limits)
     code = tvm.compile(module, target=target.tvm_target()).mod
     rng = np.random.default_rng(0)
@@ -164,6 +184,19 @@ def prepare(
     tensors = [tvm.runtime.tensor(array) for array in (*arrays.values(), output)]
     run = code["run"]
     return lambda: run(*tensors, *instance.values())
+
+
+@contextmanager
+def _asking_not_for(what: str) -> Iterator[None]:
+    """Generate code without one of the requests of `dietcode.search_space.ahead`."""
+    with ExitStack() as patches:
+        if what == "columns":
+            patches.enter_context(mock.patch.object(lowering, "next_columns", lambda *_: None))
+        elif what:
+            name = {"rows": "next_rows", "output": "ask_for_output"}[what]
+            for module in (local_padding, loop_partitioning):
+                patches.enter_context(mock.patch.object(module, name, lambda *_: []))
+        yield
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def bench(
     Parameters
     ----------
     vendors : sequence of str
-        ``numpy``, ``torch``.
+        ``numpy``, ``torch``. Beside a path of PyTorch's the library is called with torch tensors.
     num_instances : int, optional
         Spread over the instances of the report, see `spread`; None for all.
     rounds : int
@@ -125,11 +125,13 @@ def _record(
             arrays[name] = arguments[name] = _aligned(rng.standard_normal(shapes[name], dtype=np.float32))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
-    output = new_output(shapes[operator.problem.output], operator.problem.output_dtype, ())
+    out = output = new_output(shapes[operator.problem.output], operator.problem.output_dtype, ())
     output[...] = np.nan
-    library(**arguments, out=output)
+    if any(name.startswith("torch") for name in paths):
+        arguments, out = _as_torch(arguments), _as_torch({"out": output})["out"]
+    library(**arguments, out=out)
     error = error_of(output.astype(np.float32, copy=False), reference(operator.problem, arrays))
-    calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=output)}
+    calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=out)}
     calls |= {name: bind(arrays) for name, bind in paths.items()}
     num_bytes = sum(array.nbytes for array in (*arrays.values(), output))
     extra = {} if probes is None else dict(probes(num_bytes))
@@ -151,6 +153,17 @@ def _record(
         "vendors": vendors,
         "max_rel_error": error,
     } | ({} if probes is None else probed)
+
+
+def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as torch tensors of the same memory, what a caller beside PyTorch has; the rest unchanged."""
+    import torch
+
+    known = np.float32
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype == known else value
+        for name, value in tensors.items()
+    }
 
 
 def error_of(output: Any, expected: Any) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.access import copies_rows, problem_for, splits_rows_first, steps_of_block
+from dietcode.search_space.access import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
@@ -83,8 +83,7 @@ def count(
     )
     tiles = batch * row_tiles * column_tiles
     height = row_tiles / grid.row_parts
-    steps = steps_of_block(problem, micro_kernel, reduction)
-    in_l2 = row_tiles_in_l2(steps, micro_kernel.rows, limits.l2_bytes, ops)
+    in_l2 = row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops)
     blocks = np.ceil(np.maximum(height, 1.0) / in_l2) if not micro_kernel.window else 1.0
     own_batch = batch / grid.batch_parts
     visits = own_batch * blocks * column_tiles / grid.column_parts

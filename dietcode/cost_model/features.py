@@ -15,18 +15,22 @@ import numpy.typing as npt
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.measure.calibration import REDUCTION
-from dietcode.search_space.access import ZERO, steps_of_block, view_of
+from dietcode.search_space.access import ZERO, view_of
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
 
 Table = npt.NDArray[np.float32]
 
-VERSION = 2
+VERSION = 3
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
 _L2_BYTES_PER_CYCLE = 32
 _LAUNCH_SECS = (5e-7, 2e-5)  # what is believed of a fork and join
+_FLOPS_PER_LANE = 4  # of a cycle: two units, a multiplication and an addition each
+_BODY_CYCLES = 80  # begin and end of a tile, measured with 9x48
+_PACKED_PER_CYCLE = 4  # elements: 60 cycles for a square of 16 x 16
+_GATHERED_PER_CYCLE = 8  # elements: half a vector, as sources come from farther away than L1
 _LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
 
 
@@ -122,20 +126,23 @@ class Device:
 
 
 def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> FloatArray:
-    """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses."""
+    """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses.
+
+    Whole tiles and the bodies of partitioned tails take their steps, a begin and an end each; what tasks copy
+    is added, and the launch.
+    """
     limits = device.limits
-    lanes = limits.lanes_of(micro_kernel)
-    share = _fma_share(micro_kernel, lanes) / _fma_share(limits.narrow_tile(), limits.lanes)
-    share *= lanes / limits.lanes
-    work = counts.padded_flops * counts.stretch(device.kappa)
-    secs: FloatArray = device.launch_secs + work / (share * device.flops_per_sec)
+    lanes, reference = limits.lanes_of(micro_kernel), limits.narrow_tile()
+    busy = reference.rows * (reference.columns // limits.lanes) / 2 / step_cycles(reference, limits.lanes)
+    cycles_per_sec = device.flops_per_sec / (limits.num_cores * _FLOPS_PER_LANE * limits.lanes * busy)
+    partitions = micro_kernel.tails == "partition"
+    whole = counts.tiles - counts.padded_tiles if partitions else counts.tiles
+    tails = np.maximum(counts.tail_vectors / 2, counts.tail_pieces * _LEAST_CHAIN / 2)
+    cycles = counts.reduction * (whole * step_cycles(micro_kernel, lanes) + tails)
+    cycles += (whole + counts.tail_pieces) * _BODY_CYCLES
+    copied = counts.packed / _PACKED_PER_CYCLE + (counts.gathered + counts.copied) / _GATHERED_PER_CYCLE
+    secs: FloatArray = device.launch_secs + (cycles * counts.stretch(device.kappa) + copied) / cycles_per_sec
     return secs
-
-
-def _fma_share(micro_kernel: MicroKernel, lanes: int) -> float:
-    """Share of the steps' cycles in which both FMA ports are busy."""
-    fmas = micro_kernel.rows * (micro_kernel.columns // lanes)
-    return fmas / 2 / step_cycles(micro_kernel, lanes)
 
 
 def features(
@@ -164,8 +171,7 @@ def features(
         *(micro_kernel.tails == name for name in TAILS[1:]),
     )
     batch = problem.product(problem.batch, extents)
-    steps = steps_of_block(problem, micro_kernel, counts.reduction)
-    in_l2 = row_tiles_in_l2(steps, micro_kernel.rows, limits.l2_bytes, NumpyOps())
+    in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
     l2 = limits.l2_bytes / _FLOAT_BYTES
     shape = (
         np.log2(counts.reduction),

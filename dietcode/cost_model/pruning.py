@@ -1,22 +1,27 @@
-"""Early pruning: f_local on one wave says that a micro-kernel can win nowhere (paper, section 5.3)."""
+"""Early pruning: one wave says that a micro-kernel can win nowhere (paper, section 5.3)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from dietcode.cost_model.counts import FloatArray, count
+from dietcode.cost_model.features import Device, estimate_secs
 from dietcode.cost_model.learned import columns_of
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 MARGIN = 0.1
 
 
 class Pruning:
-    """Compares micro-kernels by the paper's cost, one measured f_local times f_spatial and f_pad.
+    """Holds what one wave of a micro-kernel promises against what others reach.
 
-    f_local changes with the shape on a CPU, so what comes within `MARGIN` of the best anywhere is measured
-    whole.
+    The paper takes f_local from that wave for every shape. On a CPU it changes with the shape (launch,
+    packing, the begin and end of short tiles), so a wave is held against its estimate instead, which counts
+    these as well as f_spatial and f_pad, and the ratio is what is taken for every shape. Of a micro-kernel
+    that was measured whole, ratios between its waves are interpolated over the logarithm of the work.
 
     Parameters
     ----------
@@ -24,21 +29,31 @@ class Pruning:
         Instances that a micro-kernel may win.
     """
 
-    def __init__(self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]) -> None:
-        self.problem, self.limits, self.kappa, self.extents = problem, limits, kappa, extents
+    def __init__(self, problem: Problem, device: Device, extents: dict[str, IntArray]) -> None:
+        self.problem, self.device, self.extents = problem, device, extents
+        self._flops: FloatArray = np.asarray(problem.flops(extents), dtype=np.float64)
         self._best: FloatArray = np.zeros(len(next(iter(extents.values()))))
 
-    def cost(self, micro_kernel: MicroKernel, point: dict[str, int], secs: float) -> FloatArray:
-        """FLOP/s at each instance if f_local were what it is at `point` [num_instances]."""
-        probe = count(self.problem, micro_kernel, self.limits, columns_of([point]))
-        counts = count(self.problem, micro_kernel, self.limits, self.extents)
-        f_local = probe.padded_flops * probe.stretch(self.kappa) / secs
-        return f_local / counts.stretch(self.kappa) * counts.f_pad
+    def reached(
+        self, micro_kernel: MicroKernel, points: Sequence[dict[str, int]], secs: Sequence[float]
+    ) -> FloatArray:
+        """FLOP/s at each instance, by the waves that were timed [num_instances]."""
+        waves = columns_of(points)
+        ratio = np.log(np.asarray(secs) / self._estimate(micro_kernel, waves))
+        work = np.broadcast_to(np.log(np.asarray(self.problem.flops(waves), dtype=np.float64)), ratio.shape)
+        order = np.argsort(work, kind="stable")
+        slower = np.exp(np.interp(np.log(self._flops), work[order], ratio[order]))
+        reached: FloatArray = self._flops / (self._estimate(micro_kernel, self.extents) * slower)
+        return reached
 
-    def note(self, cost: FloatArray) -> None:
+    def _estimate(self, micro_kernel: MicroKernel, extents: dict[str, IntArray]) -> FloatArray:
+        counts = count(self.problem, micro_kernel, self.device.limits, extents)
+        return estimate_secs(counts, micro_kernel, self.device)
+
+    def note(self, reached: FloatArray) -> None:
         """Remember what a micro-kernel reaches."""
-        self._best = np.maximum(self._best, cost)
+        self._best = np.maximum(self._best, reached)
 
-    def is_hopeless(self, cost: FloatArray) -> bool:
+    def is_hopeless(self, reached: FloatArray) -> bool:
         """Whether it stays behind by more than the margin at every instance."""
-        return bool(np.all(cost * (1.0 + MARGIN) < self._best))
+        return bool(np.all(reached * (1.0 + MARGIN) < self._best))

@@ -158,12 +158,6 @@ def splits_rows_first(problem: Problem, micro_kernel: MicroKernel) -> bool:
     return must_gather(problem) and not micro_kernel.window
 
 
-def steps_of_block(problem: Problem, micro_kernel: MicroKernel, reduction: Any) -> Any:
-    """Steps of the reduction that a block of rows is read for at once: what L2 has to hold."""
-    whole = not micro_kernel.steps or must_gather(problem)
-    return reduction if whole else micro_kernel.steps
-
-
 def can_read_directly(problem: Problem) -> bool:
     """Whether a column operand that is not constant has its columns next to each other."""
     if problem.column_operand_constant or windows_of(problem, problem.column_operand):

@@ -12,13 +12,12 @@ from dietcode.search_space.access import (
     must_gather,
     problem_for,
     splits_rows_first,
-    steps_of_block,
 )
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 
-STEPS = 256  # of the reduction at a time: a panel of two vectors of 16 lanes takes 32 kB of L1
+STEPS = 512  # of the reduction at a time
 _FLOAT_BYTES = 4
 
 
@@ -68,15 +67,14 @@ def workspace_bytes(
         batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first
     )
     height = ceildiv(row_tiles, int(grid.row_parts), ops)
-    steps = steps_of_block(problem, tile, reduction)
-    blocks = ceildiv(height, int(row_tiles_in_l2(steps, tile.rows, limits.l2_bytes, ops)), ops)
+    blocks = ceildiv(height, int(row_tiles_in_l2(reduction, tile.rows, limits.l2_bytes, ops)), ops)
     tallest = int(ceildiv(height, max(1, blocks), ops))
-    widest = ceildiv(column_tiles, int(grid.column_parts), ops)
-    kept = tallest * widest * tile.rows * tile.columns if tile.steps else 0
+    kept = tallest * tile.rows * tile.columns if tile.steps else 0
     if tile.window:
         kept += _lines_elements(problem, extents)
     elif copies_rows(problem, tile):
-        kept += tallest * tile.rows * steps
+        ranged = tile.steps and not must_gather(problem)
+        kept += tallest * tile.rows * (-(-reduction // tile.steps) * tile.steps if ranged else reduction)
     if not problem.column_operand_constant and not tile.direct:
         kept += (tile.steps or reduction) * tile.columns
     shared = 0

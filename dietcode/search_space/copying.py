@@ -72,23 +72,17 @@ def gather_rows(kernel: Kernel, batch: Any, first: Any, last: Any) -> None:
 
 
 def gather_ranges(kernel: Kernel, batch: Any, first: Any, last: Any) -> None:
-    """``gathered[row - first, k - low] = A[row, k]`` for rows ``first…last`` and the steps of now."""
+    """``gathered[range, row - first, k - low] = A[row, k]`` for rows ``first…last``, all ranges of steps."""
     problem, memory = kernel.problem, kernel.memory
-    buffer, (low, high) = memory.buffers[problem.row_operand], kernel.steps
-    view, lanes = memory.views[problem.row_operand], kernel.limits.lanes
-    start = kernel.ops.bind(memory.offset(view, problem.batch, batch))
-    with T.serial(first, last) as row:
-        source = start + memory.offset(view, problem.rows, row)
-        begin = kernel.ops.bind(source + memory.offset(view, problem.reduction, low))
-        place = kernel.ops.bind((row - first) * kernel.gathered_steps)
-        whole = i64(0)
-        if view.stride(problem.reduction) == ONE:
-            whole = kernel.ops.bind(tirx.truncdiv(high - low, lanes))
-            with T.serial(i64(0), whole) as k:
-                store(kernel.gathered, load(buffer, [begin + k * lanes], lanes), [place + k * lanes], lanes)
-        with T.serial(whole * lanes, high - low) as k:
-            value = load(buffer, [begin + memory.offset(view, problem.reduction, k)], 1)
-            store(kernel.gathered, value, [place + k], 1)
+    view, bind = memory.views[problem.row_operand], kernel.ops.bind
+    start = bind(memory.offset(view, problem.batch, batch))
+    step = view.stride(problem.reduction)
+    assert step is not None
+    with kernel.ranges() as (low, high), T.serial(first, last) as row:
+        source = bind(start + memory.offset(view, problem.rows, row) + low * memory.value(step))
+        place = bind(low * kernel.gathered_rows + (row - first) * kernel.gathered_steps)
+        buffer = memory.buffers[problem.row_operand]
+        _copy_length(kernel, buffer, source, (high - low, step), kernel.gathered, place)
 
 
 def copy_row(kernel: Kernel, batch: Any, row: Any, target: Any, place: Any) -> None:
@@ -131,19 +125,10 @@ def copy_runs(
 def _copy_run(kernel: Kernel, buffer: Any, source: Any, run: Group, target: Any, place: Any) -> None:
     """Copy along one group."""
     length, lanes = kernel.memory.value(run.extent), kernel.limits.lanes
-    if run.stride != ONE:
-        step = kernel.memory.value(run.stride)
-        with T.serial(i64(0), length) as k:
-            store(target, load(buffer, [source + k * step], 1), [place + k], 1)
+    if run.stride != ONE or not run.extent.is_fixed:
+        _copy_length(kernel, buffer, source, (length, run.stride), target, place)
         return
-    whole = tirx.truncdiv(length, lanes)
-    with T.serial(i64(0), whole) as k:
-        prefetch(buffer, source + k * lanes + _AHEAD)
-        store(target, load(buffer, [source + k * lanes], lanes), [place + k * lanes], lanes)
-    if not run.extent.is_fixed:
-        with T.serial(whole * lanes, length) as k:
-            store(target, load(buffer, [source + k], 1), [place + k], 1)
-        return
+    _copy_vectors(kernel, buffer, source, tirx.truncdiv(length, lanes), target, place)
     done = run.extent.factor // lanes * lanes
     if 0 < done < run.extent.factor:
         last = run.extent.factor - lanes  # overlaps what is copied already
@@ -153,6 +138,26 @@ def _copy_run(kernel: Kernel, buffer: Any, source: Any, run: Group, target: Any,
         piece = 1 << ((run.extent.factor - done).bit_length() - 1)
         store(target, load(buffer, [source + done], piece), [place + done], piece)
         done += piece
+
+
+def _copy_length(
+    kernel: Kernel, buffer: Any, source: Any, run: tuple[Any, Size], target: Any, place: Any
+) -> None:
+    """Copy a run of some length and stride; what whole vectors leave over, element by element."""
+    length, stride = run
+    whole, step = i64(0), kernel.memory.value(stride)
+    if stride == ONE:
+        whole = kernel.ops.bind(tirx.truncdiv(length, kernel.limits.lanes))
+        _copy_vectors(kernel, buffer, source, whole, target, place)
+    with T.serial(whole * kernel.limits.lanes, length) as k:
+        store(target, load(buffer, [source + k * step], 1), [place + k], 1)
+
+
+def _copy_vectors(kernel: Kernel, buffer: Any, source: Any, number: Any, target: Any, place: Any) -> None:
+    lanes = kernel.limits.lanes
+    with T.serial(i64(0), number) as k:
+        prefetch(buffer, source + k * lanes + _AHEAD)
+        store(target, load(buffer, [source + k * lanes], lanes), [place + k * lanes], lanes)
 
 
 def _copy_windows(kernel: Kernel, windows: _Windows, source: Any, target: Any, place: Any) -> None:

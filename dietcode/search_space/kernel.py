@@ -24,7 +24,6 @@ from dietcode.search_space.tir import (
     i64,
     load,
     load_masked,
-    prefetch,
     small_buffer,
     splat,
     store,
@@ -32,6 +31,7 @@ from dietcode.search_space.tir import (
 )
 
 if TYPE_CHECKING:
+    from dietcode.search_space.ahead import Ahead
     from dietcode.search_space.windowing import KeptLines
 
 # One buffer for each row and vector, in registers.
@@ -59,15 +59,6 @@ class Block:
     rows: int
     vectors: int
     slot: Any = 0
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """A line of `buffer` that each step of the reduction asks for: at `place`, then `step` further."""
-
-    buffer: Any
-    place: Any
-    step: Any
 
 
 def possible_rests(problem: Problem, letters: tuple[str, ...], extent: int) -> frozenset[int]:
@@ -103,6 +94,10 @@ class Kernel:
         What a task keeps of the row operand under a window.
     first_row, first_column, steps : int64 expressions
         Of the rows gathered and the columns packed now, and the range of the reduction that is computed.
+    gathered_rows : int64 expression
+        Rows that there is room for.
+    next_columns : Ahead or None
+        What a tile asks for of the column operand.
     """
 
     gathered: Any = None
@@ -110,6 +105,8 @@ class Kernel:
     partial: Any = None
     spilled: Any = None
     lines: KeptLines | None = None
+    gathered_rows: Any = None
+    next_columns: Ahead | None = None
     first_row: Any = None
     first_column: Any = None
     steps: tuple[Any, Any]
@@ -140,13 +137,20 @@ class Kernel:
 
     @property
     def gathers_ranges(self) -> bool:
-        """Whether tasks copy their rows for each range of steps anew."""
+        """Whether the rows that tasks copy lie range by range of the steps."""
         return self.gathers and bool(self.tile.steps) and not must_gather(self.problem)
 
     @property
     def gathered_steps(self) -> Any:
         """Elements from one gathered row to the next."""
         return i64(self.tile.steps) if self.gathers_ranges else self.reduction
+
+    @property
+    def gathered_elements(self) -> Any:
+        """Elements kept of each gathered row."""
+        if not self.gathers_ranges:
+            return self.reduction
+        return ceildiv(self.reduction, self.tile.steps, self.ops) * self.tile.steps
 
     @property
     def packed_steps(self) -> Any:
@@ -157,6 +161,13 @@ class Kernel:
     def spills(self) -> bool:
         """Whether no tile can be written in whole vectors."""
         return not self.memory.whole_vectors
+
+    @contextmanager
+    def ranges(self) -> Iterator[tuple[Any, Any]]:
+        """A loop over the ranges of steps: the bounds of each."""
+        steps, bind = self.tile.steps, self.ops.bind
+        with T.serial(i64(0), ceildiv(self.reduction, steps, self.ops)) as step:
+            yield bind(step * steps), bind(tirx.min((step + 1) * steps, self.reduction))
 
     def tasks(self) -> Any:
         """A parallel loop with one turn for each core."""
@@ -227,10 +238,14 @@ class Kernel:
             lines = self.lines
             return lambda i, _: lines.load(rows[i])
         if self.gathers:
-            first, pitch = self.first_row, self.gathered_steps
             low = self.steps[0] if self.gathers_ranges else 0
-            return lambda i, k: load(self.gathered, [(rows[i] - first) * pitch + (k - low)], 1)
+            return lambda i, k: load(self.gathered, [self.gathered_place(rows[i]) + (k - low)], 1)
         return self.memory.row_fetch(batch, rows)
+
+    def gathered_place(self, row: Any) -> Any:
+        """Where a gathered row begins, or the part of it of the steps of now."""
+        begin = self.steps[0] * self.gathered_rows if self.gathers_ranges else 0
+        return begin + (row - self.first_row) * self.gathered_steps
 
     def panel_fetch(self, batch: Any, panels: list[Any], cut: bool = False) -> Callable[[int, Any], Any]:
         """``(v, k) -> B[lanes of panels[v], k]``; `cut` where the last column may be within a panel."""
@@ -249,15 +264,16 @@ class Kernel:
         accumulators: Accumulators,
         row_fetch: Callable[[int, Any], Any],
         panel_fetch: Callable[[int, Any], Any],
-        ahead: Sequence[Ahead] = (),
+        next_rows: Sequence[Ahead] = (),
     ) -> None:
         """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
 
-        Each step asks for what is read next, see `next_read`.
+        Each step asks for what is read next, see `dietcode.search_space.ahead`.
         """
+        ahead = [*next_rows, *([] if self.next_columns is None else [self.next_columns])]
         with self._reduction_steps() as k:
             for part in ahead:
-                prefetch(part.buffer, part.place + k * part.step)
+                part.ask(k)
             panels = [T.Bind(panel_fetch(v, k)) for v in range(len(accumulators[0]))]
             for i, row in enumerate(accumulators):
                 value = splat(row_fetch(i, k), self.lanes)
@@ -273,21 +289,6 @@ class Kernel:
         else:
             with self.lines.steps() as k:
                 yield k
-
-    def next_read(self, at: Block) -> list[Ahead]:
-        """The rows that are read after a tile, where they are one piece of memory.
-
-        A core's own prefetcher starts anew with every row, and is late where rows come from memory.
-        """
-        if self.lines is not None:
-            return [Ahead(*part) for part in self.lines.next_part(at)]
-        row = at.row + at.rows
-        if self.gathers:
-            return [Ahead(self.gathered, (row - self.first_row) * self.gathered_steps, at.rows)]
-        if self.tile.steps:
-            return []
-        start = self.memory.row_start(at.batch, row)
-        return [] if start is None else [Ahead(*start, at.rows)]
 
     def write(
         self, value: Any, batch: Any, row: Any, column: Any, lanes: int, count: Any | None = None

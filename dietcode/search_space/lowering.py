@@ -1,7 +1,7 @@
 """A micro-kernel lowered to a TIR function with symbolic extents.
 
     for task in parallel(P):                         # one rectangle of tiles each, see `partition`
-      for batch, block of rows that fits L2, column tile, row tile:
+      for batch, block of rows that fits L2, column tile, range of steps, row tile:
         acc[rows, columns] = 0                       # registers
         for k: acc += A[row, k] · packed_B[columns // lanes, k, lanes]
         Y[row, column] = epilogue(acc)
@@ -19,7 +19,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import problem_for, splits_rows_first, steps_of_block
+from dietcode.search_space.access import problem_for, splits_rows_first
+from dietcode.search_space.ahead import Place, next_columns
 from dietcode.search_space.copying import gather_ranges, gather_rows, pack_columns
 from dietcode.search_space.kernel import Block, Kernel
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -92,61 +93,70 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
     rows = kernel.part(row_tiles, row_part, grid.row_parts)
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
-    steps = steps_of_block(kernel.problem, tile, kernel.reduction)
-    in_l2 = row_tiles_in_l2(steps, tile.rows, kernel.limits.l2_bytes, kernel.ops)
+    in_l2 = row_tiles_in_l2(kernel.reduction, tile.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
     # Lines are few, and shared by the tiles along them.
     num_blocks = i64(1) if tile.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
     with ExitStack() as kept:
-        _keep(kernel, tallest, bind(columns[1] - columns[0]), kept)
+        _keep(kernel, tallest, kept)
         with T.serial(*batches) as batch:
             if kernel.lines is not None:
                 kernel.lines.see(batch, batches[0])
             with T.serial(i64(0), num_blocks) as block:
                 low, high = kernel.part(height, block, num_blocks)
-                _block_of_rows(kernel, tails, batch, (bind(rows[0] + low), bind(rows[0] + high)), columns)
+                after = bind(tirx.Select(block + 1 < num_blocks, batch, tirx.min(batch + 1, batches[1] - 1)))
+                part = bind(rows[0] + low), bind(rows[0] + high)
+                _block_of_rows(kernel, tails, (batch, after), part, columns)
 
 
-def _keep(kernel: Kernel, tallest: Any, widest: Any, kept: ExitStack) -> None:
-    """What a task copies to, for blocks of at most `tallest` by `widest` tiles."""
+def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
+    """What a task copies to, for blocks of at most `tallest` tiles."""
     tile = kernel.tile
     if tile.window:
         kernel.lines = kept.enter_context(kept_lines(kernel))
     if kernel.gathers:
-        rows = tallest * tile.rows
-        kernel.gathered = kept.enter_context(workspace(rows * kernel.gathered_steps))
+        kernel.gathered_rows = kernel.ops.bind(tallest * tile.rows)
+        kernel.gathered = kept.enter_context(workspace(kernel.gathered_rows * kernel.gathered_elements))
     if tile.steps:
-        kernel.partial = kept.enter_context(workspace(tallest * widest * (tile.rows * tile.columns)))
+        kernel.partial = kept.enter_context(workspace(tallest * (tile.rows * tile.columns)))
     if kernel.panel_source == "task":
         kernel.packed = kept.enter_context(workspace(kernel.packed_steps * tile.columns))
 
 
 def _block_of_rows(
-    kernel: Kernel, tails: Tails, batch: Any, rows: tuple[Any, Any], columns: tuple[Any, Any]
+    kernel: Kernel,
+    tails: Tails,
+    batches: tuple[Any, Any],
+    rows: tuple[Any, Any],
+    columns: tuple[Any, Any],
 ) -> None:
-    """A block of rows that stays in L2 while every column panel passes by once, for each range of steps."""
-    bind, tile = kernel.ops.bind, kernel.tile
+    """A block of rows that stays in L2 while every column panel passes by once, for all rows of tiles.
+
+    `batches` are the batch index, and that of the block which comes next.
+    """
+    bind, tile, batch = kernel.ops.bind, kernel.tile, batches[0]
     kernel.first_row = bind(rows[0] * tile.rows)
     last_row = bind(tirx.min(rows[1] * tile.rows, kernel.rows))
-    if kernel.gathers and not kernel.gathers_ranges:
+    if kernel.gathers_ranges:
+        gather_ranges(kernel, batch, kernel.first_row, last_row)
+    elif kernel.gathers:
         gather_rows(kernel, batch, kernel.first_row, last_row)
-    with ExitStack() as ranges:
+    with T.serial(*columns) as column_tile, ExitStack() as ranges:
+        column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
+        kernel.first_column = column
+        is_last = column_tile + 1 >= columns[1]
+        after = Place(
+            bind(tirx.Select(is_last, batches[1], batch)),
+            bind(tirx.Select(is_last, columns[0], column_tile + 1) * tile.columns),
+        )
         if tile.steps:
-            num_ranges = ceildiv(kernel.reduction, tile.steps, kernel.ops)
-            step = ranges.enter_context(T.serial(i64(0), num_ranges))
-            end = tirx.min((step + 1) * tile.steps, kernel.reduction)
-            kernel.steps = (bind(step * tile.steps), bind(end))
-        if kernel.gathers_ranges:
-            gather_ranges(kernel, batch, kernel.first_row, last_row)
-        with T.serial(*columns) as column_tile:
-            column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
-            kernel.first_column = column
-            if kernel.panel_source == "task":
-                pack_columns(kernel, batch, column)
-            before = bind((column_tile - columns[0]) * (rows[1] - rows[0])) if tile.steps else 0
-            with T.serial(*rows) as row_tile:
-                place = before + (row_tile - rows[0])
-                slot = bind(place * (tile.rows * tile.columns)) if tile.steps else 0
-                row = bind(row_tile * tile.rows)
-                tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors, slot))
+            kernel.steps = ranges.enter_context(kernel.ranges())
+        if kernel.panel_source == "task":
+            pack_columns(kernel, batch, column)
+        with T.serial(*rows) as row_tile:
+            turn = row_tile - rows[0]
+            kernel.next_columns = next_columns(kernel, Place(batch, column), after, turn)
+            slot = bind(turn * (tile.rows * tile.columns)) if tile.steps else 0
+            row = bind(row_tile * tile.rows)
+            tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors, slot))

@@ -97,12 +97,16 @@ class Memory:
         place = self.offset(view, problem.batch, batch) + self.offset(view, problem.rows, row)
         return self.buffers[operand], place
 
+    def panel_place(self, batch: Any, panel: Any) -> Any:
+        """Where a panel of an operand that was packed ahead begins."""
+        start = self.offset(self._panels_view, self.problem.batch, batch) * self.panels
+        return (start + panel) * self._reduction * self.lanes
+
     def panel_fetch(self, batch: Any, panels: list[Any]) -> Callable[[int, Any], Any]:
         """``(v, k) -> packed_B[panels[v], k, lanes]`` of an operand that was packed ahead."""
         buffer = self.buffers[self.problem.column_operand]
-        start = self.offset(self._panels_view, self.problem.batch, batch) * self.panels
-        starts = [(start + panel) * self._reduction for panel in panels]
-        return lambda v, k: load(buffer, [(starts[v] + k) * self.lanes], self.lanes)
+        starts = [self.panel_place(batch, panel) for panel in panels]
+        return lambda v, k: load(buffer, [starts[v] + k * self.lanes], self.lanes)
 
     def column_fetch(self, batch: Any, panels: list[Any], columns: Any | None) -> Callable[[int, Any], Any]:
         """``(v, k) -> B[lanes of panels[v], k]`` from where the column operand lies, none past `columns`."""

@@ -16,6 +16,8 @@ CPU = 1  # DLPack's kDLCPU
 _DLPACK_FLOAT = 2
 _FLOAT_BYTES = 4
 _MAX_ELEMENTS = 1 << 40
+_NEAREST = 3  # LLVM's locality of what goes to every cache
+FROM_L2 = 1
 
 warnings.filterwarnings("ignore", message=r"T\.var is deprecated", category=DeprecationWarning)
 
@@ -124,10 +126,13 @@ def store_masked(buffer: Any, value: Any, index: Any, mask: Any) -> None:
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, address, mask))
 
 
-def prefetch(buffer: Any, index: Any) -> None:
-    """Ask for a cache line that is read soon; an address past the buffer's end does no harm."""
+def prefetch(buffer: Any, index: Any, level: int = 0) -> None:
+    """Ask for a cache line that is read soon; an address past the buffer's end does no harm.
+
+    `level` is 0 for all caches, or `FROM_L2` for all but L1.
+    """
     address = tirx.address_of(buffer[_expr(index)])
-    read, near, data = (tirx.IntImm("int32", n) for n in (0, 3, 1))
+    read, near, data = (tirx.IntImm("int32", n) for n in (0, _NEAREST - level, 1))
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, near, data))
 
 

@@ -145,7 +145,7 @@ class KeptLines:
             yield line, self.kernel.ops.bind(self._slot(line * self.across.dilation) * self.pitch)
 
     def next_part(self, at: Block) -> list[tuple[Any, Any, Any]]:
-        """A tile's part of the lines that are seen next, for `Kernel.next_read` to ask for: only few of them
+        """A tile's part of the lines that are seen next, for `ahead.next_rows` to ask for: only few of them
         would be there before a copy waits for them.
         """
         if self.across is None:

@@ -157,7 +157,7 @@ class Exploration:
         assert self.records.calibration is not None
         planner = Planner(self.problem, self.target, self.extents, self.instances.weights, self.search, known)
         limits = Limits.of(self.target)
-        pruning = Pruning(self.problem, limits, float(self.records.calibration["kappa"]), planner.sample)
+        pruning = Pruning(self.problem, Device.of(limits, self.records.calibration), planner.sample)
         trials = Trials(
             self.problem,
             self.extents,

@@ -118,12 +118,12 @@ class Trials:
         if self.pruning is None or measured.points[0] != self._probe(measured.micro_kernel):
             return False
         return self.pruning.is_hopeless(
-            self.pruning.cost(measured.micro_kernel, measured.points[0], measured.secs[0])
+            self.pruning.reached(measured.micro_kernel, measured.points[:1], measured.secs[:1])
         )
 
     def _learn(self, measurement: Measurement) -> None:
         """Later candidates are held against this one."""
-        probe = self._probe(measurement.micro_kernel)
-        if self.pruning is not None and measurement.usable and probe in measurement.points:
-            secs = measurement.secs[measurement.points.index(probe)]
-            self.pruning.note(self.pruning.cost(measurement.micro_kernel, probe, secs))
+        if self.pruning is not None and measurement.usable:
+            self.pruning.note(
+                self.pruning.reached(measurement.micro_kernel, measurement.points, measurement.secs)
+            )

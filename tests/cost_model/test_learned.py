@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def test_each_feature_has_a_meaning_a_unit_and_a_rule() -> None:
     names = [feature.name for feature in FEATURES]
     assert len(set(names)) == len(names)
     assert all(feature.unit and feature.rule for feature in FEATURES)
-    assert VERSION == 2
+    assert VERSION == 3
     docs = (Path(__file__).parents[2] / "docs" / "method.md").read_text()
     for feature in FEATURES:
         assert f"| `{feature.name}` | {feature.unit} | {feature.rule} |" in docs
@@ -46,8 +47,8 @@ def test_features_counted_by_hand() -> None:
     assert found["reduction_is_last"] == 1
     assert found["row_stride_aliases"] == 0
     assert [found[f"is_{tails}"] for tails in ("partition", "global", "checked")] == [0, 0, 0]
-    padded = 2 * 36 * 512 * 256
-    assert estimate[0] == pytest.approx(padded / 4e11), "as many FMAs a cycle as the reference kernel"
+    cycles_per_sec = 4e11 / (2 * 64)  # as many FMAs a cycle as the reference kernel, on two cores
+    assert estimate[0] == pytest.approx(24 * (256 * 12 + 80) / cycles_per_sec)
     assert found["log_estimate"] == pytest.approx(np.log2(estimate[0]), rel=1e-5)
 
 
@@ -64,7 +65,18 @@ def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
     _, eight = features(problem, MicroKernel(8, 16), some, extents)
     assert features_module.step_cycles(MicroKernel(1, 16), 16) == 4
     assert features_module.step_cycles(MicroKernel(8, 16), 16) == 4.5, "eight FMAs and nine loads"
-    assert one[0] / eight[0] == pytest.approx(8 * 4 / 4.5)
+    assert one[0] / eight[0] == pytest.approx(8 * (4 * 256 + 80) / (4.5 * 256 + 80))
+
+
+def test_what_tasks_pack_and_the_bodies_of_tails_are_estimated() -> None:
+    some, extents = Device(LIMITS, 1.0, 4e11, 0.0), extents_of(dense(), [3])
+    _, ahead = features(dense(), MicroKernel(8, 32, "partition"), some, extents)
+    varying = replace(dense(), column_operand_constant=False)
+    _, packs = features(varying, MicroKernel(8, 32, "partition"), some, extents)
+    cycles_per_sec = 4e11 / (2 * 64)
+    assert packs[0] - ahead[0] == pytest.approx(512 * 256 / 2 / 4 / cycles_per_sec), "four elements a cycle"
+    bodies = 2 * 8  # of each core: three rows are a body of two and one of one, in eight tiles of columns
+    assert ahead[0] == pytest.approx(bodies * (256 * 4 + 80) / cycles_per_sec), "chains of few accumulators"
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.ahead import ask_for_output, next_rows
 from dietcode.search_space.kernel import Block
 from dietcode.search_space.tails.base import Tails
 from dietcode.search_space.tir import i64
@@ -27,6 +28,7 @@ class LocalPadding(Tails):
         kernel, tile = self.kernel, self.kernel.tile
         accumulators = kernel.accumulators(at)
         kernel.start(accumulators, at)
+        ask_for_output(kernel, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
         inside = tirx.all(at.row + tile.rows <= kernel.rows, at.column + tile.columns <= kernel.columns)
@@ -36,7 +38,7 @@ class LocalPadding(Tails):
                     accumulators,
                     kernel.row_fetch(at.batch, rows),
                     kernel.panel_fetch(at.batch, panels),
-                    kernel.next_read(at),
+                    next_rows(kernel, at),
                 )
                 kernel.finish(accumulators, at, lambda: kernel.write_back(accumulators, at))
             with T.Else():

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.ahead import ask_for_output, next_rows
 from dietcode.search_space.kernel import Accumulators, Block
 from dietcode.search_space.limits import MOST_VECTORS
 from dietcode.search_space.partition import ceildiv
@@ -120,13 +121,14 @@ class LoopPartitioning(Tails):
         kernel = self.kernel
         accumulators = [row[: at.vectors] for row in self._accumulators[: at.rows]]
         kernel.start(accumulators, at)
+        ask_for_output(kernel, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
         kernel.accumulate(
             accumulators,
             kernel.row_fetch(at.batch, rows),
             kernel.panel_fetch(at.batch, panels, cut),
-            kernel.next_read(at) if at.rows == kernel.tile.rows else (),
+            next_rows(kernel, at) if at.rows == kernel.tile.rows else (),
         )
         return accumulators
 

@@ -1,0 +1,62 @@
+"""What tiles ask for ahead: read from the generated code, whose results are the same without."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from compiled import make_problem
+
+from dietcode.search_space.host import build_module
+from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Stage
+
+LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 17, num_cores=2)
+WIDE = {"m": 8, "n": 512, "k": 64}  # a column operand of 128 kB, as large as L2
+TILE = MicroKernel(4, 8, "partition")
+
+
+def asked_for(
+    extents: dict[str, int],
+    tile: MicroKernel = TILE,
+    constant: bool = True,
+    stages: tuple[Stage, ...] = (),
+    einsum: str = "mk,nk->mn",
+) -> Counter[str]:
+    """How often a tile asks for each tensor; what a task keeps has no name."""
+    problem = make_problem(einsum, extents, list(stages), constant)
+    text = str(build_module(problem, [tile], 0, (), LIMITS).script(show_meta=False))
+    # The micro-kernel's function comes first; packing, another one, names its buffers anew.
+    named: dict[str, str] = {}
+    for buffer, tensor in re.findall(r"(\w+) = T\.decl_buffer\(.*?data=([A-Za-z]+)", text):
+        named.setdefault(buffer, tensor)
+    return Counter(named[b] for b in re.findall(r'"llvm\.prefetch", T\.address_of\((\w+)\[', text))
+
+
+def test_a_tile_asks_for_the_next_rows_the_next_columns_and_its_output() -> None:
+    assert asked_for(WIDE) == {"X": 1, "W": 1, "Y": 4}
+
+
+def test_an_epilogue_that_reads_a_tensor_of_rows_asks_for_it() -> None:
+    stages = (Stage("bias", tensor="bias"), Stage("residual", tensor="R"))
+    assert asked_for(WIDE, stages=stages) == {"X": 1, "W": 1, "Y": 4, "R": 4}
+
+
+@pytest.mark.parametrize("einsum", ["mk,nk->mn", "mk,kn->mn"])
+def test_a_column_operand_that_tasks_pack_is_asked_for_where_it_lies(einsum: str) -> None:
+    assert asked_for(WIDE, constant=False, einsum=einsum)["W"] == 1
+
+
+def test_a_column_operand_that_stays_in_l2_is_not_asked_for() -> None:
+    assert asked_for(WIDE | {"n": 256})["W"] == 0
+
+
+def test_columns_that_would_push_out_what_is_in_l2_are_not_asked_for() -> None:
+    deep = WIDE | {"k": 2048}
+    assert asked_for(deep)["W"] == 0
+    assert asked_for(deep, MicroKernel(4, 8, "partition", 512))["W"] == 1, "a range of them is small enough"
+
+
+def test_a_tile_that_is_written_in_elements_asks_for_no_output() -> None:
+    assert asked_for(WIDE | {"n": 64, "a": 8}, einsum="mk,nak->nma")["Y"] == 0
