@@ -56,7 +56,3 @@ def test_columns_that_would_push_out_what_is_in_l2_are_not_asked_for() -> None:
     deep = WIDE | {"k": 2048}
     assert asked_for(deep)["W"] == 0
     assert asked_for(deep, MicroKernel(4, 8, "partition", 512))["W"] == 1, "a range of them is small enough"
-
-
-def test_a_tile_that_is_written_in_elements_asks_for_no_output() -> None:
-    assert asked_for(WIDE | {"n": 64, "a": 8}, einsum="mk,nak->nma")["Y"] == 0
