@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import torch
 import dietcode
 from benchmarks.cpu import BUILD, ROOT
 from benchmarks.facts import write
-from benchmarks.roofline import READ_STREAM, Roofline
+from benchmarks.roofline import Roofline
 from dietcode.bench.compare import interleave, spread
 from dietcode.bench.operator import Operator
 from dietcode.runtime import pool
