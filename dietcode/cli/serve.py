@@ -16,6 +16,7 @@ _NEEDED = (
     "prometheus_client",
     "pydantic_settings",
     "sqlalchemy",
+    "structlog",
     "tvm",
     "uvicorn",
 )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy import func, select
 
 from dietcode_server.api import examples
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.problems import Refusal
 from dietcode_server.api.services import ServicesOf
-from dietcode_server.store.tables import JobRow
 
 router = APIRouter(tags=["health"])
 _OK = {"status": "ok"}
@@ -41,9 +39,9 @@ def check_ready(services: ServicesOf) -> dict[str, str]:
     responses={200: shows(examples.METRICS, "text/plain"), **problems()},
 )
 def read_metrics(services: ServicesOf) -> Response:
-    """Jobs by state; requests and latency by route template."""
+    """Jobs by state, what waits, what ended and what was tried; requests and latency by route template."""
     with services.database.read() as session:
-        rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
-        num_jobs = {state: int(count) for state, count in rows}
-    text = services.metrics.render(num_jobs)
+        services.metrics.work.read(session)
+    services.metrics.engine.set(services.supervisor.healthy())
+    text = services.metrics.render()
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})

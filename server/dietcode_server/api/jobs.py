@@ -68,6 +68,7 @@ def submit_job(
             idempotency_key=key,
         )
         job = wire.to_wire(session, row)
+    services.metrics.submissions.labels("new" if is_new else "known").inc()
     if is_new:
         services.supervisor.wake()
         response.headers["Location"] = f"{router.prefix}/{job.id}"

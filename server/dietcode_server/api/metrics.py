@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dietcode.protocol import JobState
+from dietcode_server.api.work_figures import WorkFigures
 
 _METHODS = frozenset({"GET", "HEAD", "POST"})
 _UNMATCHED = "unmatched"
@@ -19,7 +18,18 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.jobs = Gauge("dietcode_jobs", "Jobs by state.", ["state"], registry=self.registry)
+        self.work = WorkFigures(self.registry)
+        self.submissions = Counter(
+            "dietcode_submissions",
+            "Jobs submitted: new ones, and known ones, which give the job there is.",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("new", "known"):
+            self.submissions.labels(result)
+        self.engine = Gauge(
+            "dietcode_engine_healthy", "Whether the engine that runs jobs works.", registry=self.registry
+        )
         self.requests = Counter(
             "dietcode_http_requests",
             "HTTP requests answered, by route template.",
@@ -33,16 +43,8 @@ class Metrics:
             registry=self.registry,
         )
 
-    def render(self, num_jobs: Mapping[str, int]) -> bytes:
-        """Return everything in Prometheus' text format.
-
-        Parameters
-        ----------
-        num_jobs : mapping of str to int
-            Jobs by state; states that are not in it have none.
-        """
-        for state in JobState:
-            self.jobs.labels(state.value).set(num_jobs.get(state.value, 0))
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
         return generate_latest(self.registry)
 
 

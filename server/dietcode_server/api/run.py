@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
 import signal
 import socket
@@ -20,9 +19,12 @@ from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.app import create_app
 from dietcode_server.api.settings import Settings
+from dietcode_server.engine.housekeeping import Housekeeper
 from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.supervisor import Supervisor
+from dietcode_server.logs import configure_logs
 from dietcode_server.store.database import Database
+from dietcode_server.store.retention import Policy
 
 _GRACE_SECS = 3
 WORK, LOGS = "work", "logs"
@@ -38,8 +40,7 @@ def run(settings: Settings) -> None:
     DietCodeError
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("dietcode").setLevel(logging.INFO)
+    configure_logs(settings.log_format)
     family, address = _loopback(settings.host)
     with ExitStack() as stack:
         stack.enter_context(_locked(settings.data_dir))
@@ -48,12 +49,14 @@ def run(settings: Settings) -> None:
         stack.callback(database.dispose)
         asked_to_stop = stack.enter_context(_no_sudden_end())
         database.upgrade()
-        engine = LocalEngine(
-            settings.database, settings.data_dir / WORK, settings.data_dir / LOGS, settings.heartbeat_secs
-        )
+        work, logs = settings.data_dir / WORK, settings.data_dir / LOGS
+        engine = LocalEngine(settings.database, work, logs, settings.heartbeat_secs, settings.log_format)
+        policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
+        housekeeper = Housekeeper(database, policy, work, logs)
         supervisor = Supervisor(database, engine, settings.lost_after_secs)
         app = create_app(database, settings, supervisor)
         stack.callback(supervisor.stop)
+        stack.callback(housekeeper.stop)
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -65,11 +68,12 @@ def run(settings: Settings) -> None:
             timeout_graceful_shutdown=_GRACE_SECS,
         )
         ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
-        _Server(config, ready, asked_to_stop, app.state.services.stopping, supervisor).run(sockets=[listener])
+        threads = (supervisor, housekeeper)
+        _Server(config, ready, asked_to_stop, app.state.services.stopping, threads).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, lets the engine begin, and tells open event streams when it is to stop."""
+    """Says when it is ready, lets its threads begin, and tells open event streams when it is to stop."""
 
     def __init__(
         self,
@@ -77,11 +81,11 @@ class _Server(uvicorn.Server):
         ready: str,
         asked: Callable[[], bool],
         stopping: Event,
-        supervisor: Supervisor,
+        threads: tuple[Supervisor | Housekeeper, ...],
     ) -> None:
         super().__init__(config)
         self._ready, self._asked, self._stopping = ready, asked, stopping
-        self._supervisor = supervisor
+        self._threads = threads
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -89,7 +93,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
         else:
             print(self._ready, file=sys.stderr, flush=True)  # noqa: T201
-            self._supervisor.start()
+            for thread in self._threads:
+                thread.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()

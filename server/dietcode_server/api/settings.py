@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dietcode.errors import RequestError
 from dietcode.workload.text import one_line
+from dietcode_server.logs import Format
 
 ENV_PREFIX = "DIETCODE_SERVE_"
 
@@ -41,6 +42,18 @@ class Settings(BaseSettings):
         "(Host header, without port); separated by commas in the environment.",
     )
     max_body_bytes: int = Field(1 << 20, ge=1, description="Largest body of a request, in bytes.")
+    keep_jobs_days: float = Field(
+        0.0,
+        ge=0,
+        description="Jobs that ended so many days ago and published nothing are deleted; 0: never.",
+    )
+    keep_records_days: float = Field(
+        0.0,
+        ge=0,
+        description="Measurements that no job and no library refers to are deleted so many days after the "
+        "last of them; 0: never.",
+    )
+    log_format: Format = Field("text", description="What is logged: text for people, or json.")
     heartbeat_secs: float = Field(2.0, gt=0, description="How often a worker says that it lives, in seconds.")
     lost_after_secs: float = Field(
         15.0, gt=0, description="A job without a heartbeat for so long, in seconds, is interrupted."

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dietcode.errors import DietCodeError
 from dietcode_server.engine.runner import end_tree, runner_name
+from dietcode_server.logs import Format
 
 
 @dataclass
@@ -53,6 +54,7 @@ class LocalEngine:
     work_root: Path
     log_dir: Path
     heartbeat_secs: float
+    log_format: Format = "text"
     command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
 
     def start(self, job_id: str) -> WorkerProcess:
@@ -69,6 +71,7 @@ class LocalEngine:
             "job": job_id,
             "work_root": str(self.work_root),
             "heartbeat_secs": self.heartbeat_secs,
+            "log_format": self.log_format,
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)

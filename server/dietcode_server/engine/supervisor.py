@@ -132,7 +132,7 @@ class Supervisor:
             job_id = None if job is None else job.id
         if job_id is not None:
             self._worker = self._engine.start(job_id)
-            _log.info("job %s: worker %s", job_id, self._worker.runner)
+            _log.info("started", extra={"job": job_id, "worker": self._worker.runner})
 
     def _hand_back(self) -> None:
         worker, self._worker = self._worker, None

@@ -21,6 +21,7 @@ from dietcode.lifeline import die_with_parent
 from dietcode.protocol import JobState, Progress
 from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.runner import end_tree, runner_name
+from dietcode_server.logs import configure_logs
 from dietcode_server.store import jobs, libraries
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.tables import JobRow
@@ -77,10 +78,10 @@ class Heartbeat(threading.Thread):
                 with self._database.write() as session:
                     mine = jobs.heartbeat(session, self._job_id, self._runner)
             except StoreError as error:
-                _log.warning("heartbeat: %s", error)
+                _log.warning("heartbeat: %s", error, extra={"job": self._job_id})
                 continue
             if not mine and not self._done.is_set():
-                _log.warning("the job was cancelled or given to another worker")
+                _log.warning("cancelled, or given to another worker", extra={"job": self._job_id})
                 end_tree(os.getpid())
 
     def stop(self) -> None:
@@ -105,7 +106,7 @@ def work(database: Database, job_id: str, work_root: Path, heartbeat_secs: float
     except DietCodeError as error:
         _finish(database, job_id, runner, without_places(str(error), work_root))
     except Exception as error:
-        _log.exception("job %s", job_id)
+        _log.exception("failed", extra={"job": job_id})
         what = without_places(" ".join(str(error).split())[:300], work_root)
         _finish(database, job_id, runner, f"internal error: {type(error).__name__}: {what}")
     finally:
@@ -160,7 +161,7 @@ def main() -> int:
     """Read the request and work."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs(request["log_format"])
     database = Database(request["database_url"])
     return work(database, request["job"], Path(request["work_root"]), request["heartbeat_secs"])
 

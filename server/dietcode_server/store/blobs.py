@@ -23,7 +23,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 def put(session: Session, data: bytes) -> str:
     """Keep `data` and return its digest, ``sha256:<hex>``; what is there already stays as it is."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    if session.get(Blob, digest) is not None:
+    if session.get(Blob, digest, with_for_update=True) is not None:  # see `retention`, which deletes blobs
         return digest
     session.add(Blob(digest=digest, size_bytes=len(data), created_at=utc_now()))
     session.flush()

@@ -7,8 +7,10 @@ from small_libraries import library_bytes, spec_data
 from sqlalchemy import update
 
 from dietcode.protocol import JobState, Progress
+from dietcode_server.api.work_figures import RESULTS
 from dietcode_server.store import jobs, libraries
-from dietcode_server.store.tables import JobRow
+from dietcode_server.store.subjects import remember_device, utc_now
+from dietcode_server.store.tables import JobRow, TuningRecord
 
 HOSTILE = "<script>alert('x')</script>\"&'>{{ 7*7 }}"
 
@@ -132,6 +134,42 @@ def test_jobs_are_counted_by_state(service):
     assert figures(service.client)[name] == before[name] + 1
     service.run_job(job_id)
     assert figures(service.client)[name] == before[name]
+
+
+def test_what_waits_what_ended_and_what_was_tried(service):
+    before = figures(service.client)
+    job_id = service.add_job()
+    service.run_job(job_id)
+    with service.database.write() as session:
+        row = jobs.get(session, job_id)
+        remember_device(session, "cpu0", "A test CPU", {}, utc_now())
+        for line, error in (({}, None), ({"pruned": True}, None), ({}, "wrong"), ({}, "wrong")):
+            session.add(
+                TuningRecord(
+                    workload=row.workload,
+                    device_id="cpu0",
+                    kind="micro_kernel",
+                    error=error,
+                    line=line,
+                    created_at=utc_now(),
+                )
+            )
+        jobs.finish(session, job_id, JobState.FAILED, error="why", runner="a test")
+    after, again = figures(service.client), figures(service.client)
+
+    def grown(name: str, since: dict[str, float] = before) -> float:
+        return again[name] - since.get(name, 0.0)
+
+    assert [grown(f'dietcode_candidates_total{{result="{r}"}}') for r in RESULTS] == [1, 1, 2]
+    assert grown('dietcode_job_seconds_count{state="failed"}') == 1
+    assert grown("dietcode_job_wait_seconds_count") == 1
+    assert grown("dietcode_job_wait_seconds_count", after) == 0, "nothing is counted twice"
+    assert again["dietcode_queue_oldest_seconds"] == 0
+    with service.database.write() as session:
+        jobs.resume(session, job_id)
+    assert figures(service.client)["dietcode_queue_oldest_seconds"] > 0
+    with service.database.write() as session:
+        jobs.request_cancel(session, job_id)
 
 
 def test_requests_are_counted_by_route_and_not_by_path(service):

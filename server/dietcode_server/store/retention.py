@@ -1,0 +1,165 @@
+"""What the database need not keep: old jobs, and content and measurements that nothing refers to.
+
+Libraries are never deleted, nor the jobs that made them. Everything goes in small transactions, so that a
+sweep of a large database holds nobody up; one that is ended in the middle is gone on with by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
+from sqlalchemy.orm import Session
+
+from dietcode.protocol import FINAL_STATES
+from dietcode_server.store.database import Database
+from dietcode_server.store.subjects import utc_now
+from dietcode_server.store.tables import (
+    Blob,
+    BlobChunk,
+    EventRow,
+    JobRow,
+    LibraryFile,
+    LibraryRow,
+    TuningRecord,
+    Workload,
+)
+
+_BATCH = 200  # rows of the leading table in one transaction
+_LINES = 5_000
+_BLOB_AGE = timedelta(hours=1)  # content may be there before the library that refers to it
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How long things are kept.
+
+    Attributes
+    ----------
+    jobs_days : float
+        Ended jobs that published nothing, after their end; 0: for ever.
+    records_days : float
+        Measurements of workloads that no job and no library refers to, after the last of them; 0: for ever.
+    """
+
+    jobs_days: float = 0.0
+    records_days: float = 0.0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """How many rows went."""
+
+    jobs: int = 0
+    records: int = 0
+    workloads: int = 0
+    blobs: int = 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number} {name}" for name, number in asdict(self).items())
+
+    def __bool__(self) -> bool:
+        return any(asdict(self).values())
+
+
+def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Swept:
+    """Delete what may go.
+
+    Raises
+    ------
+    StoreError
+        The database cannot be written; what went before stays gone.
+    """
+    now = now or utc_now()
+    num_jobs = num_records = num_workloads = 0
+    if policy.jobs_days > 0:
+        before = now - timedelta(days=policy.jobs_days)
+        num_jobs = _in_batches(database, lambda session: _sweep_jobs(session, before))
+    if policy.records_days > 0:
+        before = now - timedelta(days=policy.records_days)
+        num_records = _in_batches(database, lambda session: _sweep_records(session, before))
+        num_workloads = _in_batches(database, lambda session: _sweep_workloads(session, before))
+    num_blobs = _in_batches(database, lambda session: _sweep_blobs(session, now - _BLOB_AGE))
+    return Swept(num_jobs, num_records, num_workloads, num_blobs)
+
+
+def _in_batches(database: Database, step: Callable[[Session], int]) -> int:
+    total = 0
+    while True:
+        with database.write() as session:
+            gone = step(session)
+        if not gone:
+            return total
+        total += gone
+
+
+def _locked(session: Session, query: Select[Any]) -> Sequence[Any]:
+    """The next rows that nobody else holds; they stay locked until the transaction ends."""
+    return session.scalars(query.limit(_BATCH).with_for_update(skip_locked=True)).all()
+
+
+def _sweep_jobs(session: Session, before: datetime) -> int:
+    """Jobs that ended long ago and made no library, their events, and the names of them beside records."""
+    query = select(JobRow.id).where(
+        JobRow.state.in_([state.value for state in FINAL_STATES]),
+        JobRow.library_id.is_(None),
+        JobRow.finished_at < before,
+    )
+    ids = _locked(session, query.order_by(JobRow.finished_at))
+    if ids:
+        session.execute(update(TuningRecord).where(TuningRecord.job_id.in_(ids)).values(job_id=None))
+        session.execute(delete(EventRow).where(EventRow.job_id.in_(ids)))
+        session.execute(delete(JobRow).where(JobRow.id.in_(ids)))
+    return len(ids)
+
+
+def _unused() -> ColumnElement[bool]:
+    """That no job and no library is about a workload."""
+    by_job = exists().where(JobRow.workload == Workload.digest)
+    return ~by_job & ~exists().where(LibraryRow.workload == Workload.digest)
+
+
+def _sweep_records(session: Session, before: datetime) -> int:
+    """Lines of one workload that nothing is about, the last of them old."""
+    latest = (
+        select(func.max(TuningRecord.created_at))
+        .where(TuningRecord.workload == Workload.digest)
+        .scalar_subquery()
+    )
+    workload = session.scalar(select(Workload.digest).where(_unused(), latest < before).limit(1))
+    if workload is None:
+        return 0
+    lines = select(TuningRecord.id).where(TuningRecord.workload == workload).limit(_LINES)
+    ids = session.scalars(lines).all()
+    session.execute(delete(TuningRecord).where(TuningRecord.id.in_(ids)))
+    return len(ids)
+
+
+def _sweep_workloads(session: Session, before: datetime) -> int:
+    """Specs of workloads that nothing is about, records included."""
+    measured = exists().where(TuningRecord.workload == Workload.digest)
+    query = select(Workload.digest).where(_unused(), ~measured, Workload.created_at < before)
+    digests = _locked(session, query)
+    if digests:
+        session.execute(delete(Workload).where(Workload.digest.in_(digests)))
+    return len(digests)
+
+
+def _sweep_blobs(session: Session, before: datetime) -> int:
+    """Content that no library lists.
+
+    The rows are locked first and looked at again afterwards: a library that was published in between, which
+    had locked them too (see `blobs.put`), keeps them.
+    """
+    listed = exists().where(LibraryFile.digest == Blob.digest)
+    unused = ~listed & ~exists().where(LibraryRow.manifest_digest == Blob.digest)
+    digests = _locked(session, select(Blob.digest).where(unused, Blob.created_at < before))
+    if not digests:
+        return 0
+    still = session.scalars(select(Blob.digest).where(Blob.digest.in_(digests), unused)).all()
+    session.execute(delete(BlobChunk).where(BlobChunk.digest.in_(still)))
+    session.execute(delete(Blob).where(Blob.digest.in_(still)))
+    return len(still)
