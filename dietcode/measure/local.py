@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -33,17 +34,19 @@ class LocalChildren:
 
     def __init__(self, num_builders: int, num_threads: int, build_timeout_secs: float = 60.0) -> None:
         # The children inherit these. A second pool that spins, such as OpenBLAS's, disturbs every timing.
+        self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-children-")
+        confined = (_MEMORY_BYTES, self._temporary.name)
         pool.set_num_threads(num_threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         self._builders = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,
             initializer=worker.start_child,
-            initargs=(_MEMORY_BYTES,),
+            initargs=confined,
             stderr=subprocess.DEVNULL,
         )
         self._runner = PopenWorker(
-            initializer=worker.start_child, initargs=(_MEMORY_BYTES,), stderr=subprocess.DEVNULL
+            initializer=worker.start_child, initargs=confined, stderr=subprocess.DEVNULL
         )
 
         self._pending: list[concurrent.futures.Future[dict[str, Any]]] = []
@@ -102,6 +105,7 @@ class LocalChildren:
         self._closed.set()
         self._runner.kill()
         self._builders.shutdown(wait=False)
+        self._temporary.cleanup()
 
 
 def _outcome(future: concurrent.futures.Future[dict[str, Any]]) -> dict[str, Any] | str:

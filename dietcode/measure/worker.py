@@ -5,14 +5,13 @@ Every function here takes and returns plain data, because it crosses a process b
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
@@ -21,13 +20,16 @@ _POISON = np.float32("nan")
 _RESOURCES: dict[str, Any] = {}
 
 
-def start_child(max_bytes: int) -> None:
-    """First thing in each child: end with the parent, and cap the address space, so that a runaway candidate
-    fails alone.
+def start_child(max_bytes: int, temporary: str) -> None:
+    """First thing in each child: end with the parent, confined, so that a runaway candidate fails alone.
+
+    Parameters
+    ----------
+    max_bytes, temporary
+        As `dietcode.confinement.confine` takes them.
     """
     die_with_parent()
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+    confine(max_bytes, temporary)
 
 
 def get_ready() -> None:

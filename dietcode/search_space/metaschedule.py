@@ -13,6 +13,7 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir import meta_schedule as ms
 
+from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
 from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
@@ -139,5 +140,6 @@ def skip_foreign_intrinsics() -> None:
 if __name__ == "__main__":
     given = json.load(sys.stdin)
     die_with_parent(given["parent_pid"])
+    confine()
     skip_foreign_intrinsics()
     tune(given)

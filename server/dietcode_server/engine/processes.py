@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.logs import Format
@@ -82,6 +83,7 @@ class LocalEngine:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
+                    env=kept_environment(os.environ),
                     start_new_session=True,
                 )
             assert process.stdin is not None
