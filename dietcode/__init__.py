@@ -47,7 +47,8 @@ def pull(
     ServerError
         The server cannot be reached, or failed.
     LibraryError
-        What arrived is not what the manifest lists, or cannot be written or loaded.
+        It is not signed by the server's key, what arrived is not what the manifest lists, or it cannot be
+        written or loaded.
     TargetError
         This CPU lacks an instruction set that the code uses.
     """

@@ -14,7 +14,7 @@ for _ in $(seq 300); do
   kill -0 $server 2> /dev/null || { cat "$place/serve.log" >&2; exit 1; }
   sleep 0.1
 done
-export DIETCODE_SERVER
+export DIETCODE_SERVER DIETCODE_TRUST="$PWD/$place/trust" # each run has another port: no pins in the user's settings
 echo "The server is at $DIETCODE_SERVER (its page shows the job too)."
 
 job=$("$tuning/dietcode" submit examples/bert-dense.yaml | tail -n 1)

@@ -37,9 +37,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the user's cache."""
+    """No test reads or writes the user's cache, or the keys that the user trusts."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DIETCODE_CACHE", str(folder))
+    monkeypatch.setenv("DIETCODE_TRUST", str(tmp_path_factory.mktemp("trust")))
     return folder
 
 

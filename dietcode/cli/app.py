@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 
 from dietcode._version import __version__
-from dietcode.cli import remote
+from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.reselect import reselect
 from dietcode.cli.serve import serve
+from dietcode.cli.trust import trust
 from dietcode.errors import DietCodeError, RequestError
 
 app = typer.Typer(
@@ -31,6 +32,8 @@ app.add_typer(records_app, name="records")
 app.command()(serve)
 remote.register(app)
 app.command()(reselect)
+app.command()(trust)
+app.add_typer(key.app, name="key")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]

@@ -257,6 +257,7 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
         "version": listing.version,
         "server": one.server,
         "folder": str(one.folder),
+        "key": one.key,
         "manifest": listing.manifest.model_dump(),
         "files": {path: facts.model_dump() for path, facts in listing.files.items()},
         "runtime": listing.runtime.model_dump(),

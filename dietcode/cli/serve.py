@@ -35,14 +35,14 @@ def serve(
     ] = None,
 ) -> None:
     """Run the server and its dashboard until Ctrl-C."""
-    _need_server()
+    need_server()
     from dietcode_server.api.run import run
     from dietcode_server.api.settings import load_settings
 
     run(load_settings(host=host, port=port, data_dir=data_dir))
 
 
-def _need_server() -> None:
+def need_server() -> None:
     """Say what to install before an import fails deep inside.
 
     Raises

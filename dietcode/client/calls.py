@@ -10,7 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from dietcode.client.answers import MAX_JSON_BYTES, Answer
 from dietcode.client.listing import MAX_MANIFEST_BYTES, digest_of
 from dietcode.errors import LibraryError, RequestError, ServerError
-from dietcode.protocol import Job, JobPage, JobState, LibraryInfo, LibraryPage, SubmitRequest
+from dietcode.protocol import Job, JobPage, JobState, KeyList, LibraryInfo, LibraryPage, SubmitRequest
+from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip, one_line
@@ -129,6 +130,17 @@ def manifest(name: str, version: int | None) -> Call[Manifest]:
         return Manifest(got.body, int(given))
 
     return Call("GET", library_path(name, version), read, max_bytes=MAX_MANIFEST_BYTES)
+
+
+def signature(name: str, version: int) -> Call[bytes]:
+    """``GET /libraries/{name}/{version}/signature``: the envelope, byte for byte; not verified here."""
+    path = f"{library_path(name, version)}/signature"
+    return Call("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
+
+
+def keys() -> Call[KeyList]:
+    """``GET /keys``: what the server shows of its keys; not verified here."""
+    return Call("GET", "/keys", lambda got: got.model(KeyList))
 
 
 def job_path(job_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Which manifests were seen: (server, name, version) to digest. The manifest itself is a cached blob."""
+"""Which manifests were seen: (server, name, version) to digests. Manifest and signature are cached blobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from dietcode.client.blobs import BlobCache, reported
 from dietcode.client.listing import MAX_MANIFEST_BYTES
+from dietcode.client.trusting import Signed
 from dietcode.protocol import FileFacts
 from dietcode.runtime.cache import cache_dir
+from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
 
 
 class _Known(BaseModel):
@@ -21,6 +23,7 @@ class _Known(BaseModel):
     name: str
     version: int
     manifest: FileFacts
+    signature: FileFacts
 
 
 class KnownManifests:
@@ -31,30 +34,40 @@ class KnownManifests:
         self._blobs = blobs
         self._root = cache_dir() / "servers" / hashlib.sha256(server.encode()).hexdigest()[:16]
 
-    def get(self, name: str, version: int) -> bytes | None:
-        """Return a manifest, or None where it is not cached or was altered."""
+    def get(self, name: str, version: int) -> Signed | None:
+        """Return a manifest and its signature, or None where one is not cached or was altered."""
         try:
             known = _Known.model_validate_json(self._path(name, version).read_bytes())
         except (OSError, ValidationError):
             return None
         if (known.server, known.name, known.version) != (self._server, name, version):
             return None
-        return self._blobs.read(known.manifest) if known.manifest.size_bytes <= MAX_MANIFEST_BYTES else None
+        limits = {MAX_MANIFEST_BYTES: known.manifest, MAX_ENVELOPE_BYTES: known.signature}
+        if any(facts.size_bytes > limit for limit, facts in limits.items()):
+            return None
+        manifest, envelope = self._blobs.read(known.manifest), self._blobs.read(known.signature)
+        return None if manifest is None or envelope is None else Signed(manifest, envelope)
 
     def newest(self, name: str) -> int | None:
         """Return the newest cached version."""
         versions = [path.stem for path in (self._root / name).glob("*.json") if path.stem.isdecimal()]
         return max(map(int, versions), default=None)
 
-    def put(self, name: str, version: int, data: bytes) -> None:
-        """Keep a manifest.
+    def put(self, name: str, version: int, signed: Signed) -> None:
+        """Keep a manifest and its signature, both verified.
 
         Raises
         ------
         LibraryError
             It cannot be written.
         """
-        known = _Known(server=self._server, name=name, version=version, manifest=self._blobs.put(data))
+        known = _Known(
+            server=self._server,
+            name=name,
+            version=version,
+            manifest=self._blobs.put(signed.manifest),
+            signature=self._blobs.put(signed.envelope),
+        )
         path = self._path(name, version)
         with reported(path):
             path.parent.mkdir(parents=True, exist_ok=True)

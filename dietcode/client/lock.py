@@ -36,6 +36,9 @@ class LockEntry(BaseModel):
         Where it came from.
     folder : str or None
         Where it was put, relative to the lock file's folder; None for the cache.
+    key : str or None
+        Fingerprint of the key that signed it, so that no key is trusted on first use where it is installed;
+        None in a lock file of an older version.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +49,7 @@ class LockEntry(BaseModel):
     files: dict[str, FileFacts]
     runtime: FileFacts
     folder: str | None = None
+    key: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
 
     def fits(self, listing: Listing) -> bool:
         """Whether a manifest lists the same content."""
@@ -59,7 +63,7 @@ class _Lock(BaseModel):
     libraries: dict[str, LockEntry]
 
 
-def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path) -> LockEntry:
+def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path, key: str) -> LockEntry:
     """Return what a lock file says of a library.
 
     Parameters
@@ -67,6 +71,8 @@ def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path) -> 
     folder : path, optional
         Where the library was put. A place outside the lock file's folder means nothing elsewhere, and is left
         out.
+    key : str
+        Fingerprint of the key that signed it.
     """
     relative = None
     if folder is not None:
@@ -79,6 +85,7 @@ def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path) -> 
         files=listing.files,
         runtime=listing.runtime,
         folder=relative,
+        key=key,
     )
 
 

@@ -1,10 +1,10 @@
-"""Getting a library: manifest, files, runtime; each checked against its digest, none fetched twice."""
+"""Getting a library: manifest, signature, files, runtime; checked before use, none fetched twice."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from dietcode.client.known import KnownManifests
 from dietcode.client.listing import Listing, digest_of, read_listing
 from dietcode.client.lock import LockEntry, entry_of, exclusive, folder_of, read_lock, update_lock
 from dietcode.client.transport import Transport
+from dietcode.client.trusting import ServerTrust, Signed
 from dietcode.errors import LibraryError, RequestError
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     BLOBS,
     MANIFEST,
+    SIGNATURE,
     blob_name,
     check_writable,
     read_manifest,
@@ -33,11 +35,21 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Pulled:
-    """A library that is on this machine now."""
+    """A library that is on this machine now; `key` is the fingerprint of the one that signed it."""
 
     listing: Listing
     server: str
     folder: Path
+    key: str
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """What a signature was verified of."""
+
+    listing: Listing
+    signed: Signed
+    key: str
 
 
 def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, warn: Warn) -> Pulled:
@@ -55,15 +67,14 @@ def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, 
     RequestError
         `ref` is none, or there is no such library or version.
     LibraryError
-        What arrived is not what the manifest lists, or cannot be written.
+        It is not signed by the server's key, what arrived is not what the manifest lists, or it cannot be
+        written.
     ServerError
         The server cannot be reached, or failed.
     """
     name, version = calls.parse_ref(ref)
     place = _checked_place(folder)
-    data, version = _manifest(transport, name, version, warn)
-    listing = read_listing(data, name, version)
-    return _put_together(transport, listing, data, place)
+    return _put_together(transport, _find(transport, name, version, warn, None), place)
 
 
 def pull_and_lock(
@@ -71,16 +82,18 @@ def pull_and_lock(
 ) -> Pulled:
     """Get a library and write it to a lock file; raises as `pull`.
 
-    A version that the lock file has from the same server with other content is refused.
+    A version that the lock file has from the same server with other content, or by another key, is refused.
     """
     name, version = calls.parse_ref(ref)
     place = _checked_place(folder)
     locked = read_lock(lock).get(name)
-    data, version = _manifest(transport, name, version, warn)
-    if locked and (locked.version, locked.server) == (version, transport.address.server):
-        _check_locked(data, f"{name}@{version}", locked)
-    done = _put_together(transport, read_listing(data, name, version), data, place)
-    update_lock(lock, name, entry_of(done.listing, done.server, place, lock))
+    if locked and locked.server != transport.address.server:
+        locked = None
+    found = _find(transport, name, version, warn, locked)
+    if locked and locked.version == found.listing.version:
+        _check_locked(found.signed.manifest, found.listing.label, locked)
+    done = _put_together(transport, found, place)
+    update_lock(lock, name, entry_of(done.listing, done.server, place, lock, done.key))
     return done
 
 
@@ -119,17 +132,18 @@ def install(lock: Path, server: str | None, token: str | None, timeout_secs: flo
 def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path) -> Pulled:
     place = _checked_place(folder_of(entry, lock))
     label = f"{name}@{entry.version}"
-    data = BlobCache().read(entry.manifest)
-    if data is None:
+    known = KnownManifests(transport.address.server, BlobCache())
+    trust = ServerTrust(transport, entry.key)
+    found = _cached(known, trust, name, entry.version)
+    if found is None or found.listing.manifest != entry.manifest:
         data = transport.send(calls.manifest(name, entry.version)).data
         _check_locked(data, label, entry)
-        KnownManifests(transport.address.server, BlobCache()).put(name, entry.version, data)
-    listing = read_listing(data, name, entry.version)
-    if not entry.fits(listing):
+        found = _fetched(known, trust, data, name, entry.version, is_latest=False)
+    if not entry.fits(found.listing):
         raise LibraryError(
             f"{lock}: {label}: files or runtime do not fit the manifest {entry.manifest.sha256}"
         )
-    return _put_together(transport, listing, data, place)
+    return _put_together(transport, found, place)
 
 
 def _check_locked(data: bytes, label: str, entry: LockEntry) -> None:
@@ -148,37 +162,55 @@ def _checked_place(folder: str | os.PathLike[str] | None) -> Path | None:
     return Path(folder)
 
 
-def _manifest(transport: Transport, name: str, version: int | None, warn: Warn) -> tuple[bytes, int]:
-    """A manifest's bytes and version: the cache knows every fixed version, the server the latest."""
+def _find(
+    transport: Transport, name: str, version: int | None, warn: Warn, locked: LockEntry | None
+) -> _Verified:
+    """A manifest whose signature holds: the cache knows every fixed version, the server the latest."""
     known = KnownManifests(transport.address.server, BlobCache())
-    if version is not None:
-        cached = known.get(name, version)
-        if cached is not None:
-            return cached, version
+    trust = ServerTrust(transport, locked.key, locked.version) if locked else ServerTrust(transport)
+    cached = None if version is None else _cached(known, trust, name, version)
+    if cached is not None:
+        return cached
     try:
         data, found = transport.send(calls.manifest(name, version))
+        return _fetched(known, trust, data, name, found, is_latest=version is None)
     except UnreachableError as error:
         newest = known.newest(name) if version is None else None
-        cached = known.get(name, newest) if newest is not None else None
-        if newest is None or cached is None:
+        cached = _cached(known, trust, name, newest) if newest is not None else None
+        if cached is None:
             raise
-        warn(f"{error}; using {name}@{newest} from the cache, there may be a newer one")
-        return cached, newest
-    read_listing(data, name, found)
-    known.put(name, found, data)
-    return data, found
+        warn(f"{error}; using {cached.listing.label} from the cache, there may be a newer one")
+        return cached
 
 
-def _put_together(transport: Transport, listing: Listing, data: bytes, place: Path | None) -> Pulled:
+def _cached(known: KnownManifests, trust: ServerTrust, name: str, version: int) -> _Verified | None:
+    """What was pulled before, if its signature is still that of a trusted key."""
+    signed = known.get(name, version)
+    key = None if signed is None else trust.known(signed, name, version)
+    if signed is None or key is None:
+        return None
+    return _Verified(read_listing(signed.manifest, name, version), signed, key.fingerprint)
+
+
+def _fetched(
+    known: KnownManifests, trust: ServerTrust, data: bytes, name: str, version: int, is_latest: bool
+) -> _Verified:
+    """Verify a manifest that arrived, then read it, then keep it."""
+    signed, key = trust.fetch(data, name, version, is_latest)
+    listing = read_listing(data, name, version)
+    known.put(name, version, signed)
+    return _Verified(listing, signed, key.fingerprint)
+
+
+def _put_together(transport: Transport, found: _Verified, place: Path | None) -> Pulled:
     """Fetch what is missing, and write the folder in the cache and the one asked for."""
-    blobs = BlobCache()
+    blobs, listing, signed = BlobCache(), found.listing, found.signed
     runtime = blobs.fetch(listing.runtime, transport, f"{listing.label}: runtime")
-    kept = cache_dir() / "libraries" / listing.manifest.sha256.removeprefix("sha256:") / listing.name
+    own = {MANIFEST: signed.manifest, SIGNATURE: signed.envelope}
+    kept = _kept(found)
     with exclusive(kept):
-        if not _is_there(kept, data):
-            files = {MANIFEST: data} | {
-                path: _content(blobs, listing, path, transport) for path in sorted(listing.files)
-            }
+        if not _is_there(kept, own):
+            files = own | {path: _content(blobs, listing, path, transport) for path in sorted(listing.files)}
             write_folder(kept, files)
             try:
                 read_manifest(kept)
@@ -186,14 +218,21 @@ def _put_together(transport: Transport, listing: Listing, data: bytes, place: Pa
                 shutil.rmtree(kept, ignore_errors=True)
                 raise
     if place is None:
-        return Pulled(listing, transport.address.server, kept)
+        return Pulled(listing, transport.address.server, kept, found.key)
     blob = f"{BLOBS}/{blob_name(listing.runtime.sha256)}"
     with exclusive(place):
-        if not (_is_there(place, data) and _has(place / blob, listing)):
+        if not (_is_there(place, own) and _has(place / blob, listing)):
             files = {path: _content(blobs, listing, path, transport) for path in sorted(listing.files)}
-            write_folder(place, {**files, MANIFEST: data, blob: runtime.read_bytes()})
+            write_folder(place, {**files, **own, blob: runtime.read_bytes()})
             read_manifest(place)
-    return Pulled(listing, transport.address.server, place)
+    return Pulled(listing, transport.address.server, place, found.key)
+
+
+def _kept(found: _Verified) -> Path:
+    """A place in the cache for this manifest as this signature signs it, so that none is ever rewritten."""
+    manifest = found.listing.manifest.sha256.removeprefix("sha256:")
+    envelope = digest_of(found.signed.envelope).removeprefix("sha256:")
+    return cache_dir() / "libraries" / f"{manifest}-{envelope[:16]}" / found.listing.name
 
 
 def _content(blobs: BlobCache, listing: Listing, path: str, transport: Transport) -> bytes:
@@ -205,10 +244,10 @@ def _content(blobs: BlobCache, listing: Listing, path: str, transport: Transport
     return data
 
 
-def _is_there(folder: Path, manifest: bytes) -> bool:
+def _is_there(folder: Path, own: Mapping[str, bytes]) -> bool:
     """Whether a folder is this library already, whole and unaltered."""
     try:
-        if (folder / MANIFEST).read_bytes() != manifest:
+        if any((folder / name).read_bytes() != data for name, data in own.items()):
             return False
         read_manifest(folder)
     except (OSError, LibraryError):

@@ -10,11 +10,13 @@ from dietcode.protocol.models import (
     JobEvent,
     JobPage,
     JobState,
+    KeyList,
     LibraryInfo,
     LibraryPage,
     LibraryRef,
     Problem,
     Progress,
+    ServerKey,
     SubmitRequest,
 )
 
@@ -26,10 +28,12 @@ __all__ = [
     "JobEvent",
     "JobPage",
     "JobState",
+    "KeyList",
     "LibraryInfo",
     "LibraryPage",
     "LibraryRef",
     "Problem",
     "Progress",
+    "ServerKey",
     "SubmitRequest",
 ]

@@ -179,6 +179,41 @@ class LibraryInfo(Model):
     created_at: datetime
 
 
+class ServerKey(Model):
+    """A key that a server signs with, or has signed with.
+
+    Attributes
+    ----------
+    fingerprint : str
+        ``sha256:<hex>`` of the key in DER.
+    public_key : str
+        In PEM.
+    state : str
+        current, earlier or revoked.
+    """
+
+    fingerprint: str
+    public_key: str
+    state: str
+    since: datetime
+
+
+class KeyList(Model):
+    """A server's keys.
+
+    Attributes
+    ----------
+    current : str
+        Fingerprint of the one that signs now.
+    rotations : list of dict
+        DSSE envelopes in which a key names the one that follows it.
+    """
+
+    current: str
+    keys: list[ServerKey]
+    rotations: list[dict[str, Any]] = Field(default_factory=list)
+
+
 class LibraryPage(Model):
     """Libraries, newest first; `next` is the `cursor` of the following page."""
 

@@ -16,6 +16,7 @@ from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores, missing_features
 from dietcode.runtime.manifest import CODE, DISPATCH, MANIFEST, REPORT, read_json, read_manifest
 from dietcode.runtime.native import load_code, load_runtime
+from dietcode.runtime.signed import check_signature
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, new_output, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
@@ -29,20 +30,23 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
     Parameters
     ----------
     folder : path
-        What ``dietcode tune -o`` wrote.
+        What ``dietcode tune -o`` wrote, or ``dietcode pull``: that one is signed, and loads only if the
+        signature is that of a trusted key.
     num_threads : int, optional
         Threads of the pool; by default the cores the library was tuned for, or those there are if fewer.
 
     Raises
     ------
     LibraryError
-        The folder is incomplete or altered, or its code cannot be loaded.
+        The folder is incomplete or altered, its signature is wrong or of a key that is not trusted, or its
+        code cannot be loaded.
     TargetError
         This CPU lacks an instruction set that the code uses.
     """
     if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
         raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
     place = Path(folder)
+    check_signature(place)
     manifest = read_manifest(place)
     try:
         _check_machine(place, manifest)

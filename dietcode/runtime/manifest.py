@@ -16,6 +16,7 @@ from dietcode.errors import LibraryError
 FORMAT = "dietcode-library/1"
 MANIFEST, DISPATCH, CODE, REPORT = "manifest.json", "dispatch.json", "library.so", "report.json"
 FILES = (DISPATCH, CODE, REPORT)
+SIGNATURE = "signature.json"  # of the manifest, beside it: what is signed cannot hold its own signature
 BLOBS = "blobs"
 _MAX_MANIFEST_BYTES = 8 << 20
 # What loading reads, beside "format" and "files".
@@ -188,7 +189,7 @@ def _move(staged: Path, folder: Path) -> None:
 
 def _holds_a_library(folder: Path) -> bool:
     """Whether a folder holds a library, of whatever version, and nothing else: only that may be replaced."""
-    if not {path.name for path in folder.iterdir()} <= {MANIFEST, BLOBS, *FILES}:
+    if not {path.name for path in folder.iterdir()} <= {MANIFEST, SIGNATURE, BLOBS, *FILES}:
         return False
     try:
         return str(read_json(folder / MANIFEST).get("format")).startswith("dietcode-library/")

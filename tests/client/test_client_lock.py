@@ -60,7 +60,7 @@ def test_a_lock_file_says_everything(project: Path, command: Command, wire: Wire
     assert text == json.dumps(lock, indent=2, sort_keys=True) + "\n"
     entry = lock["libraries"]["dense"]
     assert lock["format"] == "dietcode-lock/1" and entry["folder"] == "build/lib"
-    assert (entry["version"], entry["server"]) == (1, wire.url)
+    assert (entry["version"], entry["server"], entry["key"]) == (1, wire.url, wire.fingerprint)
     listed = {"manifest.json": entry["manifest"], **entry["files"]}
     for path, facts in listed.items():
         data = (project / "build/lib" / path).read_bytes()

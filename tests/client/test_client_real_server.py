@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -79,6 +80,24 @@ def test_a_library_comes_from_the_real_server(server: Server, tmp_path: Path) ->
         assert [one.version for one in client.libraries().libraries] == [1]
         with pytest.raises(NotFoundError):
             client.pull("dense@2")
+
+
+def test_keys_are_rotated_and_revoked_while_the_server_runs(
+    server: Server, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    def pull() -> Any:
+        return command("pull", "dense", "--no-lock", "-o", tmp_path / "lib", "--server", server.url)
+
+    assert "first use" in pull().stderr
+    old = json.loads((tmp_path / "lib" / "signature.json").read_text())["signatures"][0]["keyid"]
+    new = command("key", "rotate", "--data-dir", server.place).stdout.strip()
+    dietcode.load(tmp_path / "lib")
+    assert f"its key is now {new}" in pull().stderr
+    assert command("key", "revoke", old, "--data-dir", server.place).returncode == 0
+    assert pull().returncode == 0
+    listed = command("trust", server.url).stdout.splitlines()
+    assert [line.split()[1:3] for line in listed] == [[old, "revoked,"], [new, "current,"]]
+    dietcode.load(tmp_path / "lib")
 
 
 def test_a_partial_blob_is_continued_by_the_real_server(server: Server, own_cache: Path) -> None:

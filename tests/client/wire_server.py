@@ -6,7 +6,6 @@ It is independent of the real one: what it answers was written from the interfac
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import socket
@@ -19,13 +18,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from wire_signing import digest, key_list, public_der, public_pem, rotation, signature
+
 NOW = "2026-01-02T03:04:05Z"
 JOB = "0123456789abcdef"
 FINAL = {"succeeded", "failed", "cancelled"}
-
-
-def digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def job(job_id: str = JOB, state: str = "queued", **changes: Any) -> dict[str, Any]:
@@ -95,6 +93,10 @@ class WireServer:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.manifests: dict[tuple[str, int], bytes] = {}
+        self.key = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+        self.rotations: list[dict[str, Any]] = []
+        self.older_keys: list[Ed25519PrivateKey] = []
+        self.revoked: list[str] = []
         self.blobs: dict[str, bytes] = {}
         self.faults: list[tuple[str, Fault]] = []
         self.always: list[tuple[str, Fault]] = []
@@ -108,6 +110,21 @@ class WireServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(public_der(self.key))
+
+    @property
+    def public_pem(self) -> str:
+        return public_pem(self.key)
+
+    def rotate(self, seed: bytes) -> None:
+        """Sign with another key from now on, as the older one said."""
+        new = Ed25519PrivateKey.from_private_bytes(seed * 32)
+        self.rotations.append(rotation(self.key, new))
+        self.older_keys.append(self.key)
+        self.key = new
 
     def start(self) -> None:
         """Listen, on the same port as before after a `stop`."""
@@ -220,6 +237,13 @@ class Handler(BaseHTTPRequestHandler):
     def _right(self, path: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body as the interface describes them."""
         wire, seen = self.wire, self.request_seen
+        if found := re.fullmatch(r"/libraries/([^/]+)/(\d+)/signature", path):
+            name, version = found[1], int(found[2])
+            if (name, version) not in wire.manifests:
+                return self._problem(404, "not-found", f"{name}@{version}: no such version")
+            return 200, {}, signature(wire.key, name, version, wire.manifests[name, version], wire.revoked)
+        if path == "/keys":
+            return 200, {}, key_list(wire.key, wire.older_keys, wire.rotations)
         if found := re.fullmatch(r"/libraries/([^/]+)/(\d+|latest)", path):
             versions = [v for name, v in wire.manifests if name == found[1]]
             version = max(versions, default=0) if found[2] == "latest" else int(found[2])

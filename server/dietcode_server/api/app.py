@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from dietcode._version import __version__
-from dietcode_server.api import blobs, events, health, jobs, libraries, pages
+from dietcode_server.api import blobs, events, health, jobs, libraries, pages, signing
 from dietcode_server.api.guards import Guard
 from dietcode_server.api.metrics import RequestMetrics
 from dietcode_server.api.openapi import describe, operation_id
@@ -18,6 +18,7 @@ from dietcode_server.api.services import Services, SupervisorLike
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.database import Database
+from dietcode_server.store.keys import KeyRing
 
 _DESCRIPTION = """Tuning jobs and the libraries that they publish.
 
@@ -39,7 +40,8 @@ def create_app(
     targets : Targets, optional
         Resolves the targets of submitted specs.
     """
-    services = Services(database, settings, supervisor, targets or Targets())
+    keys = KeyRing(settings.data_dir, settings.signing_key)
+    services = Services(database, settings, supervisor, keys, targets or Targets())
     app = FastAPI(
         title="DietCode",
         version=__version__,
@@ -57,7 +59,7 @@ def create_app(
     )
     app.state.services = services
     app.state.routes = list(app.routes)
-    for part in (jobs, events, libraries, blobs, health, pages):
+    for part in (jobs, events, libraries, signing, blobs, health, pages):
         app.include_router(part.router)
         app.state.routes += part.router.routes
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

@@ -81,6 +81,23 @@ MANIFEST: dict[str, Any] = {
     "name": "bert-dense",
     "files": {"library.so": {"bytes": 53_248, "sha256": _DIGEST}},
 }
+ENVELOPE: dict[str, Any] = {
+    "payload": "eyJpc3N1ZWRfYXQiOi…",
+    "payloadType": "application/vnd.dietcode.manifest+json",
+    "signatures": [{"keyid": _DIGEST, "sig": "kq3…"}],
+}
+KEYS: dict[str, Any] = {
+    "current": _DIGEST,
+    "keys": [
+        {
+            "fingerprint": _DIGEST,
+            "public_key": "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA…\n-----END PUBLIC KEY-----\n",
+            "state": "current",
+            "since": _AT,
+        }
+    ],
+    "rotations": [],
+}
 PROBLEMS: dict[int, tuple[str, str]] = {
     400: ("request", "the body is not JSON: Expecting value"),
     403: ("origin", "Origin: given 'https://example.org'; allowed: http://127.0.0.1:8000, or none"),

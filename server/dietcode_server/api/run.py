@@ -24,6 +24,7 @@ from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.logs import configure_logs
 from dietcode_server.store.database import Database
+from dietcode_server.store.keys import KeyRing
 from dietcode_server.store.retention import Policy
 
 _GRACE_SECS = 3
@@ -53,6 +54,8 @@ def run(settings: Settings) -> None:
         engine = LocalEngine(settings.database, work, logs, settings.heartbeat_secs, settings.log_format)
         policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
         housekeeper = Housekeeper(database, policy, work, logs)
+        # A server that cannot sign does not start.
+        KeyRing(settings.data_dir, settings.signing_key).signing_key()
         supervisor = Supervisor(database, engine, settings.lost_after_secs)
         app = create_app(database, settings, supervisor)
         stack.callback(supervisor.stop)

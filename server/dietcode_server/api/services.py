@@ -12,6 +12,7 @@ from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.database import Database
+from dietcode_server.store.keys import KeyRing
 
 
 class SupervisorLike(Protocol):
@@ -37,6 +38,7 @@ class Services:
     database: Database
     settings: Settings
     supervisor: SupervisorLike
+    keys: KeyRing
     targets: Targets = field(default_factory=Targets)
     metrics: Metrics = field(default_factory=Metrics)
     stopping: threading.Event = field(default_factory=threading.Event)

@@ -59,6 +59,12 @@ class Settings(BaseSettings):
         15.0, gt=0, description="A job without a heartbeat for so long, in seconds, is interrupted."
     )
 
+    signing_key: Path | None = Field(
+        None,
+        description="File of the private key that signs libraries: ed25519, PEM. "
+        "[default: one that the server makes, in keys/ of data_dir]",
+    )
+
     @field_validator("data_dir")
     @classmethod
     def _absolute(cls, given: Path) -> Path:

@@ -202,6 +202,17 @@ class LibraryFile(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
+class SignatureRow(Base):
+    """What a key signed of a library: a DSSE envelope, as it is given to clients; see ``docs/signing.md``."""
+
+    __tablename__ = "signatures"
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    keyid: Mapped[str] = mapped_column(String(71), primary_key=True)
+    envelope: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+
+
 class MicroKernelRow(Base):
     """A micro-kernel that was considered for a library; `category` is null where it was not chosen."""
 

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from dietcode.protocol import Job, JobEvent, JobPage, LibraryInfo, LibraryPage, Problem, SubmitRequest
+from dietcode.protocol import (
+    Job,
+    JobEvent,
+    JobPage,
+    KeyList,
+    LibraryInfo,
+    LibraryPage,
+    Problem,
+    SubmitRequest,
+)
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
 
@@ -46,6 +55,8 @@ def test_the_documented_operations(operations):
         "GET /api/v1/libraries/{name}",
         "GET /api/v1/libraries/{name}/{version}",
         "GET /api/v1/libraries/{name}/{version}/info",
+        "GET /api/v1/libraries/{name}/{version}/signature",
+        "GET /api/v1/keys",
         "GET /api/v1/blobs/{digest}",
         "HEAD /api/v1/blobs/{digest}",
         "GET /healthz",
@@ -99,6 +110,7 @@ def test_the_examples_fit_the_models():
         (JobEvent, examples.EVENT),
         (LibraryInfo, examples.LIBRARY),
         (LibraryPage, examples.LIBRARY_PAGE),
+        (KeyList, examples.KEYS),
         (SubmitRequest, examples.SUBMIT),
     ):
         assert set(example) == set(model.model_fields)
