@@ -17,7 +17,9 @@ from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.reselect import reselect
 from dietcode.cli.serve import serve
+from dietcode.cli.token import token_app
 from dietcode.cli.trust import trust
+from dietcode.cli.yank import yank
 from dietcode.errors import DietCodeError, RequestError
 
 app = typer.Typer(
@@ -29,8 +31,10 @@ app = typer.Typer(
 )
 records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
 app.add_typer(records_app, name="records")
+app.add_typer(token_app, name="token")
 app.command()(serve)
 remote.register(app)
+app.command()(yank)
 app.command()(reselect)
 app.command()(trust)
 app.add_typer(key.app, name="key")

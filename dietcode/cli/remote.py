@@ -141,7 +141,7 @@ def pull(
         if output is not None or no_lock:
             given = "-o" if output is not None else "--no-lock"
             raise RequestError(f"pull: {given} needs a NAME; without one, all that {lock} lists is pulled")
-        done = install(lock, server, None)
+        done = install(lock, server, None, warn=_warn)
     else:
         with _client(server) as client:
             if no_lock:
@@ -213,6 +213,7 @@ def _facts(job: Job) -> dict[str, str]:
     facts = {
         "job": job.id,
         "name": job.name,
+        "owner": "" if job.owner == "local" else job.owner,
         "state": job.state.value + (", cancel requested" if job.cancel_requested else ""),
         "error": job.error or "",
         "library": f"{library.name}@{library.version}" if library else "",

@@ -24,7 +24,11 @@ _NEEDED = (
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A loopback address. [default: 127.0.0.1]")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="One that others can reach needs `dietcode token create`. [default: 127.0.0.1]",
+        ),
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="0 picks a free one. [default: 8000]")

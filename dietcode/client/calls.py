@@ -53,6 +53,14 @@ class Submitted(NamedTuple):
     is_new: bool
 
 
+class FoundManifest(NamedTuple):
+    """A `Manifest`, and since when the version is yanked; an empty text while it is not."""
+
+    data: bytes
+    version: int
+    yanked: str
+
+
 class Manifest(NamedTuple):
     """A library's ``manifest.json``, byte for byte, and the version that it is of."""
 
@@ -110,10 +118,22 @@ def library(name: str, version: int | None) -> Call[LibraryInfo]:
     return Call("GET", f"{library_path(name, version)}/info", lambda got: got.model(LibraryInfo))
 
 
+def yank(name: str, version: int, undo: bool) -> Call[LibraryInfo]:
+    """``POST /libraries/{name}/{version}/yank``, or ``unyank``."""
+    path = f"{library_path(name, version)}/{'unyank' if undo else 'yank'}"
+    return Call("POST", path, lambda got: got.model(LibraryInfo))
+
+
 def manifest(name: str, version: int | None) -> Call[Manifest]:
     """``GET /libraries/{name}/{version}``: the manifest, checked against the digest in the headers."""
+    call = find_manifest(name, version)
+    return Call(call.method, call.path, lambda got: Manifest(*call.read(got)[:2]), max_bytes=call.max_bytes)
 
-    def read(got: Answer) -> Manifest:
+
+def find_manifest(name: str, version: int | None) -> Call[FoundManifest]:
+    """The same, and whether the version is yanked."""
+
+    def read(got: Answer) -> FoundManifest:
         given = got.headers.get("dietcode-version", "")
         if not re.fullmatch(r"[1-9][0-9]{0,9}", given):
             raise ServerError(
@@ -127,7 +147,7 @@ def manifest(name: str, version: int | None) -> Call[Manifest]:
                 f"{name}@{given}: the manifest that arrived is {found}, the server announced "
                 f"{one_line(told, 80) or 'none'}; try again"
             )
-        return Manifest(got.body, int(given))
+        return FoundManifest(got.body, int(given), one_line(got.headers.get("dietcode-yanked", ""), 40))
 
     return Call("GET", library_path(name, version), read, max_bytes=MAX_MANIFEST_BYTES)
 

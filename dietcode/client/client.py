@@ -122,6 +122,10 @@ class Client:
         """Return the facts of one version, by default the latest."""
         return self.transport.send(calls.library(name, version))
 
+    def yank(self, name: str, version: int, *, undo: bool = False) -> LibraryInfo:
+        """Take a version out of lists and of the latest, or back; pulled by its number it still comes."""
+        return self.transport.send(calls.yank(name, version, undo))
+
     def manifest(self, name: str, version: int | None = None) -> Manifest:
         """Return a manifest byte for byte, and its version; the digest was checked."""
         return self.transport.send(calls.manifest(name, version))
@@ -279,6 +283,10 @@ class AsyncClient:
     async def library(self, name: str, version: int | None = None) -> LibraryInfo:
         """As `Client.library`."""
         return await self.transport.send(calls.library(name, version))
+
+    async def yank(self, name: str, version: int, *, undo: bool = False) -> LibraryInfo:
+        """As `Client.yank`."""
+        return await self.transport.send(calls.yank(name, version, undo))
 
     async def manifest(self, name: str, version: int | None = None) -> Manifest:
         """As `Client.manifest`."""

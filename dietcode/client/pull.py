@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,8 @@ def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, 
     folder : path, optional
         Where to put it, complete with its runtime; by default a place in the cache.
     warn : callable
-        Told when the server cannot say which version is the latest, and the newest cached one is used.
+        Told when the server cannot say which version is the latest, and the newest cached one is used; and
+        when the server says that a version is yanked.
 
     Raises
     ------
@@ -97,7 +99,13 @@ def pull_and_lock(
     return done
 
 
-def install(lock: Path, server: str | None, token: str | None, timeout_secs: float = 30.0) -> list[Pulled]:
+def install(
+    lock: Path,
+    server: str | None,
+    token: str | None,
+    timeout_secs: float = 30.0,
+    warn: Warn = warnings.warn,
+) -> list[Pulled]:
     """Get everything in a lock file, exactly as it is listed there.
 
     Parameters
@@ -123,21 +131,22 @@ def install(lock: Path, server: str | None, token: str | None, timeout_secs: flo
         address = own if given or entry.server == own.server else Address(entry.server)
         transport = Transport(address, timeout_secs)
         try:
-            done.append(_install_one(transport, name, entry, lock))
+            done.append(_install_one(transport, name, entry, lock, warn))
         finally:
             transport.close()
     return done
 
 
-def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path) -> Pulled:
+def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path, warn: Warn) -> Pulled:
     place = _checked_place(folder_of(entry, lock))
     label = f"{name}@{entry.version}"
     known = KnownManifests(transport.address.server, BlobCache())
     trust = ServerTrust(transport, entry.key)
     found = _cached(known, trust, name, entry.version)
     if found is None or found.listing.manifest != entry.manifest:
-        data = transport.send(calls.manifest(name, entry.version)).data
+        data, _, yanked = transport.send(calls.find_manifest(name, entry.version))
         _check_locked(data, label, entry)
+        _warn_of_yank(label, yanked, warn)
         found = _fetched(known, trust, data, name, entry.version, is_latest=False)
     if not entry.fits(found.listing):
         raise LibraryError(
@@ -172,8 +181,7 @@ def _find(
     if cached is not None:
         return cached
     try:
-        data, found = transport.send(calls.manifest(name, version))
-        return _fetched(known, trust, data, name, found, is_latest=version is None)
+        data, number, yanked = transport.send(calls.find_manifest(name, version))
     except UnreachableError as error:
         newest = known.newest(name) if version is None else None
         cached = _cached(known, trust, name, newest) if newest is not None else None
@@ -181,6 +189,14 @@ def _find(
             raise
         warn(f"{error}; using {cached.listing.label} from the cache, there may be a newer one")
         return cached
+    found = _fetched(known, trust, data, name, number, is_latest=version is None)
+    _warn_of_yank(found.listing.label, yanked, warn)
+    return found
+
+
+def _warn_of_yank(label: str, yanked: str, warn: Warn) -> None:
+    if yanked:
+        warn(f"{label} was yanked on {yanked}: who published it advises against it; choose another version")
 
 
 def _cached(known: KnownManifests, trust: ServerTrust, name: str, version: int) -> _Verified | None:

@@ -93,6 +93,8 @@ class Job(Model):
     ----------
     id : str
         16 hex digits.
+    owner : str
+        Who submitted it: the name that the token was made for, or ``local``.
     workload : str
         ``sha256:<hex>`` of what is measured; jobs with the same one share records.
     device_id, device : str or None
@@ -109,6 +111,7 @@ class Job(Model):
 
     id: str
     name: str
+    owner: str = "local"
     state: JobState
     workload: str
     device_id: str | None = None
@@ -161,6 +164,10 @@ class LibraryInfo(Model):
 
     Attributes
     ----------
+    owner : str or None
+        Who publishes under this name.
+    yanked_at : datetime or None
+        When it was taken out of lists and out of ``latest``; None while it is in them.
     manifest : FileFacts
         Of ``manifest.json``, byte for byte as ``GET /libraries/{name}/{version}`` gives it.
     size_bytes : int
@@ -169,6 +176,7 @@ class LibraryInfo(Model):
 
     name: str
     version: int
+    owner: str | None = None
     job: str | None = None
     workload: str
     device: str
@@ -177,6 +185,7 @@ class LibraryInfo(Model):
     size_bytes: int
     manifest: FileFacts
     created_at: datetime
+    yanked_at: datetime | None = None
 
 
 class ServerKey(Model):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
@@ -17,6 +13,7 @@ from dietcode.workload.conv2d import check_groups, check_letters
 from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
+from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.text import clip, field_path, suggest
 
 if TYPE_CHECKING:
@@ -195,27 +192,10 @@ def _check_instance_weights(spec: Spec) -> None:
 
 def _check_sizes(spec: Spec) -> None:
     """Refuse tensors above 2**34 elements, and FLOPs above 2**53, at the largest instance."""
-    if spec.instances:
-        bindings = {
-            name: np.array([instance.bindings[name] for instance in spec.instances], dtype=np.int64)
-            for name in spec.variables
-        }
-    else:
-        bindings = {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
-    shapes = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
-    for path, letters in {**shapes, "output": spec.output_subscripts}.items():
-        largest = float(np.max(_product(spec, letters, bindings)))
+    sizes = largest_sizes(spec)
+    for path, largest in sizes.elements.items():
         if largest > MAX_ELEMENTS:
             problem = f"{largest:.4g} elements at the largest instance; allowed: at most 2**34"
             raise SpecError(path, problem)
-    flops = float(np.max(_product(spec, Contraction.from_spec(spec).indices, bindings))) * 2
-    if flops > MAX_FLOPS:
-        raise SpecError("dims", f"{flops:.4g} FLOPs at the largest instance; allowed: at most 2**53")
-
-
-def _product(
-    spec: Spec, letters: Iterable[str], bindings: Mapping[str, NDArray[np.int64]]
-) -> NDArray[np.float64]:
-    """Product of the extents of `letters` for each binding; of floats, which do not wrap around."""
-    extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
-    return np.asarray(math.prod(extents, start=np.ones(1)))
+    if sizes.flops > MAX_FLOPS:
+        raise SpecError("dims", f"{sizes.flops:.4g} FLOPs at the largest instance; allowed: at most 2**53")

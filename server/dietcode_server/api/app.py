@@ -10,6 +10,8 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from dietcode._version import __version__
 from dietcode_server.api import blobs, events, health, jobs, libraries, pages, signing
+from dietcode_server.api.address import is_loopback, names_of
+from dietcode_server.api.gate import Gate
 from dietcode_server.api.guards import Guard
 from dietcode_server.api.metrics import RequestMetrics
 from dietcode_server.api.openapi import describe, operation_id
@@ -23,7 +25,8 @@ from dietcode_server.store.keys import KeyRing
 _DESCRIPTION = """Tuning jobs and the libraries that they publish.
 
 Every error is a problem document (RFC 9457) whose `detail` is one line: what was given, what is allowed, what
-to do. Pages are walked with `cursor`, which is `next` of the page before."""
+to do. Pages are walked with `cursor`, which is `next` of the page before. A server that asks for tokens
+takes one as `Authorization: Bearer`, and for reading also as the password of HTTP Basic."""
 
 
 def create_app(
@@ -53,7 +56,8 @@ def create_app(
         exception_handlers=HANDLERS,
         middleware=[
             Middleware(RequestMetrics, services.metrics),
-            Middleware(Guard, (settings.host, *settings.allowed_hosts), settings.max_body_bytes),
+            Middleware(Guard, (*names_of(settings.host), *settings.allowed_hosts), settings.max_body_bytes),
+            Middleware(Gate, database, always=not is_loopback(settings.host)),
             Middleware(RequestBodyLimitMiddleware, settings.max_body_bytes),
         ],
     )

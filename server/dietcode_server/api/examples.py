@@ -33,6 +33,7 @@ PROGRESS: dict[str, Any] = {
 JOB: dict[str, Any] = {
     "id": "0123456789abcdef",
     "name": "bert-dense",
+    "owner": "local",
     "state": "running",
     "workload": _DIGEST,
     "device_id": "8c1f2a",
@@ -66,6 +67,7 @@ EVENT: dict[str, Any] = {
 LIBRARY: dict[str, Any] = {
     "name": "bert-dense",
     "version": 3,
+    "owner": "local",
     "job": JOB["id"],
     "workload": _DIGEST,
     "device": "Intel Xeon, 2 cores",
@@ -74,6 +76,7 @@ LIBRARY: dict[str, Any] = {
     "size_bytes": 53_248,
     "manifest": {"sha256": _DIGEST, "size_bytes": 4_096},
     "created_at": _AT,
+    "yanked_at": None,
 }
 LIBRARY_PAGE: dict[str, Any] = {"libraries": [LIBRARY], "next": None}
 MANIFEST: dict[str, Any] = {
@@ -100,6 +103,7 @@ KEYS: dict[str, Any] = {
 }
 PROBLEMS: dict[int, tuple[str, str]] = {
     400: ("request", "the body is not JSON: Expecting value"),
+    401: ("unauthorized", "no token that is valid here; make one on the server with `dietcode token create`"),
     403: ("origin", "Origin: given 'https://example.org'; allowed: http://127.0.0.1:8000, or none"),
     404: ("not-found", "job '0123456789abcdef': no such job; `dietcode jobs` lists them"),
     409: ("conflict", "job '0123456789abcdef' has succeeded already; there is nothing to cancel"),
@@ -111,9 +115,11 @@ PROBLEMS: dict[int, tuple[str, str]] = {
     416: ("request", "Range: given 'bytes=900-'; allowed: within 0 to 511"),
     421: ("host", "Host: given 'example.org'; allowed: 127.0.0.1, localhost, [::1]"),
     422: ("request", "query.limit: given '0'; Input should be greater than or equal to 1"),
+    429: ("too-many", "more than 600 submissions a minute; try again in 3 s"),
     500: ("internal", "the server failed on this request; its log says why"),
     503: ("unavailable", "the server's database does not answer; try again later"),
 }
+FORBIDDEN = ("forbidden", "bert-dense belongs to alice; submit under another name")
 SPEC_PROBLEM = ("spec", "given 0; allowed: at least 1", "shape_vars.T.min")
 METRICS = 'dietcode_jobs{state="running"} 1.0\n'
 EVENTS = 'event: state\ndata: {"id":1,"job":"0123456789abcdef","kind":"state","state":"queued"}\nid: 1\n\n'

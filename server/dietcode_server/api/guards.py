@@ -1,8 +1,8 @@
 """What is refused before any route sees it, and the headers that every response carries.
 
-The server has no logins yet and listens on a loopback address, so what has to be kept out are pages in the
-user's own browser, which reach it by another name for its address (DNS rebinding), across origins, or with a
-form.
+What has to be kept out here are pages in a user's own browser, which reach the server by another name for its
+address (DNS rebinding), across origins, or with a form, and for which the browser may even add the token that
+the user has given it. Who may come in at all is asked in `gate`.
 """
 
 from __future__ import annotations

@@ -14,13 +14,15 @@ router = APIRouter(tags=["health"])
 _OK = {"status": "ok"}
 
 
-@router.get("/healthz", summary="Does the process live?", responses={200: shows(_OK), **problems()})
+@router.get(
+    "/healthz", summary="Does the process live?", responses={200: shows(_OK), **problems(token=False)}
+)
 async def check_health() -> dict[str, str]:
     """Asks nothing of the database."""
     return _OK
 
 
-@router.get("/readyz", summary="Can the server work?", responses={200: shows(_OK), **problems()})
+@router.get("/readyz", summary="Can the server work?", responses={200: shows(_OK), **problems(token=False)})
 def check_ready(services: ServicesOf) -> dict[str, str]:
     """The database answers with the schema that this version needs, and the engine runs."""
     if not services.database.at_head():

@@ -10,8 +10,11 @@ from dietcode.errors import RequestError
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
+from dietcode_server.api.callers import CallerOf
+from dietcode_server.api.limits import check_limits
 from dietcode_server.api.names import LIBRARY_NAME, check_job_id
 from dietcode_server.api.openapi import problems, shows
+from dietcode_server.api.quotas import check_open, check_rate
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.store import jobs, wire
 
@@ -42,21 +45,25 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
         | {"model": Job},
         201: shows(examples.JOB, description="A new job.")
         | {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}},
-        **problems(400, 409, 413, 415, 422, spec=True),
+        **problems(400, 409, 413, 415, 422, 429, spec=True),
     },
 )
 def submit_job(
     request: Annotated[SubmitRequest, Body(examples=[examples.SUBMIT])],
     services: ServicesOf,
+    caller: CallerOf,
     response: Response,
     key: IdempotencyKey = None,
 ) -> Job:
     """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
+    check_rate(services.rates, services.settings, caller)
     if request.force and not request.measure:
         raise RequestError("force measures again and measure: false measures nothing; give one of them")
     spec = spec_from_data(request.spec)
+    check_limits(spec, services.settings)
     resolved = services.targets.resolve(spec)
     with services.database.write() as session:
+        caller.need_name(session, spec.name)
         row, is_new = jobs.submit(
             session,
             spec=spec,
@@ -65,8 +72,12 @@ def submit_job(
             runnable=resolved.runnable,
             force=request.force,
             measure=request.measure,
-            idempotency_key=key,
+            idempotency_key=caller.own_key(key),
+            owner=caller.owner,
         )
+        if is_new:  # what is refused here is not kept
+            caller.need("publish", f"a new job publishes {spec.name}, and that")
+            check_open(session, services.settings, caller, caller.owner)
         job = wire.to_wire(session, row)
     services.metrics.submissions.labels("new" if is_new else "known").inc()
     if is_new:
@@ -103,10 +114,11 @@ def show_job(job_id: str, services: ServicesOf) -> Job:
     summary="Cancel a job",
     responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422)},
 )
-def cancel_job(job_id: str, services: ServicesOf) -> Job:
+def cancel_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     """A running job ends soon after; what it measured is kept."""
     with services.database.write() as session:
-        job = wire.to_wire(session, jobs.request_cancel(session, check_job_id(job_id)))
+        caller.need_job(jobs.get(session, check_job_id(job_id)))
+        job = wire.to_wire(session, jobs.request_cancel(session, job_id))
     services.supervisor.wake()
     return job
 
@@ -114,19 +126,21 @@ def cancel_job(job_id: str, services: ServicesOf) -> Job:
 @router.post(
     "/{job_id}/resume",
     summary="Resume a job",
-    responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422)},
+    responses={200: shows(examples.JOB), **problems(404, 409, 413, 415, 422, 429)},
 )
-def resume_job(job_id: str, services: ServicesOf) -> Job:
+def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     """An interrupted, failed or cancelled one, or one whose runner is here now; it goes on from what was
     measured. A queued or running job stays as it is.
     """
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
+        caller.need_job(row)
         data, target = row.spec, row.target
     found = services.targets.resolve(spec_from_data(data))
     here = found.runnable and found.target == target  # not where the data folder moved to another machine
     with services.database.write() as session:
         row = jobs.resume(session, job_id, runnable=here, device=found.device if here else None)
+        check_open(session, services.settings, caller, row.owner)
         job = wire.to_wire(session, row)
     services.supervisor.wake()
     return job

@@ -36,6 +36,9 @@ TITLES = {
     "body-too-large": "The body is too large",
     "host": "Not a name of this server",
     "origin": "Refused for pages of other origins",
+    "unauthorized": "A valid token is needed",
+    "forbidden": "Not allowed with this token",
+    "too-many": "Too many requests",
     "internal": "The server failed",
     "unavailable": "The server cannot answer now",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import signal
 import socket
@@ -17,12 +16,14 @@ from filelock import FileLock, Timeout
 
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
+from dietcode_server.api.address import family_of, is_loopback, parse_host
 from dietcode_server.api.app import create_app
-from dietcode_server.api.settings import Settings
+from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.housekeeping import Housekeeper
 from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.logs import configure_logs
+from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
 from dietcode_server.store.retention import Policy
@@ -37,19 +38,21 @@ def run(settings: Settings) -> None:
     Raises
     ------
     RequestError
-        The address is not a loopback one.
+        Others can reach the address, and there is no token.
     DietCodeError
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
     configure_logs(settings.log_format)
-    family, address = _loopback(settings.host)
+    address = parse_host(settings.host)
+    _check_tokens_possible(settings)
     with ExitStack() as stack:
         stack.enter_context(_locked(settings.data_dir))
-        listener = stack.enter_context(_listen(family, address, settings.port))
+        listener = stack.enter_context(_listen(family_of(address), str(address), settings.port))
         database = Database(settings.database)
         stack.callback(database.dispose)
         asked_to_stop = stack.enter_context(_no_sudden_end())
         database.upgrade()
+        _check_tokens(settings, database)
         work, logs = settings.data_dir / WORK, settings.data_dir / LOGS
         engine = LocalEngine(settings.database, work, logs, settings.heartbeat_secs, settings.log_format)
         policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
@@ -66,7 +69,7 @@ def run(settings: Settings) -> None:
             ws="none",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # nothing stands in front of a loopback address
+            proxy_headers=False,  # nothing that a client says changes who it is
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECS,
         )
@@ -121,25 +124,39 @@ def _no_sudden_end() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _loopback(host: str) -> tuple[socket.AddressFamily, str]:
-    """Family and address of a loopback host.
+def _check_tokens_possible(settings: Settings) -> None:
+    """Refuse an address that others can reach before any folder is made, where there can be no token yet.
 
     Raises
     ------
     RequestError
-        It is another address, or none.
+        There is no database.
     """
-    name = "127.0.0.1" if host.lower() == "localhost" else host.removeprefix("[").removesuffix("]")
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        raise RequestError(f"--host: given {clip(host)}; allowed: 127.0.0.1, ::1 or localhost") from None
-    if not address.is_loopback:
-        raise RequestError(
-            f"--host: given {clip(host)}, which others can reach, and this version has no tokens to tell "
-            "them apart; allowed: a loopback address such as 127.0.0.1"
-        )
-    return socket.AF_INET if address.version == 4 else socket.AF_INET6, str(address)
+    made = settings.database_url or (settings.data_dir / DATABASE_NAME).exists()
+    if not is_loopback(settings.host) and not made:
+        raise _no_token(settings)
+
+
+def _check_tokens(settings: Settings, database: Database) -> None:
+    """Refuse an address that others can reach where nobody has a token.
+
+    Raises
+    ------
+    RequestError
+        There is none that is live.
+    """
+    if is_loopback(settings.host):
+        return
+    with database.read() as session:
+        if not tokens.any_live(session):
+            raise _no_token(settings)
+
+
+def _no_token(settings: Settings) -> RequestError:
+    return RequestError(
+        f"--host: given {clip(settings.host)}, which others can reach, but there are no live tokens; "
+        "run `dietcode token create NAME` with the same --data-dir first, or listen on 127.0.0.1"
+    )
 
 
 def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Request
 
 from dietcode_server.api.metrics import Metrics
+from dietcode_server.api.quotas import Rates
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.database import Database
@@ -41,6 +42,7 @@ class Services:
     keys: KeyRing
     targets: Targets = field(default_factory=Targets)
     metrics: Metrics = field(default_factory=Metrics)
+    rates: Rates = field(default_factory=Rates)
     stopping: threading.Event = field(default_factory=threading.Event)
 
 

@@ -14,6 +14,7 @@ from dietcode.workload.text import one_line
 from dietcode_server.logs import Format
 
 ENV_PREFIX = "DIETCODE_SERVE_"
+DATABASE_NAME = "dietcode.db"
 
 
 def _default_data_dir() -> Path:
@@ -27,7 +28,9 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid"
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on: a loopback one.")
+    host: str = Field(
+        "127.0.0.1", description="Address to listen on; one that others can reach needs tokens."
+    )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     data_dir: Path = Field(
         default_factory=_default_data_dir,
@@ -54,6 +57,20 @@ class Settings(BaseSettings):
         "last of them; 0: never.",
     )
     log_format: Format = Field("text", description="What is logged: text for people, or json.")
+    max_rank: int = Field(6, ge=1, description="Most axes of a tensor.")
+    max_extent: int = Field(1 << 24, ge=1, description="Largest extent of an axis.")
+    max_flops: int = Field(10**13, ge=1, description="Most FLOPs of a workload's largest instance.")
+    max_tensor_bytes: int = Field(
+        4 << 30, ge=1, description="Most bytes of all tensors of the largest instance together."
+    )
+    max_trials: int = Field(10_000, ge=1, description="Largest budget of trials.")
+    max_seconds: int = Field(86_400, ge=1, description="Largest budget of seconds.")
+    max_jobs_per_owner: int = Field(
+        100, ge=1, description="Most jobs of one owner that wait or run; an admin has no such limit."
+    )
+    max_submissions_per_minute: int = Field(
+        600, ge=1, description="Most submissions of one owner within a minute; an admin has no such limit."
+    )
     heartbeat_secs: float = Field(2.0, gt=0, description="How often a worker says that it lives, in seconds.")
     lost_after_secs: float = Field(
         15.0, gt=0, description="A job without a heartbeat for so long, in seconds, is interrupted."
@@ -86,7 +103,7 @@ class Settings(BaseSettings):
 
         if self.database_url:
             return self.database_url
-        url = URL.create("sqlite", database=str(self.data_dir / "dietcode.db"))
+        url = URL.create("sqlite", database=str(self.data_dir / DATABASE_NAME))
         return url.render_as_string(hide_password=False)
 
 

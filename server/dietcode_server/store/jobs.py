@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session, defer
 
 from dietcode.errors import ConflictError, NotFoundError
@@ -23,7 +23,7 @@ from dietcode.workload.text import clip, one_line
 from dietcode_server.store.events import add_event
 from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
-from dietcode_server.store.tables import JobRow
+from dietcode_server.store.tables import LOCAL, JobRow
 
 __all__ = [
     "add_progress",
@@ -42,6 +42,7 @@ __all__ = [
 _MAX_ERROR_CHARS = 1000
 _CANCELLED_AT_ONCE = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.INTERRUPTED})
 _RESUMABLE = frozenset({JobState.INTERRUPTED, JobState.FAILED, JobState.CANCELLED})
+_GOING_WELL = ("queued", "waiting_for_runner", "running", "succeeded")
 _HANDED_BACK = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER})
 _AFTER_RUNNING = FINAL_STATES | _HANDED_BACK | {JobState.INTERRUPTED}
 
@@ -56,11 +57,13 @@ def submit(
     force: bool,
     idempotency_key: str | None,
     measure: bool = True,
+    owner: str = LOCAL,
     now: datetime | None = None,
 ) -> tuple[JobRow, bool]:
     """The job of a request, and whether it is new.
 
-    The same request gives the job there is, whatever its state; with `force` it makes another one.
+    The same request gives the job there is, whatever its state; with `force` it makes another one. A job of
+    another owner counts only as long as it goes well: nobody but its owner could resume it.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ def submit(
         The key was used for another request.
     """
     digest = job_digest(spec, target) if measure else _without_measuring(job_digest(spec, target))
-    known = _known(session, digest, force, idempotency_key)
+    known = _known(session, digest, force, idempotency_key, owner)
     if known is not None:
         return known, False
     now = now or utc_now()
@@ -94,6 +97,7 @@ def submit(
         digest=digest,
         idempotency_key=idempotency_key,
         name=spec.name,
+        owner=owner,
         workload=workload,
         device_id=None if device is None else device[0],
         spec=spec.to_json(),
@@ -119,7 +123,7 @@ def _without_measuring(digest: str) -> str:
     return f"sha256:{hashlib.sha256(f'{digest} measures nothing'.encode()).hexdigest()}"
 
 
-def _known(session: Session, digest: str, force: bool, key: str | None) -> JobRow | None:
+def _known(session: Session, digest: str, force: bool, key: str | None, owner: str) -> JobRow | None:
     if key is not None:
         row = session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
         if row is not None:
@@ -133,11 +137,11 @@ def _known(session: Session, digest: str, force: bool, key: str | None) -> JobRo
         return None
     row = session.scalar(
         select(JobRow)
-        .where(JobRow.digest == digest)
+        .where(JobRow.digest == digest, or_(JobRow.owner == owner, JobRow.state.in_(_GOING_WELL)))
         .order_by(JobRow.created_at.desc(), JobRow.id.desc())
         .limit(1)
     )
-    if row is not None and key is not None and row.idempotency_key is None:
+    if row is not None and key is not None and (row.idempotency_key, row.owner) == (None, owner):
         row.idempotency_key = key
         session.flush()
     return row

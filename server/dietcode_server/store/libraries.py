@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import ColumnElement, func, insert, select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import LibraryError, NotFoundError
 from dietcode.runtime.manifest import BLOBS, DISPATCH, FILES, MANIFEST, REPORT, blob_name, file_facts
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
+from dietcode_server.store.owners import check_name, claim_name
 from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import remember_workload, utc_now
 from dietcode_server.store.tables import (
@@ -47,13 +49,15 @@ def publish(
     Raises
     ------
     LibraryError
-        The files do not fit the manifest, or each other.
+        The files do not fit the manifest, or each other; or the name is somebody else's by now.
     """
     manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
     try:
         _check_files(files, manifest)
+        check_name(session, manifest["name"], job)
         newest = _newest(session, manifest["name"])
-        if newest is not None and newest.manifest_digest == file_facts(files[MANIFEST])["sha256"]:
+        digest = file_facts(files[MANIFEST])["sha256"]
+        if newest is not None and newest.yanked_at is None and newest.manifest_digest == digest:
             return newest
         explained = _explained(manifest, report, dispatch)
         row = LibraryRow(
@@ -72,13 +76,14 @@ def publish(
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise LibraryError(f"the library cannot be published: {one_line(what)}") from error
     with session.begin_nested():  # so that a caller who goes on after an error commits no half of it
+        claim_name(session, row.name, job, row.created_at)
         remember_workload(session, row.workload, manifest["workload"], row.created_at)
         _insert(session, row, files, explained)
     return row
 
 
 def get(session: Session, name: str, version: int | None = None) -> LibraryRow:
-    """One version of a library; without `version` the newest.
+    """One version of a library; without `version` the newest that is not yanked.
 
     Raises
     ------
@@ -87,8 +92,17 @@ def get(session: Session, name: str, version: int | None = None) -> LibraryRow:
     """
     newest = _newest(session, name)
     if newest is None:
-        raise NotFoundError(f"{clip(name)}: no such library; {_names(session)}")
-    if version is None or version == newest.version:
+        raise _no_such_library(session, name)
+    if version is None:
+        latest = (
+            newest if newest.yanked_at is None else _newest(session, name, LibraryRow.yanked_at.is_(None))
+        )
+        if latest is None:
+            raise NotFoundError(
+                f"{name}: all its versions are yanked; name one exactly, as in {name}@{newest.version}"
+            )
+        return latest
+    if version == newest.version:
         return newest
     row = None
     if 1 <= version <= _MAX_VERSION:
@@ -100,8 +114,41 @@ def get(session: Session, name: str, version: int | None = None) -> LibraryRow:
     return row
 
 
+def check_known(session: Session, name: str) -> None:
+    """Check that a version of a name was published, yanked or not.
+
+    Raises
+    ------
+    NotFoundError
+        None was.
+    """
+    if _newest(session, name) is None:
+        raise _no_such_library(session, name)
+
+
+def yank(
+    session: Session, name: str, version: int, *, undo: bool = False, now: datetime | None = None
+) -> LibraryRow:
+    """Take a version out of lists and out of ``latest``, or back; who names it exactly still gets it.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such version.
+    """
+    row = get(session, name, version)
+    row.yanked_at = None if undo else row.yanked_at or now or utc_now()
+    session.flush()
+    return row
+
+
 def list_libraries(
-    session: Session, *, name: str | None = None, limit: int = 50, cursor: str | None = None
+    session: Session,
+    *,
+    name: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+    include_yanked: bool = False,
 ) -> tuple[list[LibraryRow], str | None]:
     """A page of published versions, newest first, and the cursor of the next page; None after the last.
 
@@ -111,6 +158,8 @@ def list_libraries(
         `limit` is out of range, or `cursor` is none that an earlier page gave.
     """
     query = select(LibraryRow)
+    if not include_yanked:
+        query = query.where(LibraryRow.yanked_at.is_(None))
     if name is not None:
         query = query.where(LibraryRow.name == name)
     return newest_first(session, query, LibraryRow, limit, cursor)
@@ -154,9 +203,15 @@ def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
             raise LibraryError(f"{name}: not what the manifest lists; it was altered")
 
 
-def _newest(session: Session, name: str) -> LibraryRow | None:
-    newest = select(func.max(LibraryRow.version)).where(LibraryRow.name == name).scalar_subquery()
+def _newest(session: Session, name: str, *conditions: ColumnElement[bool]) -> LibraryRow | None:
+    newest = (
+        select(func.max(LibraryRow.version)).where(LibraryRow.name == name, *conditions).scalar_subquery()
+    )
     return session.scalar(select(LibraryRow).where(LibraryRow.name == name, LibraryRow.version == newest))
+
+
+def _no_such_library(session: Session, name: str) -> NotFoundError:
+    return NotFoundError(f"{clip(name)}: no such library; {_names(session)}")
 
 
 def _names(session: Session) -> str:

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+LOCAL = "local"  # owner of all that a server without tokens makes
 BigId = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -85,12 +86,17 @@ class JobRow(Base):
     """
 
     __tablename__ = "jobs"
-    __table_args__ = (Index("jobs_by_state", "state", "created_at"), Index("jobs_by_age", "created_at", "id"))
+    __table_args__ = (
+        Index("jobs_by_state", "state", "created_at"),
+        Index("jobs_by_age", "created_at", "id"),
+        Index("jobs_by_owner", "owner", "state"),
+    )
 
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
     digest: Mapped[str] = mapped_column(String(71), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(String(255), unique=True)
     name: Mapped[str] = mapped_column(String(128), index=True)
+    owner: Mapped[str] = mapped_column(String(64), default=LOCAL, server_default=LOCAL)
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     spec: Mapped[dict[str, Any]]
@@ -172,7 +178,7 @@ class BlobChunk(Base):
 
 
 class LibraryRow(Base):
-    """One immutable version of a name."""
+    """One immutable version of a name; a yanked one is still there for those who name it exactly."""
 
     __tablename__ = "libraries"
     __table_args__ = (UniqueConstraint("name", "version"), Index("libraries_by_age", "created_at", "id"))
@@ -189,6 +195,7 @@ class LibraryRow(Base):
     num_micro_kernels: Mapped[int] = mapped_column(Integer)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
+    yanked_at: Mapped[datetime | None]
 
 
 class LibraryFile(Base):
@@ -267,6 +274,35 @@ class DispatchRow(Base):
     predicted_gflops: Mapped[float] = mapped_column(Float)
     best_micro_kernel: Mapped[str] = mapped_column(String(64))
     best_predicted_gflops: Mapped[float] = mapped_column(Float)
+
+
+class NameRow(Base):
+    """Who publishes under a name: the owner of the first version."""
+
+    __tablename__ = "names"
+
+    name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+
+
+class TokenRow(Base):
+    """What a client shows to be let in. Only its SHA-256 is kept; `id` names it to people.
+
+    `owner` is the name that it was made for: jobs and names belong to it, so that a new token of the same
+    name takes the place of an old one.
+    """
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(8), primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    owner: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[str] = mapped_column(String(64))  # separated by spaces
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
 
 
 DISPATCH_EXPLAINED = """

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.protocol import FileFacts, Job, JobEvent, JobState, LibraryInfo, LibraryRef, Progress
 from dietcode_server.store import blobs
+from dietcode_server.store.owners import owner_of
 from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow
 
 
@@ -16,6 +17,7 @@ def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
     return Job(
         id=row.id,
         name=row.name,
+        owner=row.owner,
         state=JobState(row.state),
         workload=row.workload,
         device_id=row.device_id,
@@ -59,6 +61,7 @@ def library_to_wire(session: Session, row: LibraryRow) -> LibraryInfo:
     return LibraryInfo(
         name=row.name,
         version=row.version,
+        owner=owner_of(session, row.name),
         job=row.job_id,
         workload=row.workload,
         device=row.device,
@@ -67,6 +70,7 @@ def library_to_wire(session: Session, row: LibraryRow) -> LibraryInfo:
         size_bytes=row.size_bytes,
         manifest=manifest,
         created_at=row.created_at,
+        yanked_at=row.yanked_at,
     )
 
 

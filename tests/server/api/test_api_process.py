@@ -174,6 +174,31 @@ def test_what_is_refused_is_one_line(tmp_path):
     assert status == 2 and "DIETCODE_SERVE_MAX_BODY_BYTES" in said
 
 
+def test_with_a_token_others_may_reach_it(tmp_path):
+    from datetime import timedelta
+
+    from dietcode_server.store import tokens
+
+    with database_in(tmp_path) as database:
+        database.upgrade()
+        with database.write() as session:
+            tokens.create(session, "erin", ["read"], timedelta(seconds=-1))
+        status, said = refused(tmp_path, "--host", "0.0.0.0")
+        assert status == 2 and "dietcode token create" in said
+        with database.write() as session:
+            _, token = tokens.create(session, "alice", ["read"], None)
+    with serving(tmp_path, "--host", "0.0.0.0") as (url, process):
+        port = url.rpartition(":")[2]
+        address = f"http://127.0.0.1:{port}/api/v1/jobs"
+        assert httpx2.get(address).status_code == 401
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx2.get(address, headers=headers).json()["jobs"] == []
+        assert httpx2.get(f"http://127.0.0.1:{port}/", headers=headers).status_code == 200
+        assert httpx2.get(address, headers=headers | {"host": f"0.0.0.0:{port}"}).status_code == 421
+        status, _, said = end(process, signal.SIGTERM)
+        assert status == 0 and token not in said
+
+
 def test_another_loopback_address(tmp_path):
     host, shown = ("::1", "[::1]") if _has_ipv6() else ("127.0.0.2", "127.0.0.2")
     with serving(tmp_path, "--host", host) as (url, process):

@@ -53,6 +53,7 @@ def test_a_published_library(database: Database) -> None:
     assert info.model_dump(exclude={"created_at"}) == {
         "name": "dense",
         "version": 1,
+        "owner": "local",
         "job": job_id,
         "workload": "sha256:" + "ab" * 32,
         "device": "a CPU",
@@ -63,6 +64,7 @@ def test_a_published_library(database: Database) -> None:
             "sha256": f"sha256:{hashlib.sha256(files['manifest.json']).hexdigest()}",
             "size_bytes": len(files["manifest.json"]),
         },
+        "yanked_at": None,
     }
     assert abs((datetime.now(timezone.utc) - info.created_at).total_seconds()) < 60
 

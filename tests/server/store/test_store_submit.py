@@ -31,6 +31,7 @@ def test_a_new_job(database: Database) -> None:
     assert made.model_dump() == {
         "id": row.id,
         "name": "dense",
+        "owner": "local",
         "state": Q,
         "workload": workload_digest(spec),
         "device_id": "cpu0",

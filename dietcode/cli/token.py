@@ -1,0 +1,184 @@
+"""``dietcode token``: who may use a server. It works on the server's database, on the server's machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dietcode.cli.common import Json, print_json
+from dietcode.cli.serve import _need_server
+from dietcode.errors import DietCodeError, RequestError
+
+if TYPE_CHECKING:
+    from dietcode_server.store.database import Database
+    from dietcode_server.store.tables import TokenRow
+
+token_app = typer.Typer(help="Who may use a server; run it on the server's machine.", no_args_is_help=True)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="The server's. [default: the user's data folder]"),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option("--database-url", metavar="URL", help="The server's. [default: SQLite in the data folder]"),
+]
+
+_LIFETIME = re.compile(r"([1-9][0-9]{0,3})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24}
+
+
+@token_app.command("create")
+def create_token(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Who it is for: jobs and names belong to NAME.")
+    ],
+    scopes: Annotated[
+        str, typer.Option(help="Of read, submit, publish, admin; separated by commas.")
+    ] = "read,submit,publish",
+    expires: Annotated[str, typer.Option(help="As 12h, 90d or 52w; or never.")] = "90d",
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a token; it is printed once, and nowhere kept. A server that has one asks everybody for theirs."""
+    lifetime = _lifetime(expires)
+    with _database(data_dir, database_url, make=True) as database:
+        from dietcode_server.store import tokens
+
+        with database.write() as session:
+            row, token = tokens.create(session, name, _words(scopes), lifetime)
+    if as_json:
+        print_json(_facts(row) | {"token": token})
+        return
+    until = "does not expire" if row.expires_at is None else f"expires {_day(row.expires_at)}"
+    said = f"token {row.id} of {row.owner}: {', '.join(row.scopes.split())}; {until}; it is shown only now"
+    typer.echo(f"dietcode: {said}", err=True)
+    typer.echo(token)
+
+
+@token_app.command("list")
+def list_tokens(as_json: Json = False, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+    """List tokens, the newest last; the tokens themselves are not kept."""
+    with _database(data_dir, database_url) as database:
+        from dietcode_server.store import tokens
+
+        with database.read() as session:
+            rows = [_facts(row) for row in tokens.list_tokens(session)]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        typer.echo("no tokens", err=True)
+    else:
+        _print_table(rows)
+
+
+@token_app.command("revoke")
+def revoke_token(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="As `dietcode token list` shows it.")],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let nobody in with a token any more, from the next request on."""
+    with _database(data_dir, database_url) as database:
+        from dietcode_server.store import tokens
+
+        with database.write() as session:
+            row = tokens.revoke(session, token_id)
+    if as_json:
+        print_json(_facts(row))
+    else:
+        typer.echo(f"token {row.id} of {row.owner}: revoked")
+
+
+@contextmanager
+def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Iterator[Database]:
+    """The server's database, with the schema of this version.
+
+    Raises
+    ------
+    RequestError
+        There is none, and none is to be made.
+    DietCodeError
+        It cannot be made or opened.
+    """
+    _need_server()
+    from dietcode_server.api.settings import DATABASE_NAME, load_settings
+    from dietcode_server.store.database import Database
+
+    settings = load_settings(data_dir=data_dir, database_url=url)
+    if not settings.database_url:
+        place = settings.data_dir / DATABASE_NAME
+        if not make and not place.exists():
+            raise RequestError(f"{place}: no such database; give the server's --data-dir or --database-url")
+        try:
+            settings.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DietCodeError(
+                f"{settings.data_dir}: cannot be written: {error.strerror or error}"
+            ) from error
+    database = Database(settings.database)
+    try:
+        database.upgrade()
+        yield database
+    finally:
+        database.dispose()
+
+
+def _lifetime(given: str) -> timedelta | None:
+    from dietcode.workload.text import clip
+
+    match = _LIFETIME.fullmatch(given)
+    if match is None and given != "never":
+        raise RequestError(f"--expires: given {clip(given)}; allowed: as 12h, 90d or 52w, or never")
+    return None if match is None else timedelta(hours=int(match[1]) * _HOURS[match[2]])
+
+
+def _words(given: str) -> list[str]:
+    return [word.strip() for word in given.split(",") if word.strip()]
+
+
+def _facts(row: TokenRow) -> dict[str, Any]:
+    from dietcode_server.store.subjects import utc_now
+    from dietcode_server.store.tokens import state_of
+
+    times = {
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
+        "last_used_at": row.last_used_at,
+    }
+    return {
+        "id": row.id,
+        "owner": row.owner,
+        "scopes": row.scopes.split(),
+        "state": state_of(row, utc_now()),
+        **{name: None if at is None else at.isoformat(timespec="seconds") for name, at in times.items()},
+    }
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("id", "owner", "scopes", "state", "created", "expires", "last used")
+    for row in rows:
+        times = (row[name] for name in ("created_at", "expires_at", "last_used_at"))
+        table.add_row(
+            row["id"], row["owner"], ", ".join(row["scopes"]), row["state"], *(at or "never" for at in times)
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a pipe has no width; keep rows whole
+    console.print(table)
+
+
+def _day(at: datetime) -> str:
+    return at.date().isoformat()

@@ -1,0 +1,77 @@
+"""How large a workload is at its largest instance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dietcode.workload.contraction import Contraction
+from dietcode.workload.dtypes import STORAGE
+from dietcode.workload.text import field_path
+
+if TYPE_CHECKING:
+    from dietcode.workload.spec import Spec
+
+Bindings = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Each the largest of any instance; floats, which do not wrap around.
+
+    Attributes
+    ----------
+    extents : dict
+        By letter.
+    elements : dict
+        Elements of each operand and of the output, by the path of its field.
+    tensor_bytes : float
+        All tensors of one instance together, those of the epilogue too, in bytes.
+    flops : float
+        Two for each multiplication.
+    """
+
+    extents: dict[str, float]
+    elements: dict[str, float]
+    tensor_bytes: float
+    flops: float
+
+
+def largest_sizes(spec: Spec) -> Sizes:
+    """Sizes of the largest instance of a spec."""
+    bindings = _bindings(spec)
+    operands = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
+    shapes = {**operands, "output": spec.output_subscripts}
+    elements = {path: _product(spec, letters, bindings) for path, letters in shapes.items()}
+    output_bytes = STORAGE[spec.output.dtype].itemsize
+    others = [_product(spec, letters, bindings) for letters in spec.epilogue_tensors.values()]
+    num_bytes = output_bytes * elements["output"] + sum(
+        STORAGE["float32"].itemsize * count for count in (*(elements[path] for path in operands), *others)
+    )
+    flops = 2 * _product(spec, Contraction.from_spec(spec).indices, bindings)
+    return Sizes(
+        extents={letter: float(np.max(_product(spec, letter, bindings))) for letter in spec.dims_parsed},
+        elements={path: float(np.max(count)) for path, count in elements.items()},
+        tensor_bytes=float(np.max(num_bytes)),
+        flops=float(np.max(flops)),
+    )
+
+
+def _bindings(spec: Spec) -> Bindings:
+    if spec.instances:
+        return {
+            name: np.array([instance.bindings[name] for instance in spec.instances], dtype=np.int64)
+            for name in spec.variables
+        }
+    return {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
+
+
+def _product(spec: Spec, letters: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
+    """Product of the extents of `letters` for each binding."""
+    extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
+    return np.asarray(math.prod(extents, start=np.ones(1)))

@@ -1,0 +1,139 @@
+"""Who comes in: tokens, asked for before any route sees a request.
+
+Closed by default: what is not in `OPEN_PATHS` needs a token, a path that does not exist as well. Unknown,
+expired and revoked tokens get the same answer after the same work; only the server's log tells them apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import anyio.to_thread
+from fastapi import Request
+from sqlalchemy.orm import Session
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dietcode.errors import DietCodeError
+from dietcode.workload.text import clip
+from dietcode_server.api.callers import CALLER, EVERYBODY, Caller
+from dietcode_server.api.problems import HANDLERS, Refusal, log
+from dietcode_server.store import tokens
+from dietcode_server.store.database import Database, StoreError
+from dietcode_server.store.subjects import utc_now
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/style.css"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_API = "/api/"
+_LIBRARIES = "/api/v1/libraries/"
+_NO_TOKEN = "no token that is valid here; `dietcode token create NAME` on the server's machine makes one"
+
+
+class Gate:
+    """ASGI middleware: finds out who asks, and refuses those who may not.
+
+    Parameters
+    ----------
+    database : Database
+        With the tokens.
+    always : bool
+        Ask for tokens even where none was ever made: others than this machine's users reach the server.
+    """
+
+    def __init__(self, app: ASGIApp, database: Database, always: bool) -> None:
+        self.app = app
+        self._database = database
+        self._closed = always
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a refused request, or pass it on with its caller."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = await anyio.to_thread.run_sync(self._admit, scope)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, send)
+            return
+        except DietCodeError as error:
+            answer = await HANDLERS[DietCodeError](Request(scope), error)
+            await answer(scope, receive, send)
+            return
+        scope[CALLER] = caller
+        await self.app(scope, receive, send if caller is EVERYBODY else _private(send))
+
+    def _admit(self, scope: Scope) -> Caller:
+        headers, now = Headers(scope=scope), utc_now()
+        given = _credentials(headers, scope["method"])
+        with self._database.read() as session:
+            if not self._asks(session):
+                return EVERYBODY
+            row, why = tokens.check(session, given or "", now=now)
+        if row is None:
+            if "authorization" in headers:
+                where = f"{clip(scope['method'], 20)} {clip(scope['path'], 120)}"
+                log.warning("%s from %s: refused %s", where, (scope.get("client") or ("?",))[0], why)
+            raise Refusal("unauthorized", 401, _NO_TOKEN, {"WWW-Authenticate": _challenge(scope, headers)})
+        caller = Caller(row.owner, frozenset(row.scopes.split()))
+        caller.need(needed(scope["method"], scope["path"]), f"{scope['method']} {clip(scope['path'], 120)}")
+        if not tokens.used_lately(row, now):
+            try:
+                with self._database.write() as session:
+                    tokens.note_use(session, row.id, now)
+            except StoreError as error:  # a full disk keeps nobody from reading
+                log.warning("last use of token %s: %s", row.id, error)
+        return caller
+
+    def _asks(self, session: Session) -> bool:
+        """Whether tokens are asked for; once they are, always."""
+        self._closed = self._closed or tokens.any_made(session)
+        return self._closed
+
+
+def needed(method: str, path: str) -> str:
+    """The scope without which a route is not reached; routes may ask for more."""
+    if method in READING:
+        return "read"
+    return "publish" if path.startswith(_LIBRARIES) else "submit"
+
+
+def _credentials(headers: Headers, method: str) -> str | None:
+    """The token that a request shows: as Bearer, or as the password of HTTP Basic.
+
+    A browser sends Basic by itself, whatever page made it ask; so it is taken for reading only.
+    """
+    given = headers.getlist("authorization")
+    scheme, _, rest = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    if scheme.lower() == "basic" and method in READING:
+        try:
+            pair = base64.b64decode(rest.strip(), validate=True).decode()
+        except (binascii.Error, ValueError):
+            return None
+        return pair.partition(":")[2]
+    return None
+
+
+def _challenge(scope: Scope, headers: Headers) -> str:
+    """What a browser shows its prompt for stands on pages only, so that no program's request opens one."""
+    bearer = 'Bearer realm="DietCode"'
+    if "authorization" in headers:
+        bearer += ', error="invalid_token"'
+    return bearer if scope["path"].startswith(_API) else f'Basic realm="DietCode", charset="UTF-8", {bearer}'
+
+
+def _private(send: Send) -> Send:
+    """Keep caches that several people share from keeping what one of them was given."""
+
+    async def private_send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            if "cache-control" in headers:
+                headers["cache-control"] = headers["cache-control"].replace("public", "private")
+            headers.add_vary_header("Authorization")
+        await send(message)
+
+    return private_send
