@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dietcode.cli.common import Json, print_json
-from dietcode.cli.serve import _need_server
+from dietcode.cli.serve import need_server
 from dietcode.errors import DietCodeError, RequestError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Ite
     DietCodeError
         It cannot be made or opened.
     """
-    _need_server()
+    need_server()
     from dietcode_server.api.settings import DATABASE_NAME, load_settings
     from dietcode_server.store.database import Database
 
