@@ -15,6 +15,7 @@ import typer
 from dietcode._version import __version__
 from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.db import db_app
 from dietcode.cli.reselect import reselect
 from dietcode.cli.serve import serve
 from dietcode.cli.token import token_app
@@ -32,6 +33,7 @@ app = typer.Typer(
 records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
 app.add_typer(records_app, name="records")
 app.add_typer(token_app, name="token")
+app.add_typer(db_app, name="db")
 app.command()(serve)
 remote.register(app)
 app.command()(yank)

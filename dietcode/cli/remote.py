@@ -35,6 +35,13 @@ def submit(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, help="Of the jobs that wait, the highest begins first.")
+    ] = 0,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="SECS|TIME", help="Fail if not done in so many seconds, or by a time."),
+    ] = None,
     as_json: Json = False,
     server: Server = None,
 ) -> None:
@@ -47,8 +54,9 @@ def submit(
     from dietcode.workload.parse import load_spec
 
     parsed = load_spec(spec)
+    call = calls.submit(parsed, force, None, priority=priority, deadline=_number_or_text(deadline))
     with _client(server) as client:
-        job, is_new = client.transport.send(calls.submit(parsed, force, None))
+        job, is_new = client.transport.send(call)
         if not is_new:
             say_known(job)
         if not (wait and as_json):
@@ -156,6 +164,13 @@ def pull(
         typer.echo(str(one.folder))
 
 
+def _number_or_text(given: str | None) -> Any:
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        return given
+
+
 def _client(server: str | None) -> Client:
     from dietcode.client import Client
 
@@ -209,7 +224,12 @@ def _facts(job: Job) -> dict[str, str]:
 
     step, library = job.progress, job.library
     counts = f" {step.done}/{step.total}" if step is not None and step.total else ""
-    times = {"created": job.created_at, "started": job.started_at, "finished": job.finished_at}
+    times = {
+        "created": job.created_at,
+        "deadline": job.deadline_at,
+        "started": job.started_at,
+        "finished": job.finished_at,
+    }
     facts = {
         "job": job.id,
         "name": job.name,
@@ -220,6 +240,7 @@ def _facts(job: Job) -> dict[str, str]:
         "progress": f"{step.stage}{counts}: {describe(step)}" if step else "",
         "measured": f"{job.measured} micro-kernels, attempt {job.attempt}" if job.attempt else "",
         "device": job.device or "",
+        "priority": str(job.priority) if job.priority else "",
         "workload": job.workload,
         **{word: time.isoformat(sep=" ", timespec="seconds") for word, time in times.items() if time},
     }

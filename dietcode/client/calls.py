@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dietcode.client.answers import MAX_JSON_BYTES, Answer
 from dietcode.client.listing import MAX_MANIFEST_BYTES, digest_of
 from dietcode.errors import LibraryError, RequestError, ServerError
-from dietcode.protocol import Job, JobPage, JobState, KeyList, LibraryInfo, LibraryPage, SubmitRequest
+from dietcode.protocol import (
+    Job,
+    JobPage,
+    JobState,
+    KeyList,
+    LibraryInfo,
+    LibraryPage,
+    SubmitRequest,
+    read_deadline,
+)
 from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
@@ -69,7 +79,13 @@ class Manifest(NamedTuple):
 
 
 def submit(
-    spec: Spec | Mapping[str, Any], force: bool, idempotency_key: str | None, measure: bool = True
+    spec: Spec | Mapping[str, Any],
+    force: bool,
+    idempotency_key: str | None,
+    measure: bool = True,
+    *,
+    priority: int = 0,
+    deadline: float | datetime | None = None,
 ) -> Call[Submitted]:
     """``POST /jobs``."""
     parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
@@ -81,7 +97,12 @@ def submit(
                 f"idempotency_key: given {given}; allowed: 1 to 255 printable ASCII characters"
             )
         headers["Idempotency-Key"] = idempotency_key
-    body = SubmitRequest(spec=parsed.to_json(), force=force, measure=measure).model_dump(mode="json")
+    order = {"priority": _priority(priority), "deadline": _deadline(deadline)}
+    more: dict[str, Any] = {
+        name: value for name, value in order.items() if value
+    }  # which an older server does not know
+    request = SubmitRequest(spec=parsed.to_json(), force=force, measure=measure, **more)
+    body = request.model_dump(mode="json", exclude=set(order) - set(more))
     return Call(
         "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
     )
@@ -233,6 +254,19 @@ def _state(given: JobState | str) -> JobState:
     except ValueError:
         allowed = ", ".join(state.value for state in JobState)
         raise RequestError(f"state: given {clip(given)}; allowed: {allowed}") from None
+
+
+def _priority(given: int) -> int:
+    if not -100 <= given <= 100:
+        raise RequestError(f"priority: given {clip(given)}; allowed: -100 to 100")
+    return given
+
+
+def _deadline(given: float | datetime | None) -> float | datetime | None:
+    try:
+        return None if given is None else read_deadline(given)
+    except ValueError as error:
+        raise RequestError(f"deadline: given {clip(given)}; {error}") from None
 
 
 def _page(name: str | None, limit: int, cursor: str | None) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,22 @@ class Client:
         force: bool = False,
         measure: bool = True,
         idempotency_key: str | None = None,
+        priority: int = 0,
+        deadline: float | datetime | None = None,
     ) -> Job:
         """Ask for a workload to be tuned; the same workload again gives the same job, unless `force`.
 
         With ``measure=False`` it is built from what was measured before.
+
+        Parameters
+        ----------
+        priority : int
+            From -100 to 100: of the jobs that wait, the one with the highest begins first.
+        deadline : float, datetime or None
+            Seconds from now, or an aware time: a job that has not finished by then fails.
         """
-        return self.transport.send(calls.submit(spec, force, idempotency_key, measure)).job
+        call = calls.submit(spec, force, idempotency_key, measure, priority=priority, deadline=deadline)
+        return self.transport.send(call).job
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
@@ -248,9 +259,12 @@ class AsyncClient:
         force: bool = False,
         measure: bool = True,
         idempotency_key: str | None = None,
+        priority: int = 0,
+        deadline: float | datetime | None = None,
     ) -> Job:
         """As `Client.submit`."""
-        return (await self.transport.send(calls.submit(spec, force, idempotency_key, measure))).job
+        call = calls.submit(spec, force, idempotency_key, measure, priority=priority, deadline=deadline)
+        return (await self.transport.send(call)).job
 
     async def job(self, job_id: str) -> Job:
         """As `Client.job`."""

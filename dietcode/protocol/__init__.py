@@ -18,6 +18,7 @@ from dietcode.protocol.models import (
     Progress,
     ServerKey,
     SubmitRequest,
+    read_deadline,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "Progress",
     "ServerKey",
     "SubmitRequest",
+    "read_deadline",
 ]

@@ -5,11 +5,12 @@ Readers ignore fields that they do not know, so that an older client can talk to
 
 from __future__ import annotations
 
-from datetime import datetime
+import math
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 
 class JobState(str, Enum):
@@ -36,6 +37,32 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+MAX_DEADLINE_SECS = 10 * 365 * 86_400.0
+
+
+def read_deadline(given: object) -> float | datetime:
+    """Seconds from now as a number, or a time with its zone as text, as ``2026-01-05T09:30:00Z``.
+
+    Raises
+    ------
+    ValueError
+        It is neither.
+    """
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return given
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        if math.isfinite(given) and 0 < given <= MAX_DEADLINE_SECS:
+            return float(given)
+    elif isinstance(given, str) and len(given) < 100:
+        try:
+            at = datetime.fromisoformat(given.strip().replace("Z", "+00:00"))
+            if at.tzinfo is not None:
+                return at.astimezone(timezone.utc)
+        except (ValueError, OverflowError):
+            pass
+    raise ValueError("allowed: seconds from now, above 0, or a time with its zone, as 2026-01-05T09:30:00Z")
+
+
 class SubmitRequest(BaseModel):
     """Body of ``POST /jobs``.
 
@@ -47,6 +74,10 @@ class SubmitRequest(BaseModel):
         Measure again what is already known; makes a new job in any case.
     measure : bool
         False: select and build from what was measured before, and measure nothing.
+    priority : int
+        Of the jobs that wait, the one with the highest begins first; then the oldest.
+    deadline : float, datetime or None
+        Seconds from now, or a time with its zone: a job that has not finished by then fails.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +85,20 @@ class SubmitRequest(BaseModel):
     spec: dict[str, Any]
     force: bool = False
     measure: bool = True
+    priority: int = Field(0, ge=-100, le=100)
+    deadline: float | AwareDatetime | None = None
+
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _read_deadline(cls, given: object) -> object:
+        """Either form, or one line about both."""
+        return None if given is None else read_deadline(given)
+
+    def due(self) -> datetime | timedelta | None:
+        """The deadline as a time, or as the time until it."""
+        if self.deadline is None or isinstance(self.deadline, datetime):
+            return self.deadline
+        return timedelta(seconds=self.deadline)
 
 
 class Progress(Model):
@@ -107,6 +152,8 @@ class Job(Model):
         Micro-kernels measured by this job so far.
     error : str or None
         One line: why it failed or was interrupted.
+    deadline_at : datetime or None
+        A job that has not finished by then fails.
     """
 
     id: str
@@ -123,6 +170,8 @@ class Job(Model):
     attempt: int = 0
     measured: int = 0
     cancel_requested: bool = False
+    priority: int = 0
+    deadline_at: datetime | None = None
     progress: Progress | None = None
     error: str | None = None
     library: LibraryRef | None = None

@@ -55,7 +55,14 @@ def test_submit_prints_the_id_last(command: Command, wire: WireServer, spec: Pat
     done = command("submit", spec, "--force", "--json")
     assert json.loads(done.stdout)["id"] == JOB
     assert done.stderr == f"dietcode: known already: job {JOB} of dense, queued\n"
-    assert json.loads(wire.requests[-1].body)["force"] is True
+    body = json.loads(wire.requests[-1].body)
+    assert body["force"] is True and "priority" not in body and "deadline" not in body
+    for deadline, sent in {"90": 90.0, "2126-01-05T18:00:00+01:00": "2126-01-05T17:00:00Z"}.items():
+        command("submit", spec, "--priority", "-7", "--deadline", deadline)
+        body = json.loads(wire.requests[-1].body)
+        assert (body["priority"], body["deadline"]) == (-7, sent)
+    failed(command("submit", spec, "--deadline", "soon"), 2, "deadline: given 'soon'", "seconds from now")
+    failed(command("submit", spec, "--priority", "101"), 2, "--priority", "100")
 
 
 def test_submit_refuses_a_wrong_spec_before_asking(

@@ -20,7 +20,13 @@ SPEC: dict[str, Any] = {
     "target": {"kind": "llvm"},
     "budget": {"trials": 256, "seconds": 600},
 }
-SUBMIT: dict[str, Any] = {"spec": SPEC, "force": False, "measure": True}
+SUBMIT: dict[str, Any] = {
+    "spec": SPEC,
+    "force": False,
+    "measure": True,
+    "priority": 0,
+    "deadline": None,
+}
 TARGET: dict[str, Any] = {"kind": "llvm", "mcpu": "skylake-avx512", "num_cores": 2}
 PROGRESS: dict[str, Any] = {
     "stage": "measure",
@@ -45,6 +51,8 @@ JOB: dict[str, Any] = {
     "attempt": 1,
     "measured": 41,
     "cancel_requested": False,
+    "priority": 0,
+    "deadline_at": None,
     "progress": PROGRESS,
     "error": None,
     "library": None,

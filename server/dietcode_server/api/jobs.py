@@ -72,6 +72,8 @@ def submit_job(
             runnable=resolved.runnable,
             force=request.force,
             measure=request.measure,
+            priority=request.priority,
+            deadline=request.due(),
             idempotency_key=caller.own_key(key),
             owner=caller.owner,
         )

@@ -23,7 +23,7 @@ from dietcode.errors import (
     SpecError,
     TargetError,
 )
-from dietcode.protocol import Problem
+from dietcode.protocol import Problem, SubmitRequest
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import StoreError
 
@@ -142,7 +142,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
     if detail["type"] == "missing":
         return problem("request", 422, f"{name}: missing")
     if detail["type"] == "extra_forbidden":
-        return problem("request", 422, f"{name}: unknown field; allowed: spec, force, measure")
+        return problem(
+            "request", 422, f"{name}: unknown field; allowed: {', '.join(SubmitRequest.model_fields)}"
+        )
     value = detail.get("input")
     # Not the whole of it: a list may be nested deeper than repr goes.
     given = f"a {type(value).__name__}" if isinstance(value, list | dict) else clip(value)

@@ -20,8 +20,10 @@ from dietcode_server.api.address import family_of, is_loopback, parse_host
 from dietcode_server.api.app import create_app
 from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.housekeeping import Housekeeper
+from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.supervisor import Supervisor
+from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
@@ -53,14 +55,13 @@ def run(settings: Settings) -> None:
         asked_to_stop = stack.enter_context(_no_sudden_end())
         database.upgrade()
         _check_tokens(settings, database)
-        work, logs = settings.data_dir / WORK, settings.data_dir / LOGS
-        engine = LocalEngine(settings.database, work, logs, settings.heartbeat_secs, settings.log_format)
-        policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
-        housekeeper = Housekeeper(database, policy, work, logs)
         # A server that cannot sign does not start.
         KeyRing(settings.data_dir, settings.signing_key).signing_key()
-        supervisor = Supervisor(database, engine, settings.lost_after_secs)
-        app = create_app(database, settings, supervisor)
+        policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
+        housekeeper = Housekeeper(database, policy, settings.data_dir / WORK, settings.data_dir / LOGS)
+        targets = Targets()
+        supervisor = _supervisor(database, settings, targets)
+        app = create_app(database, settings, supervisor, targets)
         stack.callback(supervisor.stop)
         stack.callback(housekeeper.stop)
         config = uvicorn.Config(
@@ -76,6 +77,20 @@ def run(settings: Settings) -> None:
         ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
         threads = (supervisor, housekeeper)
         _Server(config, ready, asked_to_stop, app.state.services.stopping, threads).run(sockets=[listener])
+
+
+def _supervisor(database: Database, settings: Settings, targets: Targets) -> Supervisor:
+    engine = LocalEngine(
+        settings.database,
+        settings.data_dir / WORK,
+        settings.data_dir / LOGS,
+        settings.heartbeat_secs,
+        settings.log_format,
+        lease_secs=settings.lost_after_secs,
+    )
+    # Nobody shares a file of SQLite: there the worker itself sees whether this is the job's machine.
+    placement = Placement(None if database.is_sqlite else targets)
+    return Supervisor(database, engine, settings.max_attempts, settings.retry_secs, placement)
 
 
 class _Server(uvicorn.Server):

@@ -73,7 +73,17 @@ class Settings(BaseSettings):
     )
     heartbeat_secs: float = Field(2.0, gt=0, description="How often a worker says that it lives, in seconds.")
     lost_after_secs: float = Field(
-        15.0, gt=0, description="A job without a heartbeat for so long, in seconds, is interrupted."
+        15.0,
+        gt=0,
+        description="Length of a worker's lease, in seconds: silent for so long, it loses its job.",
+    )
+    max_attempts: int = Field(
+        3, ge=1, description="After so many workers died at it, a job is interrupted, not queued again."
+    )
+    retry_secs: float = Field(
+        5.0,
+        ge=0,
+        description="A job whose worker died waits for so long, in seconds; twice as long the next time.",
     )
 
     signing_key: Path | None = Field(

@@ -24,7 +24,13 @@ class SqlKeeper:
         """The records of a workload on a device; a job that measures anew forgets the older ones first."""
         job = self._job
         store = SqlRecords(
-            self._database, workload, dict(device), spec=job.spec, job_id=job.id, attempt=job.attempt
+            self._database,
+            workload,
+            dict(device),
+            spec=job.spec,
+            job_id=job.id,
+            attempt=job.attempt,
+            runner=job.runner,
         )
         if job.force and not store.has_lines_of(job.id):
             store.clear()

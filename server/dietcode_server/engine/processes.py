@@ -13,6 +13,7 @@ from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.logs import Format
+from dietcode_server.store.leases import LEASE_SECS
 
 
 @dataclass
@@ -23,11 +24,14 @@ class WorkerProcess:
     ----------
     runner : str
         The name under which it claims its job.
+    attempts_before : int
+        How often the job had been claimed when it was started.
     """
 
     job_id: str
     runner: str
     process: subprocess.Popen[bytes]
+    attempts_before: int = 0
 
     def exit_status(self) -> int | None:
         """None while it runs; a signal's number, negated, where one ended it."""
@@ -49,6 +53,8 @@ class LocalEngine:
         Folders for MetaSchedule's files and for what workers print.
     command : tuple of str
         What a worker process runs.
+    lease_secs : float
+        How long a worker holds its job without a heartbeat, in seconds.
     """
 
     database_url: str
@@ -57,8 +63,9 @@ class LocalEngine:
     heartbeat_secs: float
     log_format: Format = "text"
     command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
+    lease_secs: float = LEASE_SECS
 
-    def start(self, job_id: str) -> WorkerProcess:
+    def start(self, job_id: str, attempts_before: int = 0) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
 
         Raises
@@ -73,6 +80,7 @@ class LocalEngine:
             "work_root": str(self.work_root),
             "heartbeat_secs": self.heartbeat_secs,
             "log_format": self.log_format,
+            "lease_secs": self.lease_secs,
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -92,4 +100,4 @@ class LocalEngine:
             process.stdin.close()
         except OSError as error:
             raise DietCodeError(f"no worker can be started: {error.strerror or error}") from error
-        return WorkerProcess(job_id, runner, process)
+        return WorkerProcess(job_id, runner, process, attempts_before)

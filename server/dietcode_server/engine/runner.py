@@ -40,13 +40,16 @@ def is_alive(runner: str) -> bool:
 
 
 def end_tree(pid: int, grace_secs: float = 5.0) -> None:
-    """Kill a process with all its descendants, and wait for these; the process itself is its parent's."""
+    """Kill a process with all its descendants, and wait for these; the process itself is its parent's.
+
+    Its own process a caller kills last.
+    """
     try:
         root = psutil.Process(pid)
         descendants = root.children(recursive=True)
     except psutil.NoSuchProcess:
         return
-    for process in [root, *descendants]:
+    for process in [*descendants, root] if pid == os.getpid() else [root, *descendants]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(descendants, timeout=grace_secs)

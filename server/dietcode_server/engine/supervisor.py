@@ -1,6 +1,8 @@
-"""Decides what runs: one job at a time, the oldest first; ends what is cancelled; marks what died.
+"""Decides what runs: one job at a time on this machine, by priority and age; ends what is cancelled or too
+late; queues again, or gives up, what lost its worker.
 
-All decisions are made from the job rows, so that a restarted server goes on where an earlier one stopped.
+All decisions are made from the job rows, so that a restarted server goes on where an earlier one stopped, and
+several servers share one database.
 """
 
 from __future__ import annotations
@@ -8,13 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
+from functools import partial
 
 from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState
+from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine, WorkerProcess
 from dietcode_server.engine.runner import is_alive, is_on_this_host
-from dietcode_server.store import jobs
+from dietcode_server.engine.worker import NOT_CLAIMED
+from dietcode_server.store import jobs, leases
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
@@ -29,14 +34,24 @@ class Supervisor:
 
     Parameters
     ----------
-    lost_after_secs : float
-        A running job whose worker cannot be seen from here counts as lost when its heartbeat is older.
+    max_attempts, retry_secs : int, float
+        As of `leases.lost`.
+    placement : Placement, optional
+        Which jobs this machine can measure.
     """
 
-    def __init__(self, database: Database, engine: LocalEngine, lost_after_secs: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        engine: LocalEngine,
+        max_attempts: int = leases.MAX_ATTEMPTS,
+        retry_secs: float = leases.RETRY_SECS,
+        placement: Placement | None = None,
+    ) -> None:
         self._database = database
         self._engine = engine
-        self._lost_after = timedelta(seconds=lost_after_secs)
+        self._lost = partial(leases.lost, max_attempts=max_attempts, retry_secs=retry_secs)
+        self._placement = placement or Placement()
         self._worker: WorkerProcess | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -78,61 +93,63 @@ class Supervisor:
     def _turn(self) -> None:
         """Look at everything once."""
         with self._database.read() as session:
+            now = leases.clock(session)
             running = jobs.running(session)
+            overdue = leases.has_overdue(session, now)
             session.expunge_all()
-        self._look_after_own(running)
+        if overdue:
+            with self._database.write() as session:
+                leases.fail_overdue(session)
+        self._look_after_own(running, now)
         for job in running:
             if self._worker is None or job.id != self._worker.job_id:
-                self._look_after_other(job)
+                self._look_after_other(job, now)
         if self._worker is None:
             self._start_next()
 
-    def _look_after_own(self, running: list[JobRow]) -> None:
+    def _look_after_own(self, running: list[JobRow], now: datetime) -> None:
+        """End this server's worker where it is to end; where it has ended, see to its job."""
         worker = self._worker
         if worker is None:
             return
-        job = next((j for j in running if j.id == worker.job_id), None)
-        if job is not None and job.cancel_requested:
+        job = next((j for j in running if (j.id, j.runner) == (worker.job_id, worker.runner)), None)
+        how = None
+        if job is not None and (job.cancel_requested or leases.is_overdue(job, now)):
+            worker.end()
+        elif job is not None and leases.is_expired(job, now):
+            how = "its worker was silent for too long"
             worker.end()
         status = worker.exit_status()
         if status is None:
             return
         self._worker = None
-        with self._database.write() as session:
-            row = jobs.get(session, worker.job_id)
-            if row.state == JobState.QUEUED.value:  # it never got as far as claiming it
-                jobs.claim(session, row.id, worker.runner)
-            if row.cancel_requested:
-                jobs.finish(session, row.id, JobState.CANCELLED, runner=worker.runner)
-            else:
-                error = f"its worker {_how_it_ended(status)}; `dietcode resume {row.id}` goes on"
-                jobs.finish(session, row.id, JobState.INTERRUPTED, error=error, runner=worker.runner)
-
-    def _look_after_other(self, job: JobRow) -> None:
-        """A job that an earlier server, or another machine, works on."""
-        runner = job.runner or ""
-        if is_on_this_host(runner):
-            lost = not is_alive(runner)
-        else:
-            beat = job.heartbeat_at or job.updated_at
-            lost = datetime.now(timezone.utc) - beat > self._lost_after
-        if not lost:
+        if status == NOT_CLAIMED:
             return
         with self._database.write() as session:
-            if job.cancel_requested:
-                jobs.finish(session, job.id, JobState.CANCELLED, runner=job.runner)
-            else:
-                error = f"its worker died with an earlier server; `dietcode resume {job.id}` goes on"
-                jobs.finish(session, job.id, JobState.INTERRUPTED, error=error, runner=job.runner)
+            row = jobs.get(session, worker.job_id)
+            if row.state == JobState.QUEUED.value and row.attempt == worker.attempts_before:
+                jobs.claim(session, row.id, worker.runner)  # which the worker never got as far as
+            self._lost(session, worker.job_id, worker.runner, how or f"its worker {_how_it_ended(status)}")
+
+    def _look_after_other(self, job: JobRow, now: datetime) -> None:
+        """A job that an earlier server, or another one, works on."""
+        runner = job.runner or ""
+        died = is_on_this_host(runner) and not is_alive(runner)
+        if not died and not leases.is_expired(job, now):
+            return
+        how = "its worker died with its server" if died else "its worker was silent for too long"
+        with self._database.write() as session:
+            self._lost(session, job.id, runner, how)
 
     def _start_next(self) -> None:
-        """Start the oldest queued job where no other runs: a device has one measuring slot."""
+        """Start the first of the queue where nothing runs on this machine: it has one measuring slot."""
         with self._database.read() as session:
-            job = None if jobs.running(session) else jobs.next_queued(session)
-            job_id = None if job is None else job.id
-        if job_id is not None:
-            self._worker = self._engine.start(job_id)
-            _log.info("started", extra={"job": job_id, "worker": self._worker.runner})
+            if any(is_on_this_host(job.runner or "") for job in jobs.running(session)):
+                return
+        job = self._placement.next_job(self._database)
+        if job is not None:
+            self._worker = self._engine.start(job.id, job.attempt)
+            _log.info("started", extra={"job": job.id, "worker": self._worker.runner})
 
     def _hand_back(self) -> None:
         worker, self._worker = self._worker, None
@@ -141,9 +158,7 @@ class Supervisor:
         worker.end()
         try:
             with self._database.write() as session:
-                row = jobs.get(session, worker.job_id)
-                state = JobState.CANCELLED if row.cancel_requested else JobState.QUEUED
-                jobs.finish(session, row.id, state, runner=worker.runner)
+                jobs.finish(session, worker.job_id, JobState.QUEUED, runner=worker.runner, ended=True)
         except DietCodeError as error:  # the next server finds the worker dead
             _log.error("%s", error)
 

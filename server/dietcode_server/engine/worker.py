@@ -1,8 +1,8 @@
 """The process that works on one job: ``python -m dietcode_server.engine.worker``, its request on stdin.
 
-The job's row is the truth: the worker claims it (before the compiler is imported), stamps its heartbeat, puts
+The job's row is the truth: the worker claims it (before the compiler is imported), prolongs its lease, puts
 every step and every measurement into the database as it becomes known, and publishes the library in the
-transaction that ends the job.
+transaction that ends the job. Where the lease is lost nothing more is written, and the worker ends.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from dietcode.protocol import JobState, Progress
 from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import jobs, libraries
+from dietcode_server.store import jobs, leases, libraries
 from dietcode_server.store.database import Database, StoreError
+from dietcode_server.store.leases import LEASE_SECS
+from dietcode_server.store.patience import patiently
 from dietcode_server.store.tables import JobRow
 
 NOT_CLAIMED = 3  # exit status
@@ -34,9 +36,9 @@ _log = logging.getLogger("dietcode.worker")
 class Reporter:
     """A listener that puts what it hears into the job's events."""
 
-    def __init__(self, database: Database, job_id: str) -> None:
+    def __init__(self, database: Database, job_id: str, runner: str) -> None:
         self._database = database
-        self._job_id = job_id
+        self._job_id, self._runner = job_id, runner
         self._last: tuple[Any, ...] = ()
         self._last_at = 0.0
         self.best_gflops: float | None = None
@@ -58,30 +60,45 @@ class Reporter:
             best_gflops=self.best_gflops if event.best_gflops is None else event.best_gflops,
             secs_left=event.secs_left,
         )
+        patiently(lambda: self._tell(progress, dict(event.data)))
+
+    def _tell(self, progress: Progress, data: dict[str, Any]) -> None:
         with self._database.write() as session:
-            jobs.add_progress(session, self._job_id, progress, dict(event.data))
+            jobs.add_progress(session, self._job_id, progress, data, runner=self._runner)
 
 
 class Heartbeat(threading.Thread):
-    """Says that this worker lives; ends it where the job is no longer its own."""
+    """Prolongs this worker's lease; ends the worker where the job is no longer its own."""
 
-    def __init__(self, database: Database, job_id: str, runner: str, interval_secs: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        job_id: str,
+        runner: str,
+        interval_secs: float,
+        lease_secs: float = LEASE_SECS,
+    ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._database, self._job_id, self._runner = database, job_id, runner
-        self._interval_secs = interval_secs
+        self._lease_secs = lease_secs
+        self._interval_secs = min(interval_secs, lease_secs / 3)
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Stamp until `stop`; a database that is busy or full for a while does not end the work."""
+        """Stamp until `stop`; a database that is busy or full for less than a lease does not end the work."""
+        held_until = time.monotonic() + self._lease_secs
         while not self._done.wait(self._interval_secs):
+            began = time.monotonic()
             try:
                 with self._database.write() as session:
-                    mine = jobs.heartbeat(session, self._job_id, self._runner)
+                    mine = jobs.heartbeat(session, self._job_id, self._runner, lease_secs=self._lease_secs)
+                held_until = began + self._lease_secs
             except StoreError as error:
                 _log.warning("heartbeat: %s", error, extra={"job": self._job_id})
-                continue
+                mine = time.monotonic() < held_until
             if not mine and not self._done.is_set():
-                _log.warning("cancelled, or given to another worker", extra={"job": self._job_id})
+                why = "cancelled, given to another worker, or the lease has run out"
+                _log.warning(why, extra={"job": self._job_id})
                 end_tree(os.getpid())
 
     def stop(self) -> None:
@@ -89,26 +106,43 @@ class Heartbeat(threading.Thread):
         self._done.set()
 
 
-def work(database: Database, job_id: str, work_root: Path, heartbeat_secs: float) -> int:
+def claim(database: Database, job_id: str, runner: str, lease_secs: float) -> JobRow | None:
+    """Claim a job and return its row; None where somebody else has it."""
+
+    def attempt() -> JobRow | None:
+        with database.write() as session:
+            mine = jobs.claim(session, job_id, runner, lease_secs=lease_secs)
+            row = jobs.get(session, job_id)
+            # An earlier try may have got it, and lost its connection before it heard so.
+            return row if mine or leases.holds(row, runner, leases.clock(session)) else None
+
+    return patiently(attempt)
+
+
+def work(
+    database: Database,
+    job_id: str,
+    work_root: Path,
+    heartbeat_secs: float,
+    lease_secs: float = LEASE_SECS,
+) -> int:
     """Claim one job and carry it out; the exit status."""
     runner = runner_name()
-    with database.write() as session:
-        if not jobs.claim(session, job_id, runner):
-            return NOT_CLAIMED
-    with database.read() as session:
-        job = jobs.get(session, job_id)
-        session.expunge(job)
-    heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs)
+    job = claim(database, job_id, runner, lease_secs)
+    if job is None:
+        return NOT_CLAIMED
+    heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs)
     heartbeat.start()
     try:
         _tune_and_publish(database, job, runner, work_root)
         return 0
     except DietCodeError as error:
-        _finish(database, job_id, runner, without_places(str(error), work_root))
+        _finish(database, job_id, runner, JobState.FAILED, without_places(str(error), work_root))
     except Exception as error:
         _log.exception("failed", extra={"job": job_id})
         what = without_places(" ".join(str(error).split())[:300], work_root)
-        _finish(database, job_id, runner, f"internal error: {type(error).__name__}: {what}")
+        what = f"internal error: {type(error).__name__}: {what}"
+        _finish(database, job_id, runner, JobState.FAILED, what)
     finally:
         heartbeat.stop()
     return 1
@@ -124,25 +158,36 @@ def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: P
     target = resolve_target(spec.target)
     device = device_record(target)
     if target.to_json() != job.target or device["id"] != job.device_id:
-        with database.write() as session:  # the data folder moved to another machine
-            jobs.finish(session, job.id, JobState.WAITING_FOR_RUNNER, runner=runner)
+        _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # the data folder moved elsewhere
         return
-    reporter = Reporter(database, job.id)
+    reporter = Reporter(database, job.id, runner)
     keeper = SqlKeeper(database, job, work_root)
     known = None if job.measure else keeper.open(job.workload, device).records
     result = make_library(spec, known=known, keeper=keeper, listener=reporter.hear)
+    patiently(lambda: publish(database, job, runner, result, reporter.best_gflops))
+
+
+def publish(database: Database, job: JobRow, runner: str, result: Any, best_gflops: float | None) -> None:
+    """Publish what a job made and end it, in one transaction.
+
+    Raises
+    ------
+    LeaseLostError
+        The job is another's: nothing is published.
+    """
     with database.write() as session:
         row = jobs.get(session, job.id)
+        if row.state == JobState.SUCCEEDED.value and row.attempt == job.attempt:
+            return  # by an earlier try, which lost its connection before it heard so
+        row = leases.require(session, job.id, runner)
         library = libraries.publish(
             session, job=row, device_name=str(result.device["name"]), files=result.files
         )
         size = sum(len(data) for name, data in result.files.items() if not name.startswith("blobs/"))
         message = f"{library.name}@{library.version}: {size} bytes"
-        progress = Progress(
-            stage="publish", message=message, done=1, total=1, best_gflops=reporter.best_gflops
-        )
+        progress = Progress(stage="publish", message=message, done=1, total=1, best_gflops=best_gflops)
         jobs.add_progress(session, job.id, progress)
-        jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner)
+        jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner, ended=True)
 
 
 def without_places(text: str, work_root: Path) -> str:
@@ -152,9 +197,14 @@ def without_places(text: str, work_root: Path) -> str:
     return text
 
 
-def _finish(database: Database, job_id: str, runner: str, error: str) -> None:
-    with database.write() as session:
-        jobs.finish(session, job_id, JobState.FAILED, error=error, runner=runner)
+def _finish(database: Database, job_id: str, runner: str, state: JobState, error: str | None = None) -> None:
+    """End the job, if it is still this worker's."""
+
+    def attempt() -> None:
+        with database.write() as session:
+            jobs.finish(session, job_id, state, error=error, runner=runner)
+
+    patiently(attempt)
 
 
 def main() -> int:
@@ -163,7 +213,13 @@ def main() -> int:
     die_with_parent(request["parent_pid"])
     configure_logs(request["log_format"])
     database = Database(request["database_url"])
-    return work(database, request["job"], Path(request["work_root"]), request["heartbeat_secs"])
+    work_root = Path(request["work_root"])
+    try:
+        patiently(database.check_head)
+        return work(database, request["job"], work_root, request["heartbeat_secs"], request["lease_secs"])
+    except DietCodeError as error:
+        _log.error("%s", without_places(str(error), work_root))
+        return 1
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dietcode.errors import NotFoundError, RequestError
 from dietcode.protocol import FileFacts
 from dietcode.workload.text import clip
 from dietcode_server.store.database import StoreError
+from dietcode_server.store.locks import insert_new
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import Blob, BlobChunk
 
@@ -25,8 +26,8 @@ def put(session: Session, data: bytes) -> str:
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if session.get(Blob, digest, with_for_update=True) is not None:  # see `retention`, which deletes blobs
         return digest
-    session.add(Blob(digest=digest, size_bytes=len(data), created_at=utc_now()))
-    session.flush()
+    if not insert_new(session, Blob, digest=digest, size_bytes=len(data), created_at=utc_now()):
+        return digest
     for position, start in enumerate(range(0, len(data), CHUNK_BYTES)):
         chunk = {"digest": digest, "position": position, "data": data[start : start + CHUNK_BYTES]}
         session.execute(insert(BlobChunk), chunk)

@@ -1,14 +1,14 @@
 """The one way into the database: who may read, who may write, and which schema it has.
 
 SQLite in WAL mode, so that readers never wait and the server and its worker write the same file;
-PostgreSQL takes the same calls.
+PostgreSQL, where several servers share one database, takes the same calls.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -22,13 +22,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
+from dietcode_server.store import postgres
 
 BUSY_SECS = 10.0
 _RETRY_SECS = 0.02
 _MAX_REASON_CHARS = 200
 _UPGRADE_LOCK = 0x64696574  # "diet": any fixed number will do
-# What to do about it, by what SQLite says.
+# What to do about it, by what SQLite or PostgreSQL says.
 _ADVICE = {
+    "lock timeout": f"another process has held it for {BUSY_SECS:.0f} s; end that process, or try again",
+    'database "': "make it first, as with `createdb`",
+    'role "': "give a user that PostgreSQL knows",
+    '" does not exist': "run `dietcode db upgrade`, or `dietcode serve` once, which makes the tables",
+    "password authentication": "give user and password in the URL: postgresql+psycopg://USER:PASSWORD@HOST/NAME",
+    "connection refused": "is PostgreSQL running there?",
     "disk is full": "make room, then try again",
     "disk i/o error": "is the disk full, or a limit on file sizes reached?",
     "locked": f"another process has held it for {BUSY_SECS:.0f} s; end that process, or try again",
@@ -42,6 +49,10 @@ _ADVICE = {
 
 class StoreError(DietCodeError):
     """The database cannot be read or written: its disk is full, it is locked, or it is not there."""
+
+
+class ConnectionLostError(StoreError):
+    """The connection broke, or the transaction met another's: the same call may work a moment later."""
 
 
 class Database:
@@ -62,7 +73,8 @@ class Database:
         try:
             parsed = make_url(url)
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
-            options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECS}} if self.is_sqlite else {}
+            args = {"timeout": BUSY_SECS} if self.is_sqlite else postgres.connect_args(parsed, BUSY_SECS)
+            options: dict[str, Any] = {"connect_args": args, "pool_pre_ping": not self.is_sqlite}
             # Threads wait for the disk, not for the pool: a connection costs little.
             self.engine: Engine = create_engine(parsed, max_overflow=-1, **options)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
@@ -72,9 +84,14 @@ class Database:
             ) from error
         self.place = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
         self._writer = self.engine.execution_options(dietcode_mode="write")
+        self._reader = self.engine
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self._reader = self.engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -87,7 +104,7 @@ class Database:
         StoreError
             The database cannot be read.
         """
-        with self._translated(), Session(self.engine) as session:
+        with self._translated(), Session(self._reader) as session:
             yield session
 
     @contextmanager
@@ -104,12 +121,37 @@ class Database:
         with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
-    def begin(self) -> AbstractContextManager[Connection]:
-        """A connection without a session, in a transaction that may change the schema."""
-        return self._writer.begin()
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database and cannot change it.
 
-    def upgrade(self) -> None:
+        Raises
+        ------
+        StoreError
+            The database cannot be read.
+        """
+        with self._translated(), self._reader.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A connection without a session, in a transaction that may change the schema.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be written; nothing of this transaction was kept.
+        """
+        with self._translated(), self._writer.begin() as connection:
+            yield connection
+
+    def upgrade(self, revision: str = "head") -> None:
         """Bring the schema to the one this code needs; processes that start at once wait for each other.
+
+        Parameters
+        ----------
+        revision : str
+            Only as far as this one, for tests and for copies of older databases.
 
         Raises
         ------
@@ -125,7 +167,37 @@ class Database:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
                 self._check_known(connection, ScriptDirectory.from_config(config))
                 config.attributes["connection"] = connection
-                command.upgrade(config, "head")
+                command.upgrade(config, revision)
+
+    def check_head(self) -> None:
+        """Refuse a schema that is not the one this code needs, where nothing is to be upgraded.
+
+        Raises
+        ------
+        StoreError
+            It is older, or newer; says what to do. Or the database cannot be read.
+        """
+        with self._translated(), self.engine.connect() as connection:
+            self._check_known(connection, ScriptDirectory.from_config(migrations_config()))
+            found = _revisions(connection)
+        if set(found) != _heads():
+            given = f"schema {found[0]!r}" if found else "no tables"
+            raise StoreError(
+                f"{self.place}: it has {given}, and this version of dietcode needs {', '.join(_heads())!r}; "
+                "run `dietcode db upgrade`"
+            )
+
+    def revision(self) -> str | None:
+        """The revision of the schema; None of a database without tables.
+
+        Raises
+        ------
+        StoreError
+            The schema is newer than this code, or the database cannot be read.
+        """
+        with self._translated(), self.engine.connect() as connection:
+            self._check_known(connection, ScriptDirectory.from_config(migrations_config()))
+            return next(iter(_revisions(connection)), None)
 
     def at_head(self) -> bool:
         """Whether the schema is the one this code needs.
@@ -173,9 +245,11 @@ class Database:
             raise  # a mistake of ours, not the disk's
         except (DBAPIError, PoolTimeoutError) as error:
             first = _first_failure(error)
-            reason = _one_line(getattr(first, "orig", None) or first)
+            original = getattr(first, "orig", None) or first
+            reason = _one_line(postgres.message(original) or original)
             advice = next((text for key, text in _ADVICE.items() if key in reason.lower()), None)
-            raise StoreError(f"{self.place}: {reason}" + (f"; {advice}" if advice else "")) from error
+            kind = ConnectionLostError if postgres.is_passing(first) else StoreError
+            raise kind(f"{self.place}: {reason}" + (f"; {advice}" if advice else "")) from error
 
 
 def migrations_config() -> Config:

@@ -23,7 +23,7 @@ def count_measured(session: Session, job_id: str) -> None:
 
 def events_after(session: Session, job_id: str, seq: int, limit: int = 500) -> list[EventRow]:
     """Events of a job with numbers above `seq`, in order; at most `limit`."""
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.seq > seq)
+    query = select(EventRow).where(EventRow.job_id == job_id.replace("\0", "?"), EventRow.seq > seq)
     return list(session.scalars(query.order_by(EventRow.seq).limit(limit)))
 
 

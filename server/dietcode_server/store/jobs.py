@@ -9,21 +9,24 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session, defer
 
-from dietcode.errors import ConflictError, NotFoundError
-from dietcode.protocol import FINAL_STATES, JobState, Progress
+from dietcode.errors import ConflictError, RequestError
+from dietcode.protocol import JobState, Progress
 from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.spec import Spec
-from dietcode.workload.text import clip, one_line
+from dietcode.workload.text import clip
 from dietcode_server.store.events import add_event
+from dietcode_server.store.leases import claim, clock, finish, heartbeat, next_queued, require, running
+from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.paging import newest_first
-from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
+from dietcode_server.store.subjects import remember_device, remember_workload
 from dietcode_server.store.tables import LOCAL, JobRow
+from dietcode_server.store.transitions import enter, locked, no_such_job, plain
 
 __all__ = [
     "add_progress",
@@ -39,12 +42,10 @@ __all__ = [
     "submit",
 ]
 
-_MAX_ERROR_CHARS = 1000
 _CANCELLED_AT_ONCE = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.INTERRUPTED})
 _RESUMABLE = frozenset({JobState.INTERRUPTED, JobState.FAILED, JobState.CANCELLED})
 _GOING_WELL = ("queued", "waiting_for_runner", "running", "succeeded")
-_HANDED_BACK = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER})
-_AFTER_RUNNING = FINAL_STATES | _HANDED_BACK | {JobState.INTERRUPTED}
+MAX_PRIORITY = 100
 
 
 def submit(
@@ -58,6 +59,8 @@ def submit(
     idempotency_key: str | None,
     measure: bool = True,
     owner: str = LOCAL,
+    priority: int = 0,
+    deadline: datetime | timedelta | None = None,
     now: datetime | None = None,
 ) -> tuple[JobRow, bool]:
     """The job of a request, and whether it is new.
@@ -77,17 +80,25 @@ def submit(
         The same key with the same request gives the same job, with `force` too.
     measure : bool
         False for a job that selects and builds from what was measured before.
+    priority : int
+        From -100 to 100: of the jobs that wait, the one with the highest begins first.
+    deadline : datetime, timedelta or None
+        When, or how long after now, the job fails if it has not finished.
 
     Raises
     ------
     ConflictError
         The key was used for another request.
+    RequestError
+        The priority is out of range, or the deadline is past.
     """
+    one_at_a_time(session, "submit")
     digest = job_digest(spec, target) if measure else _without_measuring(job_digest(spec, target))
     known = _known(session, digest, force, idempotency_key, owner)
     if known is not None:
         return known, False
-    now = now or utc_now()
+    now = now or clock(session)
+    deadline_at = _checked(priority, deadline, now)
     workload = workload_digest(spec)
     remember_workload(session, workload, spec.to_json(), now)
     if device is not None:
@@ -108,14 +119,29 @@ def submit(
         attempt=0,
         measured=0,
         cancel_requested=False,
+        priority=priority,
+        deadline_at=deadline_at,
+        num_lost=0,
         num_events=0,
         created_at=now,
         updated_at=now,
     )
     session.add(row)
     session.flush()
-    _enter(session, row, _ready(runnable), now)
+    enter(session, row, _ready(runnable), now)
     return row, True
+
+
+def _checked(priority: int, deadline: datetime | timedelta | None, now: datetime) -> datetime | None:
+    """The time of a deadline, from now or as it is."""
+    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise RequestError(f"priority: given {clip(priority)}; allowed: -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    at = now + deadline if isinstance(deadline, timedelta) else deadline
+    if at is not None and at <= now:
+        raise RequestError(
+            f"deadline: given {at.isoformat()}, which is past; allowed: seconds from now, or a time to come"
+        )
+    return at
 
 
 def _without_measuring(digest: str) -> str:
@@ -155,9 +181,9 @@ def get(session: Session, job_id: str) -> JobRow:
     NotFoundError
         There is none with this id.
     """
-    row = session.get(JobRow, job_id)
+    row = session.get(JobRow, plain(job_id))
     if row is None:
-        raise _no_such_job(job_id)
+        raise no_such_job(job_id)
     return row
 
 
@@ -199,11 +225,10 @@ def request_cancel(session: Session, job_id: str, *, now: datetime | None = None
     ConflictError
         It has succeeded or failed.
     """
-    now = now or utc_now()
-    row = _locked(session, job_id)
+    row, now = locked(session, job_id), now or clock(session)
     state = JobState(row.state)
     if state in _CANCELLED_AT_ONCE:
-        _enter(session, row, JobState.CANCELLED, now)
+        enter(session, row, JobState.CANCELLED, now)
     elif state == JobState.RUNNING and not row.cancel_requested:
         row.cancel_requested, row.updated_at = True, now
         session.flush()
@@ -222,7 +247,8 @@ def resume(
 ) -> JobRow:
     """Queue an interrupted, failed or cancelled job again, or one that waited for a runner that is here now.
 
-    What it measured is kept.
+    What it measured is kept; its deadline is not, and its attempts count anew. A job that waits for its next
+    attempt begins at once.
 
     Parameters
     ----------
@@ -236,117 +262,23 @@ def resume(
     ConflictError
         It has succeeded, or is being cancelled.
     """
-    row, now = _locked(session, job_id), now or utc_now()
+    row, now = locked(session, job_id), now or clock(session)
     state = JobState(row.state)
     if state in _RESUMABLE or (state == JobState.WAITING_FOR_RUNNER and runnable):
         if device is not None:
             remember_device(session, *device, now)
             row.device_id = device[0]
         row.error, row.finished_at, row.cancel_requested = None, None, False
-        _enter(session, row, _ready(runnable), now, "resumed")
+        row.num_lost, row.not_before, row.deadline_at = 0, None, None
+        enter(session, row, _ready(runnable), now, "resumed")
     elif state == JobState.SUCCEEDED:
         raise ConflictError(f"job {row.id!r} has succeeded already; submit with force to measure again")
     elif row.cancel_requested:
         raise ConflictError(f"job {row.id!r} is being cancelled; resume it once it is cancelled")
+    elif row.not_before is not None:
+        row.not_before = None
+        session.flush()
     return row
-
-
-def next_queued(session: Session) -> JobRow | None:
-    """The job that has been there longest of those in the queue."""
-    query = select(JobRow).where(JobRow.state == JobState.QUEUED.value)
-    return session.scalar(query.order_by(JobRow.created_at, JobRow.id).limit(1))
-
-
-def claim(session: Session, job_id: str, runner: str, *, now: datetime | None = None) -> bool:
-    """Take a queued job; False if it is not queued any more. Of several that try, one gets it.
-
-    Parameters
-    ----------
-    runner : str
-        The process that will work on it: ``host/pid/start time``.
-    """
-    now = now or utc_now()
-    taken = session.execute(
-        update(JobRow)
-        .where(JobRow.id == job_id, JobRow.state == JobState.QUEUED.value)
-        .values(state=JobState.RUNNING.value, runner=runner, heartbeat_at=now, attempt=JobRow.attempt + 1)
-        .execution_options(synchronize_session=False)
-        .returning(JobRow.id)
-    ).scalar_one_or_none()
-    if taken is None:
-        return False
-    row = _locked(session, job_id)
-    row.started_at, row.progress = row.started_at or now, None  # what an earlier attempt did last is past
-    _enter(session, row, JobState.RUNNING, now)
-    return True
-
-
-def heartbeat(session: Session, job_id: str, runner: str, *, now: datetime | None = None) -> bool:
-    """Say that `runner` is alive; whether it is to go on.
-
-    Returns
-    -------
-    bool
-        It still holds the job, and nobody asked to cancel it.
-    """
-    row = session.scalar(_lock(job_id))
-    if row is None or not _holds(row, runner):
-        return False
-    row.heartbeat_at = now or utc_now()
-    session.flush()
-    return not row.cancel_requested
-
-
-def running(session: Session) -> list[JobRow]:
-    """Jobs that a runner holds, oldest first."""
-    query = select(JobRow).where(JobRow.state == JobState.RUNNING.value)
-    return list(session.scalars(query.order_by(JobRow.created_at, JobRow.id)))
-
-
-def finish(
-    session: Session,
-    job_id: str,
-    state: JobState,
-    *,
-    error: str | None = None,
-    library_id: int | None = None,
-    runner: str | None = None,
-    now: datetime | None = None,
-) -> bool:
-    """End the run of a job: `state` is a final one, interrupted, or queued or waiting (handed back).
-
-    A job that somebody asked to cancel does not go back into the queue, nor wait to be resumed: it is
-    cancelled.
-
-    Parameters
-    ----------
-    error : str or None
-        One line; the job's error, and the message of the event.
-    runner : str or None
-        Only if this runner holds the job.
-
-    Returns
-    -------
-    bool
-        Whether it applied: False if the job is not running, or another runner holds it.
-
-    Raises
-    ------
-    NotFoundError
-        There is no such job.
-    """
-    if state not in _AFTER_RUNNING:
-        raise ValueError(f"a run cannot end in {state}")
-    row = _locked(session, job_id)
-    if not _holds(row, runner):
-        return False
-    if row.cancel_requested and state not in FINAL_STATES:
-        state, error = JobState.CANCELLED, None
-    error = None if error is None else one_line(error, _MAX_ERROR_CHARS)
-    row.error = None if state in _HANDED_BACK else error
-    row.library_id = row.library_id if library_id is None else library_id
-    _enter(session, row, state, now or utc_now(), error or "")
-    return True
 
 
 def add_progress(
@@ -355,21 +287,29 @@ def add_progress(
     progress: Progress,
     data: dict[str, Any] | None = None,
     *,
+    runner: str | None = None,
     now: datetime | None = None,
 ) -> None:
     """Note a step of a job.
+
+    Parameters
+    ----------
+    runner : str or None
+        Only if this runner holds the job.
 
     Raises
     ------
     NotFoundError
         There is no such job.
+    LeaseLostError
+        The runner has lost it.
     """
-    row = _locked(session, job_id)
+    row = locked(session, job_id) if runner is None else require(session, job_id, runner, now=now)
     row.progress = progress.model_dump(mode="json")
     add_event(
         session,
         row,
-        now or utc_now(),
+        now or clock(session),
         kind="progress",
         progress=row.progress,
         message=progress.message,
@@ -379,34 +319,3 @@ def add_progress(
 
 def _ready(runnable: bool) -> JobState:
     return JobState.QUEUED if runnable else JobState.WAITING_FOR_RUNNER
-
-
-def _holds(row: JobRow, runner: str | None) -> bool:
-    return row.state == JobState.RUNNING.value and runner in (None, row.runner)
-
-
-def _lock(job_id: str) -> Any:
-    query = select(JobRow).where(JobRow.id == job_id)
-    return query.with_for_update().execution_options(populate_existing=True)
-
-
-def _locked(session: Session, job_id: str) -> JobRow:
-    """The row as it is now, which nobody else changes before this transaction ends."""
-    row: JobRow | None = session.scalar(_lock(job_id))
-    if row is None:
-        raise _no_such_job(job_id)
-    return row
-
-
-def _no_such_job(job_id: str) -> NotFoundError:
-    return NotFoundError(f"job {clip(job_id)}: no such job; `dietcode jobs` lists them")
-
-
-def _enter(session: Session, row: JobRow, state: JobState, now: datetime, message: str = "") -> None:
-    """Put a locked job into a state, and leave an event."""
-    row.state = state.value
-    if state != JobState.RUNNING:
-        row.runner = None
-    if state in FINAL_STATES:
-        row.finished_at = now
-    add_event(session, row, now, kind="state", state=state.value, message=message, data={})

@@ -14,6 +14,7 @@ from dietcode.errors import LibraryError, NotFoundError
 from dietcode.runtime.manifest import BLOBS, DISPATCH, FILES, MANIFEST, REPORT, blob_name, file_facts
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
+from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.owners import check_name, claim_name
 from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import remember_workload, utc_now
@@ -52,6 +53,7 @@ def publish(
         The files do not fit the manifest, or each other; or the name is somebody else's by now.
     """
     manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
+    one_at_a_time(session, "publish")
     try:
         _check_files(files, manifest)
         check_name(session, manifest["name"], job)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
 from dietcode.errors import RecordsError
 from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.records import Records
 from dietcode.search_space.limits import MicroKernel
 from dietcode.workload.text import clip
+from dietcode_server.store import leases
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
+from dietcode_server.store.patience import patiently
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 
@@ -38,6 +43,8 @@ class SqlRecords:
         The spec that the workload is first entered with.
     job_id, attempt : str, int or None
         Noted beside each line.
+    runner : str or None
+        Who works on the job: once it has lost it, nothing is written any more.
 
     Attributes
     ----------
@@ -59,16 +66,14 @@ class SqlRecords:
         spec: dict[str, Any],
         job_id: str | None = None,
         attempt: int | None = None,
+        runner: str | None = None,
     ) -> None:
-        self._database, self._job_id, self._attempt = database, job_id, attempt
+        self._database, self._job_id, self._attempt, self._runner = database, job_id, attempt, runner
         self._device_id = str(device["id"])
         self.records = Records(workload, device)
         try:
-            with database.write() as session:
-                now = utc_now()
-                remember_workload(session, workload, spec, now)
-                remember_device(session, self._device_id, str(device["name"]), device["target"], now)
-            self._load()
+            patiently(lambda: self._enter(spec))
+            self.records = patiently(self._load)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be read: {error}") from error
 
@@ -85,14 +90,12 @@ class SqlRecords:
         try:
             line = json.loads(json.dumps(line, allow_nan=False))  # as it will be when it is loaded
             replace(self.records, measurements=dict(self.records.measurements), rounds=[]).apply(line)
-            row = self._row(line)
+            columns = self._columns(line)
         except WRONG as error:
             raise RecordsError(f"{clip(line)} is no tuning record: {reason(error)}") from error
         try:
-            with self._database.write() as session:
-                session.add(row)
-                if self._job_id is not None and row.num_readings == 1:
-                    count_measured(session, self._job_id)
+            tries = itertools.count()
+            patiently(lambda: self._store(columns, again=next(tries) > 0))
         except StoreError as error:
             raise RecordsError(f"a tuning record cannot be stored: {error}") from error
         self.records.apply(line)
@@ -107,8 +110,7 @@ class SqlRecords:
         """
         query = select(TuningRecord.id).where(*self._belongs(), TuningRecord.job_id == job_id).limit(1)
         try:
-            with self._database.read() as session:
-                return session.scalar(query) is not None
+            return patiently(lambda: self._is_there(query))
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be read: {error}") from error
 
@@ -121,23 +123,54 @@ class SqlRecords:
             The database cannot be written.
         """
         try:
-            with self._database.write() as session:
-                session.execute(delete(TuningRecord).where(*self._belongs()))
+            patiently(self._forget)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be forgotten: {error}") from error
         self.records = Records(self.records.workload, self.records.device)
 
-    def _load(self) -> None:
+    def _enter(self, spec: dict[str, Any]) -> None:
+        with self._database.write() as session:
+            now, device = utc_now(), self.records.device
+            remember_workload(session, self.records.workload, spec, now)
+            remember_device(session, self._device_id, str(device["name"]), device["target"], now)
+
+    def _store(self, columns: dict[str, Any], again: bool) -> None:
+        """Insert one row, unless an earlier try did, and lost its connection before it heard so."""
+        own = (TuningRecord.job_id == self._job_id, TuningRecord.created_at == columns["created_at"])
+        with self._database.write() as session:
+            self._require_lease(session)
+            if again and session.scalar(select(TuningRecord.id).where(*self._belongs(), *own)) is not None:
+                return
+            session.add(TuningRecord(**columns))
+            if self._job_id is not None and columns["num_readings"] == 1:
+                count_measured(session, self._job_id)
+
+    def _forget(self) -> None:
+        with self._database.write() as session:
+            self._require_lease(session)
+            session.execute(delete(TuningRecord).where(*self._belongs()))
+
+    def _is_there(self, query: Any) -> bool:
+        with self._database.read() as session:
+            return session.scalar(query) is not None
+
+    def _require_lease(self, session: Session) -> None:
+        if self._job_id is not None and self._runner is not None:
+            leases.require(session, self._job_id, self._runner)
+
+    def _load(self) -> Records:
         query = select(TuningRecord.id, TuningRecord.line).where(*self._belongs()).order_by(TuningRecord.id)
+        records = Records(self.records.workload, self.records.device)
         with self._database.read() as session:
             for row_id, line in session.execute(query):
                 try:
-                    self.records.apply(line)
+                    records.apply(line)
                 except WRONG as error:
                     raise RecordsError(
                         f"row {row_id} of tuning_records is no tuning record: {reason(error)}; "
                         "delete it to go on"
                     ) from error
+        return records
 
     def _belongs(self) -> tuple[Any, ...]:
         return (
@@ -145,20 +178,20 @@ class SqlRecords:
             TuningRecord.device_id == self._device_id,
         )
 
-    def _row(self, line: dict[str, Any]) -> TuningRecord:
+    def _columns(self, line: dict[str, Any]) -> dict[str, Any]:
         of_kernel = line["kind"] == "micro_kernel"
-        return TuningRecord(
-            workload=self.records.workload,
-            device_id=self._device_id,
-            job_id=self._job_id,
-            attempt=self._attempt,
-            kind=line["kind"],
-            micro_kernel=MicroKernel.from_json(line).name if of_kernel else None,
-            num_readings=int(line["num_readings"]) if of_kernel else None,
-            error=line["error"] if of_kernel else None,
-            line=line,
-            created_at=utc_now(),
-        )
+        return {
+            "workload": self.records.workload,
+            "device_id": self._device_id,
+            "job_id": self._job_id,
+            "attempt": self._attempt,
+            "kind": line["kind"],
+            "micro_kernel": MicroKernel.from_json(line).name if of_kernel else None,
+            "num_readings": int(line["num_readings"]) if of_kernel else None,
+            "error": line["error"] if of_kernel else None,
+            "line": line,
+            "created_at": utc_now(),
+        }
 
 
 def records_of_others(
@@ -182,9 +215,13 @@ def records_of_others(
         .order_by(TuningRecord.id.desc())
         .limit(max_lines)
     )
-    try:
+
+    def read() -> Sequence[Any]:
         with database.read() as session:
-            lines = session.execute(query).all()
+            return session.execute(query).all()
+
+    try:
+        lines = patiently(read)
     except StoreError as error:
         raise RecordsError(f"the tuning records cannot be read: {error}") from error
     found: dict[str, Records] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from dietcode_server.store.locks import insert_new
 from dietcode_server.store.tables import Device, Workload
 
 
@@ -18,8 +19,7 @@ def utc_now() -> datetime:
 def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: datetime) -> None:
     """Enter a workload that is not known yet."""
     if session.get(Workload, digest) is None:
-        session.add(Workload(digest=digest, spec=spec, created_at=now))
-        session.flush()  # rows that point to it may follow in any order
+        insert_new(session, Workload, digest=digest, spec=spec, created_at=now)
 
 
 def remember_device(
@@ -27,5 +27,4 @@ def remember_device(
 ) -> None:
     """Enter a device that is not known yet."""
     if session.get(Device, device_id) is None:
-        session.add(Device(id=device_id, name=name, target=target, created_at=now))
-        session.flush()
+        insert_new(session, Device, id=device_id, name=name, target=target, created_at=now)

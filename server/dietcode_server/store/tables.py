@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    text,
     true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -82,7 +83,9 @@ class Device(Base):
 class JobRow(Base):
     """The truth about a job.
 
-    `runner` names the process that works on it: ``host/pid/start time``.
+    `runner` names the process that works on it: ``host/pid/start time``. It holds the job until
+    `leased_until`. `num_lost` counts the workers that died since the job was submitted or resumed; a job that
+    waits for its next attempt waits until `not_before`.
     """
 
     __tablename__ = "jobs"
@@ -109,6 +112,11 @@ class JobRow(Base):
     cancel_requested: Mapped[bool] = mapped_column(Boolean, default=False)
     runner: Mapped[str | None] = mapped_column(Text)
     heartbeat_at: Mapped[datetime | None]
+    leased_until: Mapped[datetime | None]
+    num_lost: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
+    not_before: Mapped[datetime | None]
+    priority: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
+    deadline_at: Mapped[datetime | None]
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     error: Mapped[str | None] = mapped_column(Text)
     num_events: Mapped[int] = mapped_column(Integer, default=0)

@@ -29,6 +29,8 @@ def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
         attempt=row.attempt,
         measured=row.measured,
         cancel_requested=row.cancel_requested,
+        priority=row.priority,
+        deadline_at=row.deadline_at,
         progress=_progress(row.progress),
         error=row.error,
         library=None if library is None else LibraryRef(name=library.name, version=library.version),

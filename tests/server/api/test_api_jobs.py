@@ -51,6 +51,37 @@ def test_a_job_that_measures_nothing(client, problem):
     assert "give one of them" in both["detail"]
 
 
+def test_priority_and_deadline_are_the_jobs_own(client):
+    body = {"spec": spec_data("urgent"), "priority": 10, "deadline": 60}
+    job = Job.model_validate_json(client.post("/api/v1/jobs", json=body).content)
+    assert job.priority == 10 and job.deadline_at is not None
+    assert abs((job.deadline_at - job.created_at).total_seconds() - 60) < 1
+    again = client.post("/api/v1/jobs", json={"spec": spec_data("urgent"), "priority": -3})
+    assert again.status_code == 200 and again.json()["priority"] == 10
+    at = {"spec": spec_data("by-then"), "deadline": "2126-01-05T18:00:00+01:00"}
+    assert client.post("/api/v1/jobs", json=at).json()["deadline_at"] == "2126-01-05T17:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("priority", 101),
+        ("priority", "high"),
+        ("deadline", 0),
+        ("deadline", -1),
+        ("deadline", 1e300),
+        ("deadline", True),
+        ("deadline", "soon"),
+        ("deadline", "2126-01-05T18:00:00"),
+        ("deadline", "2020-01-05T18:00:00Z"),
+        ("deadline", [1]),
+    ],
+)
+def test_a_priority_or_deadline_that_is_refused(client, problem, field, value):
+    response = client.post("/api/v1/jobs", json={"spec": spec_data("refused"), field: value})
+    assert field in problem(response, 422, "request")["detail"]
+
+
 def test_an_idempotency_key_belongs_to_one_request(client, problem):
     body = {"spec": spec_data("keyed"), "force": True}
     key = {"Idempotency-Key": "k 1"}

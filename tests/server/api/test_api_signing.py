@@ -50,6 +50,7 @@ def test_what_is_not_there(client, problem):
 
 
 def test_a_server_whose_key_is_lost_says_so_in_its_log_only(service, problem):
+    assert service.client.get("/api/v1/libraries/dense/1/signature").status_code == 200  # makes the key
     (path,) = (service.settings.data_dir / "keys").glob("*.pem")
     kept = path.read_bytes()
     path.unlink()

@@ -25,9 +25,9 @@ if name == "unclaimed":
     sys.exit(5)
 runner = runner_name()
 with database.write() as session:
-    if not jobs.claim(session, request["job"], runner):
+    if not jobs.claim(session, request["job"], runner, lease_secs=request["lease_secs"]):
         sys.exit(3)
-Heartbeat(database, request["job"], runner, request["heartbeat_secs"]).start()
+Heartbeat(database, request["job"], runner, request["heartbeat_secs"], request["lease_secs"]).start()
 child = f"from dietcode.lifeline import die_with_parent as d; import time; d({os.getpid()}); time.sleep(60)"
 process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
 Path(request["work_root"], f"{name}.pids").write_text(f"{os.getpid()} {process.pid}")

@@ -4,99 +4,25 @@ from __future__ import annotations
 
 import itertools
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-from small_libraries import spec_data
+from simple_server import Server, gone
 
 from dietcode.protocol import JobState
-from dietcode.workload.parse import spec_from_data
-from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.store import jobs
-from dietcode_server.store.database import Database
-from dietcode_server.store.tables import JobRow
-
-LOST_AFTER_SECS = 15.0
-
-
-class Server:
-    """A database, an engine of simple workers, and supervisors over them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder / 'dietcode.db'}"
-        self.database = Database(self.url)
-        self.database.upgrade()
-        self.work = folder / "work"
-        worker = str(Path(__file__).with_name("simple_worker.py"))
-        self.engine = LocalEngine(
-            self.url, self.work, folder / "logs", heartbeat_secs=0.1, command=(sys.executable, worker)
-        )
-        self.supervisor = self.new_supervisor()
-
-    def new_supervisor(self) -> Supervisor:
-        return Supervisor(self.database, self.engine, LOST_AFTER_SECS)
-
-    def submit(self, name: str) -> str:
-        spec = spec_from_data(spec_data(name))
-        device = ("d", "a device", {"kind": "llvm"})
-        with self.database.write() as session:
-            row, _ = jobs.submit(
-                session,
-                spec=spec,
-                target={"kind": "llvm"},
-                device=device,
-                runnable=True,
-                force=False,
-                idempotency_key=None,
-            )
-            job_id = row.id
-        self.supervisor.wake()
-        return job_id
-
-    def row(self, job_id: str) -> JobRow:
-        with self.database.read() as session:
-            found = jobs.get(session, job_id)
-            session.expunge(found)
-        return found
-
-    def reach(self, job_id: str, *states: JobState, timeout_secs: float = 20.0) -> JobRow:
-        wanted = {state.value for state in states}
-        found: JobRow = self.wait(lambda: (row := self.row(job_id)).state in wanted and row, timeout_secs)
-        return found
-
-    def wait(self, until: Callable[[], Any], timeout_secs: float = 20.0) -> Any:
-        deadline = time.monotonic() + timeout_secs
-        while not (found := until()):
-            assert time.monotonic() < deadline, "it does not happen"
-            time.sleep(0.02)
-        return found
-
-    def processes(self, name: str) -> list[psutil.Process]:
-        """Worker and its child."""
-        path = self.work / f"{name}.pids"
-        text = self.wait(lambda: path.exists() and path.read_text())
-        return [psutil.Process(int(pid)) for pid in text.split()]
+from dietcode_server.store.leases import LEASE_SECS
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path)
     yield made
-    made.supervisor.stop()
-    made.database.dispose()
-
-
-def gone(processes: list[psutil.Process], timeout_secs: float = 10.0) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=timeout_secs)
-    return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
+    made.close()
 
 
 def test_jobs_run_one_after_another_oldest_first(server: Server) -> None:
@@ -174,11 +100,11 @@ def test_a_job_of_a_worker_that_is_dead_is_interrupted_at_start(server: Server) 
     job_id = claimed(server, f"{socket.gethostname()}/999999999/1.0", datetime.now(timezone.utc))
     server.supervisor.start()
     row = server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)
-    assert row.error is not None and "died with an earlier server" in row.error
+    assert row.error is not None and "died with its server" in row.error
 
 
 def test_a_job_of_a_worker_that_lives_is_left_alone_and_nothing_runs_beside_it(server: Server) -> None:
-    job_id = claimed(server, runner_name(), datetime.now(timezone.utc) - timedelta(hours=1))
+    job_id = claimed(server, runner_name(), datetime.now(timezone.utc))
     other = server.submit("other")
     server.supervisor.start()
     time.sleep(1.2)
@@ -186,10 +112,11 @@ def test_a_job_of_a_worker_that_lives_is_left_alone_and_nothing_runs_beside_it(s
     assert server.row(other).state == JobState.QUEUED.value
 
 
-@pytest.mark.parametrize(("age_secs", "lost"), [(1.0, False), (LOST_AFTER_SECS + 1, True)])
-def test_a_worker_elsewhere_is_judged_by_its_heartbeat(server: Server, age_secs: float, lost: bool) -> None:
+@pytest.mark.parametrize(("age_secs", "lost"), [(1.0, False), (LEASE_SECS + 1, True)])
+@pytest.mark.parametrize("where", ["elsewhere", "here"])
+def test_a_worker_is_judged_by_its_lease(server: Server, where: str, age_secs: float, lost: bool) -> None:
     beat = datetime.now(timezone.utc) - timedelta(seconds=age_secs)
-    job_id = claimed(server, "elsewhere/1/1.0", beat)
+    job_id = claimed(server, "elsewhere/1/1.0" if where == "elsewhere" else runner_name(), beat)
     server.supervisor.start()
     if lost:
         server.reach(job_id, JobState.INTERRUPTED, timeout_secs=10)

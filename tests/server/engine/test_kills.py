@@ -53,7 +53,9 @@ class Service:
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=os.environ | {MARK: self.mark, "DIETCODE_CACHE": str(self.folder / "cache")},
+            env=os.environ
+            | {MARK: self.mark, "DIETCODE_CACHE": str(self.folder / "cache")}
+            | {"DIETCODE_SERVE_MAX_ATTEMPTS": "1"},  # each kill shows, and is resumed by hand
             start_new_session=True,
         )
         assert self.process.stderr is not None

@@ -1,9 +1,9 @@
-"""A database of its own for each test."""
+"""A database of its own for each test, of each kind."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,11 @@ from dietcode_server.store.database import Database
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'dietcode.db'}"
+def url(kind: str, tmp_path: Path, new_url: Callable[..., str], request: pytest.FixtureRequest) -> str:
+    """Where `database` is; without it, where an empty one is."""
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path / 'dietcode.db'}"
+    return new_url(migrated="database" in request.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +30,9 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def database(url: str, migrated: Path, tmp_path: Path) -> Iterator[Database]:
-    shutil.copy(migrated, tmp_path / "dietcode.db")
+def database(kind: str, url: str, migrated: Path, tmp_path: Path) -> Iterator[Database]:
+    if kind == "sqlite":
+        shutil.copy(migrated, tmp_path / "dietcode.db")
     database = Database(url)
     yield database
     database.dispose()

@@ -27,10 +27,13 @@ OFFSETS = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Database, str]]:
+def stored(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Database, str]]:
     """A database that holds DATA."""
     path: Path = tmp_path_factory.mktemp("blobs") / "dietcode.db"
-    database = Database(f"sqlite:///{path}")
+    url = f"sqlite:///{path}" if kind == "sqlite" else request.getfixturevalue("postgres").create()
+    database = Database(url)
     database.upgrade()
     with database.write() as session:
         digest = blobs.put(session, DATA)

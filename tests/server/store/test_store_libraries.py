@@ -110,9 +110,8 @@ def test_micro_kernels_that_were_not_chosen_are_there_too(database: Database) ->
     publish(database, library_files())
     with database.read() as session:
         rows = session.execute(text("SELECT micro_kernel, category FROM micro_kernels ORDER BY 1")).all()
-        rule = session.execute(
-            text("SELECT json_extract(dispatch_rule, '$.root.threshold') FROM libraries")
-        ).scalar_one()
+        threshold = LibraryRow.dispatch_rule["root"]["threshold"].as_integer()
+        rule = session.execute(select(threshold)).scalar_one()
     assert [tuple(row) for row in rows] == [("3x16", 0), ("4x32", 1), ("6x16", None)]
     assert rule == 4
 
@@ -215,22 +214,38 @@ def test_files_that_do_not_fit(database: Database, change: Any, message: str) ->
 # What makes a late insert fail, when other rows are in the transaction already.
 BREAKS = {
     "blob_chunks": "new.data = x'636f6465'",
-    "library_files": "1",
+    "library_files": "1 = 1",
     "micro_kernels": "new.category = 1",
     "dispatch_table": "new.position = 7",
 }
 
 
+def trigger(kind: str, table: str) -> tuple[list[str], str]:
+    """Statements that make an insert fail, and the one that ends it."""
+    if kind == "sqlite":
+        when = f"CREATE TRIGGER t BEFORE INSERT ON {table} WHEN {BREAKS[table]}"
+        return [f"{when} BEGIN SELECT RAISE(ABORT, 'no'); END"], "DROP TRIGGER t"
+    condition = BREAKS[table].replace("x'636f6465'", "'code'::bytea")
+    body = (
+        f"BEGIN IF {condition} THEN RAISE EXCEPTION 'no' USING ERRCODE = 'integrity_constraint_violation'; "
+        "END IF; RETURN new; END"
+    )
+    made = [
+        f"CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$",
+        f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION no()",
+    ]
+    return made, "DROP FUNCTION no() CASCADE"
+
+
 @pytest.mark.parametrize("table", BREAKS)
 @pytest.mark.parametrize("goes_on", [False, True], ids=["the session ends", "the session goes on"])
-def test_a_failure_midway_leaves_nothing(database: Database, table: str, goes_on: bool) -> None:
+def test_a_failure_midway_leaves_nothing(database: Database, kind: str, table: str, goes_on: bool) -> None:
     job_id = job_in(database, JobState.RUNNING)
     before = contents(database)
+    made, unmade = trigger(kind, table)
     with database.begin() as connection:
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER t BEFORE INSERT ON {table} WHEN {BREAKS[table]} "
-            "BEGIN SELECT RAISE(ABORT, 'no'); END"
-        )
+        for statement in made:
+            connection.exec_driver_sql(statement)
     if goes_on:
         with database.write() as session:
             with pytest.raises(IntegrityError):
@@ -242,7 +257,7 @@ def test_a_failure_midway_leaves_nothing(database: Database, table: str, goes_on
             publish(database, library_files())
     assert contents(database) == before
     with database.begin() as connection:
-        connection.exec_driver_sql("DROP TRIGGER t")
+        connection.exec_driver_sql(unmade)
     assert publish(database, library_files()).version == 1
 
 

@@ -43,6 +43,8 @@ def test_a_new_job(database: Database) -> None:
         "attempt": 0,
         "measured": 0,
         "cancel_requested": False,
+        "priority": 0,
+        "deadline_at": None,
         "progress": None,
         "error": None,
         "library": None,

@@ -102,7 +102,7 @@ def test_an_older_database_belongs_to_local(database: Database) -> None:
         libraries.publish(session, job=row, device_name="a CPU", files=library_files())
     with database.begin() as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "0002")
+        command.downgrade(config, "0003")
         command.upgrade(config, "head")
     with database.read() as session:
         assert jobs.get(session, row.id).owner == "local"

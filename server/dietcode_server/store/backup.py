@@ -1,0 +1,258 @@
+"""Backups: one SQLite file, whichever database it is of, and back into either.
+
+So a backup also moves a service from SQLite to PostgreSQL, or the other way, and any SQL client can look into
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, inspect, select, text
+
+from dietcode.errors import ConflictError, DietCodeError, RequestError
+from dietcode.workload.text import one_line
+from dietcode_server.store import leases
+from dietcode_server.store.database import Database, StoreError
+from dietcode_server.store.tables import Base, UtcDateTime
+
+_VERSION_TABLE = "alembic_version"
+_ROWS_AT_ONCE = {"blob_chunks": 8}  # of a megabyte each
+_NUMBERED = ("tuning_records", "libraries")  # tables whose ids the database counts
+
+
+def backup(database: Database, file: Path) -> int:
+    """Write all that a database holds, as it is at one moment; servers go on meanwhile.
+
+    Parameters
+    ----------
+    file : path
+        It is there complete, or not at all; what was there before is replaced only then.
+
+    Returns
+    -------
+    int
+        Size of the file, in bytes.
+
+    Raises
+    ------
+    DietCodeError
+        The database cannot be read, or the file cannot be written.
+    """
+    if database.revision() is None:
+        raise StoreError(f"{database.place}: it has no tables, so there is nothing to back up")
+    if database.is_sqlite and file.exists() and file.samefile(str(database.place)):
+        raise RequestError(f"{file}: this is the database itself; give another file")
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        with _cleared(partial):
+            if database.is_sqlite:
+                _copy_file(Path(str(database.place)), partial)
+            else:
+                _copy_rows_out(database, partial)
+            _settle(partial)
+            partial.replace(file)
+        return file.stat().st_size
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or one_line(str(error))
+        raise DietCodeError(f"{file}: cannot be written: {reason}; choose another place") from error
+
+
+def restore(database: Database, file: Path, *, force: bool = False) -> int:
+    """Fill a database from a backup, all of it or nothing; an older backup is upgraded on its way.
+
+    Parameters
+    ----------
+    force : bool
+        Replace what the database holds.
+
+    Returns
+    -------
+    int
+        How many rows there are now.
+
+    Raises
+    ------
+    RequestError
+        The file is no backup.
+    ConflictError
+        The database is not empty, and nobody said `force`; or a worker is writing to it.
+    StoreError
+        The database cannot be written; it is as it was.
+    """
+    with _opened(file) as source:
+        database.upgrade()
+        with source.snapshot() as given, database.begin() as connection:
+            _check_free(database, connection, force)
+            for table in reversed(Base.metadata.sorted_tables):
+                connection.execute(table.delete())
+            count = copy_rows(given, connection, reflected(given))
+            if not database.is_sqlite:
+                count_on(connection)
+    return count
+
+
+@contextmanager
+def _cleared(partial: Path) -> Iterator[None]:
+    """Leave nothing half written behind."""
+    places = [partial.with_name(partial.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+    for place in places:
+        place.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        for place in places:
+            with suppress(OSError):
+                place.unlink(missing_ok=True)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """SQLite's own backup, in one step: a snapshot that neither waits for writers nor holds them up."""
+    readable = f"{source.absolute().as_uri()}?mode=ro"
+    with (
+        closing(sqlite3.connect(readable, uri=True, timeout=10.0)) as given,
+        closing(sqlite3.connect(target)) as made,
+    ):
+        given.backup(made)
+
+
+def _copy_rows_out(database: Database, target: Path) -> None:
+    """The tables of PostgreSQL, row by row, in a SQLite file of the same schema."""
+    copy = Database(f"sqlite:///{target}")
+    try:
+        copy.upgrade(database.revision() or "head")
+        with database.snapshot() as given, copy.begin() as made:
+            copy_rows(given, made, reflected(made))
+    finally:
+        copy.dispose()
+
+
+def _settle(path: Path) -> None:
+    """Make one whole file of it, and have it on the disk."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as made:
+        made.execute("PRAGMA journal_mode = DELETE")
+        made.execute("VACUUM")
+    with path.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Database]:
+    """A copy of a backup, with the schema of this version; the file itself stays as it is.
+
+    Raises
+    ------
+    RequestError
+        It is no backup.
+    """
+    with tempfile.TemporaryDirectory(prefix="dietcode-restore-") as folder:
+        place = Path(folder) / "backup.db"
+        try:
+            shutil.copyfile(file, place)
+        except OSError as error:
+            raise RequestError(f"{file}: cannot be read: {error.strerror or error}") from error
+        _check_backup(file, place)
+        copy = Database(f"sqlite:///{place}")
+        try:
+            copy.upgrade()
+            yield copy
+        finally:
+            copy.dispose()
+
+
+def _check_backup(file: Path, place: Path) -> None:
+    """Refuse what `dietcode db backup` did not write, or what was damaged since.
+
+    Raises
+    ------
+    RequestError
+        It is none.
+    """
+    try:
+        with closing(sqlite3.connect(place)) as given:
+            found = given.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            names = {name for (name,) in given.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            strays = given.execute("PRAGMA foreign_key_check").fetchone()
+    except sqlite3.Error as error:
+        raise RequestError(
+            f"{file}: no backup of dietcode: {one_line(str(error))}; give what `dietcode db backup` wrote"
+        ) from error
+    if not {_VERSION_TABLE, "jobs", "tuning_records"} <= names:
+        raise RequestError(
+            f"{file}: no backup of dietcode: it lacks the tables; give what `dietcode db backup` wrote"
+        )
+    if found != "ok" or strays is not None:
+        what = one_line(str(found)) if found != "ok" else f"rows of {strays[0]} refer to none"
+        raise RequestError(f"{file}: the backup is damaged: {what}; take another")
+
+
+def _check_free(database: Database, connection: Connection, force: bool) -> None:
+    """Refuse a database that is in use.
+
+    Raises
+    ------
+    ConflictError
+        It holds rows, and nobody said that they may go; or a worker holds a job.
+    """
+    if not database.is_sqlite:  # a writer of SQLite is alone
+        connection.execute(text("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE"))
+    now = leases.clock(connection)
+    jobs = Base.metadata.tables["jobs"]
+    held = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.leased_until > now).limit(1)
+    busy = connection.execute(held).scalar()
+    if busy is not None:
+        raise ConflictError(f"{database.place}: a worker holds job {busy}; stop the servers first")
+    filled = [
+        name
+        for name, table in Base.metadata.tables.items()
+        if connection.execute(select(func.count()).select_from(table)).scalar_one()
+    ]
+    if filled and not force:
+        raise ConflictError(
+            f"{database.place}: not empty, there are rows in {', '.join(sorted(filled)[:3])}; "
+            "give an empty database, or --force to replace all of it"
+        )
+
+
+def reflected(connection: Connection) -> list[Table]:
+    """The tables of a SQLite file as they are there, in an order in which they can be filled."""
+    metadata = MetaData()
+    names = set(inspect(connection).get_table_names()) - {_VERSION_TABLE}
+    metadata.reflect(connection, only=sorted(names))
+    for table in metadata.tables.values():
+        for column in table.columns:
+            kind = column.type.as_generic(allow_nulltype=True)
+            column.type = UtcDateTime() if isinstance(kind, DateTime) else kind
+            if isinstance(kind, JSON):
+                column.type = JSON(none_as_null=True)
+    return metadata.sorted_tables
+
+
+def copy_rows(given: Connection, made: Connection, tables: list[Table]) -> int:
+    """Copy whole tables; how many rows that were."""
+    count = 0
+    for table in tables:
+        at_once = _ROWS_AT_ONCE.get(table.name, 500)
+        query = select(table).order_by(*table.primary_key.columns)
+        rows = given.execution_options(yield_per=at_once).execute(query)
+        for some in rows.mappings().partitions(at_once):
+            made.execute(insert(table), [dict(row) for row in some])
+            count += len(some)
+    return count
+
+
+def count_on(connection: Connection) -> None:
+    """Let PostgreSQL count on from the ids that were copied."""
+    for table in _NUMBERED:
+        connection.execute(
+            text(
+                f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), "
+                f"coalesce((SELECT max(id) FROM {table}), 0) + 1, false)"
+            )
+        )

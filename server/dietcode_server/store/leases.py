@@ -1,0 +1,283 @@
+"""Who works on a job, and for how long: a worker holds it by a lease, which its heartbeats prolong.
+
+A lease ends at a time of the database's clock. Who holds one that has run out has lost the job, also when it
+wakes up again later: nothing that it writes from then on is taken. Whoever sees that first puts the job back
+into the queue, after a delay that grows, until its attempts are used up: then it is interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy.orm import Session, defer
+
+from dietcode.protocol import FINAL_STATES, JobState
+from dietcode.workload.text import one_line
+from dietcode_server.store.database import StoreError
+from dietcode_server.store.locks import is_sqlite
+from dietcode_server.store.subjects import utc_now
+from dietcode_server.store.tables import JobRow, UtcDateTime
+from dietcode_server.store.transitions import enter, lock, locked, plain
+
+LEASE_SECS = 15.0
+MAX_ATTEMPTS = 3
+RETRY_SECS = 5.0
+_MAX_RETRY_SECS = 300.0
+_MAX_ERROR_CHARS = 1000
+_HANDED_BACK = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER})
+_AFTER_RUNNING = FINAL_STATES | _HANDED_BACK | {JobState.INTERRUPTED}
+_BEFORE_RUNNING = [state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER)]
+
+
+class LeaseLostError(StoreError):
+    """A worker's lease has run out, or its job is another's: nothing was written."""
+
+
+def clock(session: Session | Connection) -> datetime:
+    """The time by which leases end: the database's, on which all servers agree; of SQLite this machine's."""
+    if is_sqlite(session):
+        return utc_now()
+    return session.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
+
+
+def next_queued(
+    session: Session, *, not_for: Sequence[str] = (), now: datetime | None = None
+) -> JobRow | None:
+    """The job that begins next, without its spec: of those that may begin now, by priority, then by age.
+
+    Parameters
+    ----------
+    not_for : sequence of str
+        Devices that are not here.
+    """
+    now = now or clock(session)
+    query = (
+        select(JobRow)
+        .options(defer(JobRow.spec))
+        .where(JobRow.state == JobState.QUEUED.value)
+        .where(or_(JobRow.not_before.is_(None), JobRow.not_before <= now))
+        .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
+    )
+    if not_for:
+        query = query.where(or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)))
+    return session.scalar(query.limit(1))
+
+
+def running(session: Session) -> list[JobRow]:
+    """Jobs that a runner holds, oldest first."""
+    query = select(JobRow).where(JobRow.state == JobState.RUNNING.value)
+    return list(session.scalars(query.order_by(JobRow.created_at, JobRow.id)))
+
+
+def claim(
+    session: Session,
+    job_id: str,
+    runner: str,
+    *,
+    lease_secs: float = LEASE_SECS,
+    now: datetime | None = None,
+) -> bool:
+    """Take a queued job; False if it is not queued any more. Of several that try, one gets it.
+
+    Parameters
+    ----------
+    runner : str
+        The process that will work on it: ``host/pid/start time``.
+    lease_secs : float
+        It holds the job for so long, in seconds, from now and from each heartbeat.
+    """
+    now = now or clock(session)
+    taken = session.execute(
+        update(JobRow)
+        .where(JobRow.id == plain(job_id), JobRow.state == JobState.QUEUED.value)
+        .values(
+            state=JobState.RUNNING.value,
+            runner=runner,
+            heartbeat_at=now,
+            leased_until=now + timedelta(seconds=lease_secs),
+            not_before=None,
+            attempt=JobRow.attempt + 1,
+        )
+        .execution_options(synchronize_session=False)
+        .returning(JobRow.id)
+    ).scalar_one_or_none()
+    if taken is None:
+        return False
+    row = locked(session, job_id)
+    row.started_at, row.progress = row.started_at or now, None  # what an earlier attempt did last is past
+    enter(session, row, JobState.RUNNING, now)
+    return True
+
+
+def heartbeat(
+    session: Session,
+    job_id: str,
+    runner: str,
+    *,
+    lease_secs: float = LEASE_SECS,
+    now: datetime | None = None,
+) -> bool:
+    """Say that `runner` is alive, which prolongs its lease; whether it is to go on.
+
+    Returns
+    -------
+    bool
+        It still holds the job, and nobody asked to cancel it.
+    """
+    row = session.scalar(lock(job_id))
+    now = now or clock(session)
+    if row is None or not holds(row, runner, now):
+        return False
+    row.heartbeat_at, row.leased_until = now, now + timedelta(seconds=lease_secs)
+    session.flush()
+    return not row.cancel_requested
+
+
+def holds(row: JobRow, runner: str, now: datetime) -> bool:
+    """Whether a runner has a job, by a lease that has not run out."""
+    return row.state == JobState.RUNNING.value and row.runner == runner and not is_expired(row, now)
+
+
+def is_expired(row: JobRow, now: datetime) -> bool:
+    """Whether a running job's lease has run out."""
+    return row.leased_until is None or row.leased_until <= now
+
+
+def require(session: Session, job_id: str, runner: str, *, now: datetime | None = None) -> JobRow:
+    """Lock the job of a runner that is about to write for it.
+
+    Raises
+    ------
+    LeaseLostError
+        The job is not its own any more.
+    NotFoundError
+        There is no such job.
+    """
+    row = locked(session, job_id)
+    if not holds(row, runner, now or clock(session)):
+        raise LeaseLostError(
+            f"job {row.id}: the lease of {one_line(runner, 100)} has run out, or the job was given to "
+            "another worker; this one ends"
+        )
+    return row
+
+
+def finish(
+    session: Session,
+    job_id: str,
+    state: JobState,
+    *,
+    error: str | None = None,
+    library_id: int | None = None,
+    runner: str | None = None,
+    ended: bool = False,
+    now: datetime | None = None,
+) -> bool:
+    """End the run of a job: `state` is a final one, interrupted, or queued or waiting (handed back).
+
+    A job that somebody asked to cancel does not go back into the queue, nor wait to be resumed: it is
+    cancelled.
+
+    Parameters
+    ----------
+    error : str or None
+        One line; the job's error, and the message of the event.
+    runner : str or None
+        Only if this runner holds the job.
+    ended : bool
+        The runner's process is known to have ended, so that its lease does not count.
+
+    Returns
+    -------
+    bool
+        Whether it applied: False if the job is not running, or another runner holds it.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such job.
+    """
+    if state not in _AFTER_RUNNING:
+        raise ValueError(f"a run cannot end in {state}")
+    row, now = locked(session, job_id), now or clock(session)
+    if row.state != JobState.RUNNING.value or runner not in (None, row.runner):
+        return False
+    if runner is not None and not ended and is_expired(row, now):
+        return False
+    if row.cancel_requested and state not in FINAL_STATES:
+        state, error = JobState.CANCELLED, None
+    error = None if error is None else one_line(error, _MAX_ERROR_CHARS)
+    row.error = None if state in _HANDED_BACK else error
+    row.library_id = row.library_id if library_id is None else library_id
+    enter(session, row, state, now, error or "")
+    return True
+
+
+def lost(
+    session: Session,
+    job_id: str,
+    runner: str,
+    how: str,
+    *,
+    max_attempts: int = MAX_ATTEMPTS,
+    retry_secs: float = RETRY_SECS,
+    now: datetime | None = None,
+) -> bool:
+    """A worker is gone, or its lease has run out: queue its job again, or give it up; whether it had the job.
+
+    Parameters
+    ----------
+    how : str
+        What happened to the worker, as "its worker was killed by signal 9".
+    max_attempts : int
+        After so many lost workers, since the job was submitted or resumed, it is interrupted.
+    retry_secs : float
+        The job waits for so long after the first, twice as long after the second, and so on, in seconds.
+    """
+    row, now = locked(session, job_id), now or clock(session)
+    if row.state != JobState.RUNNING.value or row.runner != runner:
+        return False
+    row.num_lost += 1
+    if is_overdue(row, now) and not row.cancel_requested:
+        return finish(session, job_id, JobState.FAILED, error=_too_late(row, "while it ran"), now=now)
+    if row.num_lost >= max_attempts:
+        error = f"{how}; `dietcode resume {row.id}` goes on"
+        return finish(session, job_id, JobState.INTERRUPTED, error=error, now=now)
+    delay_secs = min(retry_secs * 2.0 ** (row.num_lost - 1), _MAX_RETRY_SECS)
+    row.not_before = now + timedelta(seconds=delay_secs)
+    again = f"{how}; attempt {row.num_lost + 1} of {max_attempts} begins in {delay_secs:.3g} s"
+    return finish(session, job_id, JobState.QUEUED, error=again, now=now)
+
+
+def is_overdue(row: JobRow, now: datetime) -> bool:
+    """Whether a job's deadline has passed."""
+    return row.deadline_at is not None and row.deadline_at <= now
+
+
+def has_overdue(session: Session, now: datetime) -> bool:
+    """Whether jobs wait whose deadline has passed."""
+    query = select(JobRow.id).where(JobRow.state.in_(_BEFORE_RUNNING), JobRow.deadline_at <= now)
+    return session.scalar(query.limit(1)) is not None
+
+
+def fail_overdue(session: Session, *, now: datetime | None = None) -> list[str]:
+    """Fail the jobs that wait though their deadline has passed, but for those another server has in hand."""
+    now = now or clock(session)
+    query = (
+        select(JobRow)
+        .where(JobRow.state.in_(_BEFORE_RUNNING), JobRow.deadline_at <= now)
+        .with_for_update(skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    rows = list(session.scalars(query))
+    for row in rows:
+        row.error = _too_late(row, "before it began")
+        enter(session, row, JobState.FAILED, now, row.error)
+    return [row.id for row in rows]
+
+
+def _too_late(row: JobRow, when: str) -> str:
+    at = "" if row.deadline_at is None else f" {row.deadline_at.isoformat(sep=' ', timespec='seconds')}"
+    return f"its deadline{at} passed {when}; `dietcode resume {row.id}` goes on without one"

@@ -1,0 +1,36 @@
+"""Who waits for whom: locks that SQLite's one writer makes needless, and rows that are entered once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from dietcode_server.store.tables import Base
+
+# Keys of advisory locks; any fixed numbers will do.
+_KEYS = {"submit": 0x64690001, "publish": 0x64690002}
+
+
+def is_sqlite(session: Session | Connection) -> bool:
+    """Whether the database is SQLite."""
+    bind = session if isinstance(session, Connection) else session.get_bind()
+    return bind.dialect.name == "sqlite"
+
+
+def one_at_a_time(session: Session, what: Literal["submit", "publish"]) -> None:
+    """Let no other transaction past the same call before this one ends; a writer of SQLite is alone."""
+    if not is_sqlite(session):
+        session.execute(select(func.pg_advisory_xact_lock(_KEYS[what])))
+
+
+def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
+    """Insert a row whose key nobody else has; whether it was new.
+
+    Where another transaction has inserted the same key, this one waits for its end.
+    """
+    insert: Any = sqlite.insert if is_sqlite(session) else postgresql.insert
+    statement = insert(table.__table__).values(**values).on_conflict_do_nothing()
+    return session.execute(statement.returning(*inspect(table).primary_key)).first() is not None
