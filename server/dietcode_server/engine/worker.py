@@ -211,7 +211,7 @@ def main() -> int:
     """Read the request and work."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
-    configure_logs(request["log_format"])
+    configure_logs(request.get("log_format", "text"))
     database = Database(request["database_url"])
     work_root = Path(request["work_root"])
     try:

@@ -108,8 +108,8 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
         place.server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     )
     measured = place.state(job)["measured"]
-    watch = place.begin("watch", job)
     place.run("resume", job)
+    watch = place.begin("watch", job)
     until_running(place, job)
     place.stop()  # hands the job back
     time.sleep(1.0)
