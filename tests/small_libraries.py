@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import json
 import shutil
 import tempfile
@@ -241,3 +242,24 @@ def rewrite_manifest(folder: Path, **changes: Any) -> None:
     """Replace top-level fields of a manifest."""
     path = folder / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def facts(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+
+
+def with_manifest(files: dict[str, bytes], name: str = "dense", /, **changes: Any) -> dict[str, bytes]:
+    """The same files with a manifest that lists them, and the runtime."""
+    runtime = b"runtime" * 1000
+    manifest = {
+        "format": "dietcode-library/1",
+        "name": name,
+        "workload": spec_data(name),
+        "workload_digest": "sha256:" + "ab" * 32,
+        "target": {"kind": "llvm", "mcpu": "test"},
+        "variable_order": ["T"],
+        "runtime": facts(runtime),
+        "files": {path: facts(data) for path, data in files.items()},
+    }
+    blob = f"blobs/{facts(runtime)['sha256'].replace(':', '-')}"
+    return {**files, "manifest.json": json.dumps(manifest | changes).encode(), blob: runtime}

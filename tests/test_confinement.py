@@ -13,6 +13,7 @@ import pytest
 
 from dietcode.confinement import kept_environment
 
+SECCOMP = pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
 HEAD = """
 import json, os, resource, socket, subprocess, sys, tempfile, threading
 from dietcode.confinement import confine
@@ -37,7 +38,7 @@ def confined(code: str, **environment: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+@SECCOMP
 def test_no_thread_and_no_child_reaches_a_network() -> None:
     found = confined(
         """
@@ -98,7 +99,7 @@ def test_secrets_of_the_environment_are_gone() -> None:
     }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+@SECCOMP
 def test_children_that_build_and_measure_are_confined() -> None:
     from dietcode.measure.local import LocalChildren
 

@@ -101,7 +101,7 @@ def _following(kernel: Kernel, now: Place, after: Place) -> tuple[Any, Place]:
     if not kernel.tile.steps:
         return i64(0), after
     bind, high = kernel.ops.bind, kernel.steps[1]
-    more = bind(tirx.Cast("int64", high < kernel.reduction)) > 0
+    more = high < kernel.reduction
     return bind(tirx.Select(more, high, i64(0))), Place(
         bind(tirx.Select(more, now.batch, after.batch)), bind(tirx.Select(more, now.column, after.column))
     )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -33,10 +34,10 @@ def servers(tmp_path: Path, new_url: Callable[[], str]) -> Iterator[Callable[...
     made: list[Server] = []
     url = new_url()
 
-    def make(**options: int | float) -> Server:
+    def make(**options: Any) -> Server:
         folder = tmp_path / str(len(made))
         folder.mkdir()
-        made.append(Server(folder, url, **options))  # type: ignore[arg-type]
+        made.append(Server(folder, url, **options))
         return made[-1]
 
     yield make

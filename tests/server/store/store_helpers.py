@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from small_libraries import spec_data
+from small_libraries import spec_data, with_manifest
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import Job, JobState
@@ -86,10 +85,6 @@ def go(*processes: subprocess.Popen[str]) -> list[Any]:
     return results
 
 
-def facts(data: bytes) -> dict[str, Any]:
-    return {"bytes": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}
-
-
 def library_files(name: str = "dense", code: bytes = b"code", **report_changes: Any) -> dict[str, bytes]:
     """Files that fit each other: 3x16 serves T = 1..4, 4x32 T = 5..8; 6x16 would be best for T = 5."""
     report: dict[str, Any] = {
@@ -113,23 +108,6 @@ def library_files(name: str = "dense", code: bytes = b"code", **report_changes: 
         "report.json": json.dumps(report | report_changes).encode(),
     }
     return with_manifest(files, name)
-
-
-def with_manifest(files: dict[str, bytes], name: str = "dense", /, **changes: Any) -> dict[str, bytes]:
-    """The same files with a manifest that lists them, and the runtime."""
-    runtime = b"runtime" * 1000
-    manifest = {
-        "format": "dietcode-library/1",
-        "name": name,
-        "workload": spec_data(name),
-        "workload_digest": "sha256:" + "ab" * 32,
-        "target": {"kind": "llvm", "mcpu": "test"},
-        "variable_order": ["T"],
-        "runtime": facts(runtime),
-        "files": {path: facts(data) for path, data in files.items()},
-    }
-    blob = f"blobs/{facts(runtime)['sha256'].replace(':', '-')}"
-    return {**files, "manifest.json": json.dumps(manifest | changes).encode(), blob: runtime}
 
 
 def _micro_kernel(name: str, category: int | None, provenance: str) -> dict[str, Any]:

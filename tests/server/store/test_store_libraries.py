@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from small_libraries import library_bytes
+from small_libraries import library_bytes, with_manifest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
-from store_helpers import job_in, library_files, with_manifest
+from store_helpers import job_in, library_files
 
 from dietcode.errors import LibraryError, NotFoundError
 from dietcode.protocol import JobState
