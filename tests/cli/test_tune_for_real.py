@@ -24,7 +24,13 @@ import dietcode
 from dietcode.errors import LibraryError
 from dietcode.runtime.manifest import read_manifest, write_folder
 
-SPEC = spec_data("tiny", shape_vars={"T": {"min": 1, "max": 4}}, dims={"m": "4*T", "n": 32, "k": 24})
+# The trials end a run, not the seconds, however busy the machine: a test here wants a trial of MetaSchedule.
+SPEC = spec_data(
+    "tiny",
+    shape_vars={"T": {"min": 1, "max": 4}},
+    dims={"m": "4*T", "n": 32, "k": 24},
+    budget={"trials": 12, "seconds": 400},
+)
 
 
 def heed_interrupts() -> None:
@@ -46,7 +52,7 @@ def command(cache: Path, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def finished(process: subprocess.Popen[str], timeout_secs: float = 90.0) -> tuple[int, str, str]:
+def finished(process: subprocess.Popen[str], timeout_secs: float = 270.0) -> tuple[int, str, str]:
     try:
         out, err = process.communicate(timeout=timeout_secs)
     except subprocess.TimeoutExpired:
@@ -74,8 +80,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Spec, cache and the library of one real tuning run."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "spec.json").write_text(json.dumps(SPEC))
-    facts, progress, _ = tuned(folder / "cache", folder / "spec.json", "-o", folder / "lib")
-    (folder / "facts.json").write_text(json.dumps(facts))
+    facts, progress, secs = tuned(folder / "cache", folder / "spec.json", "-o", folder / "lib")
+    (folder / "facts.json").write_text(json.dumps(facts | {"wall_secs": secs}))
     (folder / "progress.txt").write_text(progress)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -112,7 +118,8 @@ def test_inspect_shows_the_run(place: Path) -> None:
 
 def test_a_second_run_measures_nothing_and_gives_the_same_bytes(place: Path) -> None:
     facts, progress, secs = tuned(place / "cache", place / "spec.json", "-o", place / "again")
-    assert facts["measured"] == 0 and secs < 30, (facts, secs)
+    first = json.loads((place / "facts.json").read_text())
+    assert facts["measured"] == 0 and secs < first["wall_secs"], (facts, secs, first)
     assert "from the records" in progress
     assert_same(place / "lib", place / "again")
 
