@@ -14,10 +14,9 @@ from dietcode.runtime.cpu import available_cores, cpu_model
 
 def facts() -> dict[str, Any]:
     """Device, commit, versions, threads and date."""
-    root = Path(__file__).resolve().parent.parent
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False
-    )
+    commit = _git("describe", "--always") or None
+    if commit and _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results"):
+        commit += "-dirty"
     versions: dict[str, str | None] = {}
     for package in ("dietcode", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"):
         try:
@@ -27,10 +26,16 @@ def facts() -> dict[str, Any]:
     return {
         "device": cpu_model(),
         "cores": available_cores(),
-        "commit": commit.stdout.strip() or None,
+        "commit": commit,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "versions": versions,
     }
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def write(path: Path, data: dict[str, Any]) -> None:
