@@ -55,6 +55,19 @@ def neighbours(
     return [other for other in found if allows(problem, other, limits)]
 
 
+def ways(micro_kernel: MicroKernel, limits: Limits) -> frozenset[str]:
+    """What a micro-kernel does beside its tile: the names of its axes that are not at rest."""
+    axes = {
+        micro_kernel.tails: True,
+        "steps": micro_kernel.steps > 0,
+        "gather": micro_kernel.gather,
+        "direct": micro_kernel.direct,
+        "window": micro_kernel.window,
+        "narrow": limits.lanes_of(micro_kernel) < limits.lanes,
+    }
+    return frozenset(name for name, is_on in axes.items() if is_on)
+
+
 def workspace_bytes(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, int]
 ) -> int:

@@ -17,7 +17,7 @@ from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, lea
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.errors import TuningError
 from dietcode.measure.records import Records
-from dietcode.search_space.axes import allows, neighbours
+from dietcode.search_space.axes import allows, neighbours, ways
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
@@ -35,6 +35,7 @@ _TILES_PER_SHAPE = 6
 _BADLY_SERVED = 0.05  # of what the same core does on shapes that fit
 _LEAST_PADDING = 0.01
 _SURE = 2.0  # spreads above its prediction at which a candidate is given up
+_UNTRIED = 0.1  # spread of the log: windows gained 14 % over gathering, narrow vectors 34 % at T = 5
 _FAR = 1.0  # log of a throughput below every prediction, for instances that nothing serves yet
 
 
@@ -155,7 +156,8 @@ class Planner:
             ordered = [*first, *(c for c in left if c not in first)]
             batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
             return Plan(tuple(batch), None, (), expansions, None, len(left), served)
-        return self._ranked(left, served, model, device, expansions)
+        tried = frozenset[str]().union(*(ways(kernel, self.limits) for kernel in known))
+        return self._ranked(left, tried, served, model, device, expansions)
 
     def mean_gain(self, before: FloatArray | None, records: Records) -> float | None:
         """Weighted geometric mean of what was gained since a plan's `served`, a fraction."""
@@ -184,14 +186,20 @@ class Planner:
     def _ranked(
         self,
         left: list[Candidate],
+        tried: frozenset[str],
         before: FloatArray | None,
         model: LearnedLocal,
         device: Device,
         expansions: tuple[Expansion, ...],
     ) -> Plan:
-        """Greedy by expected improvement, each pick believed before the next."""
+        """Greedy by expected improvement, each pick believed before the next.
+
+        Of a way of computing that was not tried on this workload the model knows less than its spread says.
+        """
         kernels = [candidate.micro_kernel for candidate in left]
         throughput, spread = model.predict(self.problem, kernels, device, self.sample)
+        untried = [not ways(kernel, self.limits) <= tried for kernel in kernels]
+        spread = np.hypot(spread, _UNTRIED * np.asarray(untried))
         logs = np.log(throughput)
         served = before if before is not None else logs.min(axis=1) - _FAR
         hopeless = np.all(logs + _SURE * spread < served[:, None], axis=0)

@@ -15,6 +15,7 @@ from dietcode.measure.calibration import (
     attach_reference,
     calibrate,
     fit_kappa,
+    recalibrate,
     reference_problem,
 )
 from dietcode.measure.fake import FakeChildren, Fault
@@ -160,6 +161,18 @@ def test_a_machine_that_is_busy_from_the_start_is_told_from_a_slow_one(make: Any
     attach_reference(measurer, other.usual_reference_secs)
     assert measurer.usual_reference_secs == pytest.approx(1.3 * other.usual_reference_secs)
     assert measurer.time(built(measurer), POINTS).disturbed == pytest.approx(3.0 / 1.3)
+
+
+@pytest.mark.parametrize(("num_slow", "factor"), [(20, 1.0), (100, 1.6)])
+def test_a_busy_moment_is_no_calibration(make: Any, num_slow: int, factor: float) -> None:
+    """What runs beside the first readings may end; a machine that stays slow is taken as it is."""
+    _, other = make()
+    earlier = calibrate(other)
+    _, measurer = make(disturbed=dict.fromkeys(range(num_slow), 1.6))
+    now = recalibrate(measurer, earlier)
+    assert now.reference_secs == pytest.approx(factor * earlier.reference_secs)
+    assert measurer.base_secs == now.reference_secs
+    assert max(now.tile_gflops) == pytest.approx(max(earlier.tile_gflops) / factor)
 
 
 def test_closing_deletes_the_builds_and_leaves_the_children_to_their_owner(make: Any) -> None:

@@ -15,13 +15,15 @@ from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records, write_records
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.search_space.limits import MicroKernel
-from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import resolve_target
+from dietcode.tuner import planner as planner_module
 from dietcode.tuner.events import Event
 from dietcode.tuner.planner import Planner
 from dietcode.tuner.reselect import reselect
 from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library, write_library
+from dietcode.workload.instances import make_instances
 
 MANY = {"trials": 400, "seconds": 1000.0}
 
@@ -81,6 +83,26 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     shown = capsys.readouterr().out
     assert "space grown for m=5" in shown
     assert "without them" in shown
+
+
+def test_the_model_is_less_sure_of_ways_that_were_not_tried(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_spec(dims={"m": "3*T", "n": 96, "k": 2048}, budget=MANY)
+    make_library(spec, children=FakeChildren(), search=Search(metaschedule=False, mutation=False))
+    records = read_records(records_file(own_cache))
+    assert all(kernel.name.count("-") == 0 for kernel in records.measurements), "tiles alone were tried"
+    instances = make_instances(spec)
+    extents = instance_extents(spec, instances.columns())
+    promises = []
+    for spread in (planner_module._UNTRIED, 0.0):
+        monkeypatch.setattr(planner_module, "_UNTRIED", spread)
+        planner = Planner(
+            problem_from_spec(spec), resolve_target(spec.target), extents, instances.weights, Search()
+        )
+        planner.space.update(dict.fromkeys(records.measurements, "hardware"))
+        promises.append(planner.plan(records).promise)
+    assert promises[0] > 2 * promises[1] > 0
 
 
 def test_without_mutation_only_seeds_are_measured(own_cache: Path) -> None:
