@@ -58,7 +58,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--instances", type=int, default=16, help="0 for all")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="over all instances")
     parser.add_argument("--keep", action="store_true", help="use libraries of an earlier run")
     parser.add_argument("--cold", action="store_true", help="tune each with an empty cache")
     parser.add_argument("--alone", action="store_true", help="time PyTorch in a process of its own as well")
@@ -91,7 +92,8 @@ def measure(name: str, arguments: argparse.Namespace, cache: Path) -> Row:
     folder = BUILD / name
     tuning = tune(name, folder, arguments, cache)
     print(name, tuning, flush=True)
-    options = ("--instances", str(arguments.instances), "--rounds", str(arguments.rounds))
+    counts = ("instances", "rounds", "passes")
+    options = [word for name in counts for word in (f"--{name}", str(getattr(arguments, name)))]
     found = worker(folder, *options)
     report = json.loads((folder / "report.json").read_text())
     result: Row = {
@@ -100,6 +102,7 @@ def measure(name: str, arguments: argparse.Namespace, cache: Path) -> Row:
         "num_micro_kernels": len(report["selection"]["micro_kernels"]),
         "library_bytes": (folder / "library.so").stat().st_size,
         "rounds": arguments.rounds,
+        "passes": arguments.passes,
         "threads": found["threads"],
         "backends": found["backends"],
         "summary": summary(found["instances"], WORKLOADS.get(name)),

@@ -1,16 +1,18 @@
 """What `benchmarks.cpu` runs in a process for each workload: the library beside PyTorch and the roofline.
 
-    python -m benchmarks.cpu_worker DIR RESULT [--instances N] [--rounds N] [--alone]
+    python -m benchmarks.cpu_worker DIR RESULT [--instances N] [--rounds N] [--passes N] [--alone]
 
-Rows are printed as they are measured; RESULT is JSON. With ``--alone`` no library is loaded: PyTorch by
-itself, to show that sharing a process does not handicap it.
+The instances are gone through several times, so that a slow second of the machine is one reading of several
+instances and not all readings of one; medians over the passes count. Rows are printed at the end; RESULT is
+JSON. With ``--alone`` no library is loaded: PyTorch by itself, to show that sharing a process does not
+handicap it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,29 +37,55 @@ def main() -> None:
     parser.add_argument("library", type=Path)
     parser.add_argument("result", type=Path)
     parser.add_argument("--instances", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--alone", action="store_true")
     arguments = parser.parse_args()
     die_with_parent()
-    function = alone if arguments.alone else beside
-    result = function(arguments.library, arguments.instances, arguments.rounds)
+    if arguments.alone:
+        result = alone(arguments.library, arguments.instances, arguments.rounds)
+    else:
+        result = beside(arguments.library, arguments.instances, arguments.rounds, arguments.passes)
     arguments.result.write_text(json.dumps(result))
 
 
-def beside(folder: Path, num_instances: int, rounds: int) -> dict[str, Any]:
+def beside(folder: Path, num_instances: int, rounds: int, passes: int) -> dict[str, Any]:
     """The library, every path of PyTorch and the two probes, in turns at each instance."""
     threads = available_cores()
     pool.set_num_threads(threads)
     operator = Operator.of(read_manifest(folder))
     roofline, kept = Roofline(threads), _Kept()
     paths = {name: kept.binder(name, bind) for name, bind in vendor_paths("torch", operator, threads).items()}
+    readings = [
+        list(bench(folder, (), num_instances or None, rounds, threads, roofline.probes, paths))
+        for _ in range(passes)
+    ]
     rows = []
-    for record in bench(folder, (), num_instances or None, rounds, threads, roofline.probes, paths):
+    for records in zip(*readings, strict=True):
+        record = _middle(records)
         flops = float(operator.problem.flops(operator.extents(record["shape_vars"])))
         figures = roofline.figures(record.pop("probe_secs"), flops, record["bytes"])
         rows.append(record | asdict(figures) | {"of_roof": record["measured_gflops"] / figures.roof_gflops})
         print(line(rows[-1]), flush=True)
-    return {"threads": threads, "backends": kept.backends(), "instances": rows}
+    return {"threads": threads, "passes": passes, "backends": kept.backends(), "instances": rows}
+
+
+def _middle(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One record of several passes: the median of each path, the largest error."""
+
+    def median(name: str) -> dict[str, float]:
+        return {path: float(np.median([r[name][path] for r in records])) for path in records[0][name]}
+
+    vendors = median("vendors")
+    best = max(vendors, key=lambda name: vendors[name])
+    return dict(records[0]) | {
+        "measured_gflops": float(np.median([r["measured_gflops"] for r in records])),
+        "vendor": best,
+        "vendor_gflops": vendors[best],
+        "vendors": vendors,
+        "probe_secs": median("probe_secs"),
+        "max_rel_error": max(r["max_rel_error"] for r in records),
+    }
 
 
 def line(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What a fused epilogue costs: the same operator with and without it, in turns in one process.
 
     python -m benchmarks.cpu --workloads bert-dense-ffn1,bert-dense-ffn1-gelu,…   # tunes them, see `PAIRS`
-    python -m benchmarks.fused [--instances 10] [--rounds 9]
+    python -m benchmarks.fused [--instances 10] [--rounds 3] [--passes 3]
 
 Both libraries are those of `benchmarks.cpu`, each with the micro-kernels that its own search chose. The bytes
 that only the epilogue reads are taken off at the bandwidth that is read beside them. Writes
@@ -11,7 +11,7 @@ that only the epilogue reads are taken off at the bandwidth that is read beside 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,13 +36,18 @@ def main() -> None:
     """Parse arguments, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--instances", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="over all instances; their medians count")
     arguments = parser.parse_args()
     pool.set_num_threads(available_cores())
     roofline = Roofline(available_cores())
     results = []
     for plain, fused in PAIRS:
-        rows = compare(plain, fused, roofline, arguments.instances, arguments.rounds)
+        sweeps = [
+            compare(plain, fused, roofline, arguments.instances, arguments.rounds)
+            for _ in range(arguments.passes)
+        ]
+        rows = [middle(rows) for rows in zip(*sweeps, strict=True)]
         geomean = float(np.exp(np.mean([np.log(row["kept"]) for row in rows])))
         results.append({"plain": plain, "fused": fused, "kept": geomean, "instances": rows})
         print(f"{fused}: {geomean:.3f} of the throughput of {plain}, extra bytes taken off", flush=True)
@@ -72,10 +77,15 @@ def compare(plain: str, fused: str, roofline: Roofline, num_instances: int, roun
                 "kept": kept,
             }
         )
-        print(
-            f"  {binding} {secs['plain'] / secs['fused']:.3f}, extra bytes taken off {kept:.3f}", flush=True
-        )
     return rows
+
+
+def middle(rows: Sequence[Row]) -> Row:
+    """One instance's row of several passes: the one whose share is the median."""
+    row = sorted(rows, key=lambda row: float(row["kept"]))[len(rows) // 2]
+    ratio = row["plain_secs"] / row["fused_secs"]
+    print(f"  {row['shape_vars']} {ratio:.3f}, extra bytes taken off {row['kept']:.3f}", flush=True)
+    return row
 
 
 def call(library: Library, binding: dict[str, int]) -> Callable[[], Any]:
