@@ -17,9 +17,11 @@ from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.db import db_app
 from dietcode.cli.reselect import reselect
+from dietcode.cli.runners import runners
 from dietcode.cli.serve import serve
 from dietcode.cli.token import token_app
 from dietcode.cli.trust import trust
+from dietcode.cli.worker import worker
 from dietcode.cli.yank import yank
 from dietcode.errors import DietCodeError, RequestError
 
@@ -35,6 +37,8 @@ app.add_typer(records_app, name="records")
 app.add_typer(token_app, name="token")
 app.add_typer(db_app, name="db")
 app.command()(serve)
+app.command()(worker)
+app.command()(runners)
 remote.register(app)
 app.command()(yank)
 app.command()(reselect)

@@ -236,6 +236,7 @@ def _facts(job: Job) -> dict[str, str]:
         "owner": "" if job.owner == "local" else job.owner,
         "state": job.state.value + (", cancel requested" if job.cancel_requested else ""),
         "error": job.error or "",
+        "waits for": job.waits_for or "",
         "library": f"{library.name}@{library.version}" if library else "",
         "progress": f"{step.stage}{counts}: {describe(step)}" if step else "",
         "measured": f"{job.measured} micro-kernels, attempt {job.attempt}" if job.attempt else "",

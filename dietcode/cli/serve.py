@@ -37,13 +37,17 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Database and work files. [default: the user's data folder]"),
     ] = None,
+    no_jobs: Annotated[
+        bool, typer.Option("--no-jobs", help="Run no jobs here: `dietcode worker` does, on any machine.")
+    ] = False,
 ) -> None:
     """Run the server and its dashboard until Ctrl-C."""
     need_server()
     from dietcode_server.api.run import run
     from dietcode_server.api.settings import load_settings
 
-    run(load_settings(host=host, port=port, data_dir=data_dir))
+    jobs = False if no_jobs else None
+    run(load_settings(host=host, port=port, data_dir=data_dir, jobs=jobs))
 
 
 def need_server() -> None:

@@ -18,6 +18,7 @@ from dietcode.protocol import (
     KeyList,
     LibraryInfo,
     LibraryPage,
+    RunnerList,
     SubmitRequest,
     read_deadline,
 )
@@ -127,6 +128,11 @@ def jobs(states: Sequence[JobState | str], name: str | None, limit: int, cursor:
     """``GET /jobs``."""
     params = [("state", _state(state).value) for state in states]
     return Call("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
+
+
+def runners() -> Call[RunnerList]:
+    """``GET /runners``."""
+    return Call("GET", "/runners", lambda got: got.model(RunnerList))
 
 
 def libraries(name: str | None, limit: int, cursor: str | None) -> Call[LibraryPage]:

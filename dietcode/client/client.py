@@ -33,6 +33,7 @@ from dietcode.protocol import (
     JobState,
     LibraryInfo,
     LibraryPage,
+    Runner,
 )
 from dietcode.workload.spec import Spec
 
@@ -124,6 +125,10 @@ class Client:
     def resume(self, job_id: str) -> Job:
         """Go on with a job that was interrupted, failed or cancelled."""
         return self.transport.send(calls.resume(job_id))
+
+    def runners(self) -> list[Runner]:
+        """Return who runs jobs now, and what each can measure."""
+        return self.transport.send(calls.runners()).runners
 
     def libraries(self, name: str | None = None, limit: int = 50, cursor: str | None = None) -> LibraryPage:
         """Return published versions, newest first."""
@@ -287,6 +292,10 @@ class AsyncClient:
     async def resume(self, job_id: str) -> Job:
         """As `Client.resume`."""
         return await self.transport.send(calls.resume(job_id))
+
+    async def runners(self) -> list[Runner]:
+        """As `Client.runners`."""
+        return (await self.transport.send(calls.runners())).runners
 
     async def libraries(
         self, name: str | None = None, limit: int = 50, cursor: str | None = None

@@ -152,6 +152,8 @@ class Job(Model):
         Micro-kernels measured by this job so far.
     error : str or None
         One line: why it failed or was interrupted.
+    waits_for : str or None
+        One line: what a job that waits for a runner needs, and what to start.
     deadline_at : datetime or None
         A job that has not finished by then fails.
     """
@@ -174,6 +176,7 @@ class Job(Model):
     deadline_at: datetime | None = None
     progress: Progress | None = None
     error: str | None = None
+    waits_for: str | None = None
     library: LibraryRef | None = None
     created_at: datetime
     started_at: datetime | None = None
@@ -277,6 +280,54 @@ class LibraryPage(Model):
 
     libraries: list[LibraryInfo]
     next: str | None = None
+
+
+class RunnerDevice(Model):
+    """Something that a runner can measure.
+
+    Attributes
+    ----------
+    id : str
+        Of the device as a whole; a target with fewer cores is another device.
+    name : str
+        Of the processor.
+    target : dict
+        What ``{kind: llvm}`` stands for on it.
+    slot : str
+        Where it is measured, one job at a time.
+    """
+
+    id: str
+    name: str
+    target: dict[str, Any]
+    slot: str
+
+
+class Runner(Model):
+    """A server or worker that runs jobs, as it announced itself last.
+
+    Attributes
+    ----------
+    engine : str
+        How it measures: local, ray or rpc.
+    job : str or None
+        What it works on.
+    """
+
+    name: str
+    host: str
+    engine: str
+    version: str
+    devices: list[RunnerDevice]
+    job: str | None = None
+    started_at: datetime
+    seen_at: datetime
+
+
+class RunnerList(Model):
+    """The runners that are there now, by name."""
+
+    runners: list[Runner]
 
 
 class Problem(BaseModel):

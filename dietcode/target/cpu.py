@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -104,14 +106,89 @@ class CpuTarget:
     @property
     def measurable_here(self) -> bool:
         """Whether a timing on this machine says what the target would do: its features, and enough cores."""
-        return self.runs_here and self.num_cores <= available_cores()
+        return Host.here().refusal(self) is None
 
 
-def resolve_target(spec: TargetSpec) -> CpuTarget:
-    """Resolve ``target`` of a spec against this machine.
+@dataclass(frozen=True)
+class Host:
+    """A machine as far as targets depend on it; plain data, so that another machine can resolve for it.
+
+    Attributes
+    ----------
+    name : str
+        Human name of the CPU.
+    machine : str
+        Instruction set, as in ``x86_64``.
+    mcpu : str
+        LLVM's name of the processor.
+    features : tuple of str
+        Those that its processor has, of all that a library may need.
+    num_cores : int
+    l1_bytes, l2_bytes : int
+        Data caches of one core, in bytes.
+    """
+
+    name: str
+    machine: str
+    mcpu: str
+    features: tuple[str, ...]
+    num_cores: int
+    l1_bytes: int
+    l2_bytes: int
+
+    @classmethod
+    def here(cls) -> Host:
+        """This machine."""
+        lacked = set(missing_features(sorted(_CODE_FEATURES)))
+        return cls(
+            name=cpu_model(),
+            machine=platform.machine(),
+            mcpu=str(tvm.get_global_func("target.llvm_get_system_cpu")()),
+            features=tuple(sorted(_CODE_FEATURES - lacked)),
+            num_cores=available_cores(),
+            l1_bytes=cache_bytes(1, _DEFAULT_L1_BYTES),
+            l2_bytes=cache_bytes(2, _DEFAULT_L2_BYTES),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"features": list(self.features)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Host:
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError
+            A field is missing or unknown.
+        """
+        try:
+            return cls(**data | {"features": tuple(data["features"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no description of a machine: {str(data)[:120]}") from error
+
+    def lacks(self, features: Sequence[str]) -> list[str]:
+        """Those of `features` that it has not."""
+        return [name for name in features if name not in self.features]
+
+    def refusal(self, target: CpuTarget) -> str | None:
+        """Why a timing on it would not say what the target would do; None where it would."""
+        if self.lacks(target.features):
+            return f"does not run {target.mcpu} code"
+        return None if target.num_cores <= self.num_cores else f"has no {target.num_cores} cores"
+
+
+def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
+    """Resolve ``target`` of a spec against a machine, by default this one.
 
     Without ``mcpu`` the host's processor is taken (LLVM's default is plain SSE), and features that the
     host's virtual machine hides are switched off.
+
+    Parameters
+    ----------
+    host : Host, optional
+        Another machine, of this one's instruction set.
 
     Raises
     ------
@@ -122,30 +199,30 @@ def resolve_target(spec: TargetSpec) -> CpuTarget:
         spec = _from_tag(spec.tag)
     if spec.kind != "llvm":
         raise TargetError(f"target.kind: {spec.kind!r} cannot be built by this version; allowed: llvm")
-    host = tvm.get_global_func("target.llvm_get_system_cpu")()
-    mcpu = spec.mcpu or str(host)
+    host = host or Host.here()
+    mcpu = spec.mcpu or host.mcpu
     triple = str(tvm.get_global_func("target.llvm_get_system_triple")())
     if not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
         raise TargetError(
-            f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take this machine's {host!r}"
+            f"target.mcpu: {mcpu!r} is unknown to LLVM; leave it out to take the machine's {host.mcpu!r}"
         )
     mattr = list(spec.mattr or ())
     features = _features(mcpu, mattr)
     if not spec.mcpu:
-        hidden = missing_features(features)
+        hidden = host.lacks(features)
         mattr += [f"-{name}" for name in hidden]
-        features = [name for name in features if name not in set(hidden)]
+        features = [name for name in features if name not in hidden]
     vector_bytes, num_registers = next((b, n) for f, b, n in _VECTOR_UNITS if not f or f in features)
-    is_host = mcpu == host
+    is_host = mcpu == host.mcpu
     return CpuTarget(
         mcpu=mcpu,
         mattr=tuple(mattr),
         features=tuple(features),
-        num_cores=spec.num_cores or available_cores(),
+        num_cores=spec.num_cores or host.num_cores,
         vector_bytes=vector_bytes,
         num_vector_registers=num_registers,
-        l1_bytes=cache_bytes(1, _DEFAULT_L1_BYTES) if is_host else _DEFAULT_L1_BYTES,
-        l2_bytes=cache_bytes(2, _DEFAULT_L2_BYTES) if is_host else _DEFAULT_L2_BYTES,
+        l1_bytes=host.l1_bytes if is_host else _DEFAULT_L1_BYTES,
+        l2_bytes=host.l2_bytes if is_host else _DEFAULT_L2_BYTES,
     )
 
 
@@ -178,8 +255,14 @@ def _features(mcpu: str, mattr: list[str]) -> list[str]:
     return sorted(names & _CODE_FEATURES)
 
 
-def device_record(target: CpuTarget) -> dict[str, Any]:
-    """Who measured: the CPU of this machine as `target` uses it, with a stable ``id``."""
-    data: dict[str, Any] = {"name": cpu_model(), "target": target.to_json()}
+def device_record(target: CpuTarget, name: str | None = None) -> dict[str, Any]:
+    """Who measured: a CPU as `target` uses it, with a stable ``id``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Of the CPU; by default this machine's.
+    """
+    data: dict[str, Any] = {"name": cpu_model() if name is None else name, "target": target.to_json()}
     data["id"] = hashlib.sha256(canonical_bytes(data)).hexdigest()[:16]
     return data

@@ -55,6 +55,7 @@ JOB: dict[str, Any] = {
     "deadline_at": None,
     "progress": PROGRESS,
     "error": None,
+    "waits_for": None,
     "library": None,
     "created_at": _AT,
     "started_at": _AT,
@@ -108,6 +109,22 @@ KEYS: dict[str, Any] = {
         }
     ],
     "rotations": [],
+}
+RUNNERS: dict[str, Any] = {
+    "runners": [
+        {
+            "name": "rack1",
+            "host": "rack1.example",
+            "engine": "local",
+            "version": "0.1.0",
+            "devices": [
+                {"id": "8c1f2a", "name": "Intel Xeon, 2 cores", "target": TARGET, "slot": "rack1.example"}
+            ],
+            "job": JOB["id"],
+            "started_at": _AT,
+            "seen_at": _AT,
+        }
+    ]
 }
 PROBLEMS: dict[int, tuple[str, str]] = {
     400: ("request", "the body is not JSON: Expecting value"),

@@ -138,10 +138,9 @@ def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)
         data, target = row.spec, row.target
-    found = services.targets.resolve(spec_from_data(data))
-    here = found.runnable and found.target == target  # not where the data folder moved to another machine
+    found = services.targets.again(spec_from_data(data), target)
     with services.database.write() as session:
-        row = jobs.resume(session, job_id, runnable=here, device=found.device if here else None)
+        row = jobs.resume(session, job_id, runnable=found.runnable, device=found.device)
         check_open(session, services.settings, caller, row.owner)
         job = wire.to_wire(session, row)
     services.supervisor.wake()

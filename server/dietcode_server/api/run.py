@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from threading import Event
 
 import uvicorn
-from filelock import FileLock, Timeout
 
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.address import family_of, is_loopback, parse_host
 from dietcode_server.api.app import create_app
 from dietcode_server.api.settings import DATABASE_NAME, Settings
-from dietcode_server.engine.housekeeping import Housekeeper
-from dietcode_server.engine.placement import Placement
-from dietcode_server.engine.processes import LocalEngine
-from dietcode_server.engine.supervisor import Supervisor
-from dietcode_server.engine.targets import Targets
+from dietcode_server.engine.places import Places
 from dietcode_server.logs import configure_logs
+from dietcode_server.process import Crew, locked_folder, make_crew, no_sudden_end
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
-from dietcode_server.store.retention import Policy
 
 _GRACE_SECS = 3
-WORK, LOGS = "work", "logs"
 
 
 def run(settings: Settings) -> None:
@@ -48,22 +39,19 @@ def run(settings: Settings) -> None:
     address = parse_host(settings.host)
     _check_tokens_possible(settings)
     with ExitStack() as stack:
-        stack.enter_context(_locked(settings.data_dir))
+        stack.enter_context(locked_folder(settings.data_dir, "server"))
         listener = stack.enter_context(_listen(family_of(address), str(address), settings.port))
         database = Database(settings.database)
         stack.callback(database.dispose)
-        asked_to_stop = stack.enter_context(_no_sudden_end())
+        asked_to_stop = stack.enter_context(no_sudden_end())
         database.upgrade()
         _check_tokens(settings, database)
         # A server that cannot sign does not start.
         KeyRing(settings.data_dir, settings.signing_key).signing_key()
-        policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
-        housekeeper = Housekeeper(database, policy, settings.data_dir / WORK, settings.data_dir / LOGS)
-        targets = Targets()
-        supervisor = _supervisor(database, settings, targets)
-        app = create_app(database, settings, supervisor, targets)
-        stack.callback(supervisor.stop)
-        stack.callback(housekeeper.stop)
+        targets = Places(database, settings.jobs)
+        crew = make_crew(database, settings, targets, runs_jobs=settings.jobs)
+        app = create_app(database, settings, crew.supervisor, targets)
+        stack.callback(crew.stop)
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -75,22 +63,7 @@ def run(settings: Settings) -> None:
             timeout_graceful_shutdown=_GRACE_SECS,
         )
         ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
-        threads = (supervisor, housekeeper)
-        _Server(config, ready, asked_to_stop, app.state.services.stopping, threads).run(sockets=[listener])
-
-
-def _supervisor(database: Database, settings: Settings, targets: Targets) -> Supervisor:
-    engine = LocalEngine(
-        settings.database,
-        settings.data_dir / WORK,
-        settings.data_dir / LOGS,
-        settings.heartbeat_secs,
-        settings.log_format,
-        lease_secs=settings.lost_after_secs,
-    )
-    # Nobody shares a file of SQLite: there the worker itself sees whether this is the job's machine.
-    placement = Placement(None if database.is_sqlite else targets)
-    return Supervisor(database, engine, settings.max_attempts, settings.retry_secs, placement)
+        _Server(config, ready, asked_to_stop, app.state.services.stopping, crew).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -100,43 +73,25 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         ready: str,
-        asked: Callable[[], bool],
+        asked: Event,
         stopping: Event,
-        threads: tuple[Supervisor | Housekeeper, ...],
+        crew: Crew,
     ) -> None:
         super().__init__(config)
         self._ready, self._asked, self._stopping = ready, asked, stopping
-        self._threads = threads
+        self._crew = crew
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._asked():
+        if self._asked.is_set():
             self.should_exit = True
         else:
             print(self._ready, file=sys.stderr, flush=True)  # noqa: T201
-            for thread in self._threads:
-                thread.start()
+            self._crew.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
         await super().shutdown(sockets)
-
-
-@contextmanager
-def _no_sudden_end() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and SIGINT end nothing at once in here: yields a function that says whether one came.
-
-    While uvicorn serves it has handlers of its own, and raises what it caught again afterwards.
-    """
-    asked = Event()
-    older = {
-        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in older.items():
-            signal.signal(number, handler)
 
 
 def _check_tokens_possible(settings: Settings) -> None:
@@ -193,32 +148,3 @@ def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.soc
 def _url(listener: socket.socket) -> str:
     address, port = listener.getsockname()[:2]
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make the data folder where it is missing, and keep other servers out of it.
-
-    Raises
-    ------
-    DietCodeError
-        It cannot be written, or another server has it.
-    """
-    try:
-        for place in (folder, folder / WORK, folder / LOGS):
-            place.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "server.lock")
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DietCodeError(
-            f"{folder}: another server uses this data folder; end it, or choose another with --data-dir"
-        ) from None
-    except OSError as error:
-        raise DietCodeError(
-            f"{error.filename or folder}: cannot be written: {error.strerror or error}; "
-            "choose another with --data-dir"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()

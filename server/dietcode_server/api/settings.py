@@ -56,6 +56,15 @@ class Settings(BaseSettings):
         description="Measurements that no job and no library refers to are deleted so many days after the "
         "last of them; 0: never.",
     )
+    jobs: bool = Field(
+        True, description="Whether this server runs jobs itself; false: API and dashboard only, for workers."
+    )
+    slot: str = Field(
+        "",
+        max_length=200,
+        description="Where jobs of this process measure, one at a time among all that say the same; "
+        "containers on one machine need one name. [default: the host name]",
+    )
     log_format: Format = Field("text", description="What is logged: text for people, or json.")
     max_rank: int = Field(6, ge=1, description="Most axes of a tensor.")
     max_extent: int = Field(1 << 24, ge=1, description="Largest extent of an axis.")

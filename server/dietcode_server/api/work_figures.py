@@ -10,6 +10,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import FINAL_STATES, JobState
+from dietcode_server.store import runners, slots
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow, TuningRecord
 
@@ -53,6 +54,15 @@ class WorkFigures:
         )
         for result in RESULTS:
             self.candidates.labels(result)
+        self.runners = Gauge(
+            "dietcode_runners",
+            "Servers and workers that run jobs and announced it lately.",
+            registry=registry,
+        )
+        self.devices = Gauge(
+            "dietcode_devices", "Different devices that they can measure.", registry=registry
+        )
+        self.slots = Gauge("dietcode_slots_taken", "Places where a job measures now.", registry=registry)
         self._lock = threading.Lock()
         self._ended: tuple[datetime, str] = (utc_now(), "")
         self._record: int | None = None
@@ -65,6 +75,9 @@ class WorkFigures:
             for state in JobState:
                 self.jobs.labels(state.value).set(num_jobs.get(state.value, 0))
             self._read_queue(session)
+            self.runners.set(len(runners.live(session)))
+            self.devices.set(len(runners.devices(session)))
+            self.slots.set(len(slots.holders(session)))
             self._read_ended(session)
             self._read_candidates(session)
 

@@ -1,16 +1,19 @@
-"""Which queued jobs this machine can measure, where servers on several machines share one queue."""
+"""Which jobs this machine can measure, where runners on several machines share one queue."""
 
 from __future__ import annotations
 
 import logging
+import time
 
 from dietcode.errors import DietCodeError, ServerError
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.engine.targets import Targets
-from dietcode_server.store import jobs, leases
+from dietcode_server.engine.targets import Resolved, Targets
+from dietcode_server.store import jobs, leases, waiting
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
+_TAKE_UP_SECS = 2.0
+_MOST_REMEMBERED = 10_000
 _log = logging.getLogger("dietcode.placement")
 
 
@@ -20,13 +23,19 @@ class Placement:
     Parameters
     ----------
     targets : Targets or None
-        None where no other server shares the database: then every job is tried here, and the worker itself
-        sees whether the machine is the right one.
+        None: every job is one for this machine.
+
+    Attributes
+    ----------
+    asks : bool
+        Whether it waits for the compiler, which takes seconds.
     """
 
     def __init__(self, targets: Targets | None = None) -> None:
-        self._targets = targets
+        self._targets, self.asks = targets, False
         self._is_here: dict[str, bool] = {}
+        self._not_here: set[str] = set()  # jobs that wait for another machine
+        self._looked_at = -_TAKE_UP_SECS
 
     def next_job(self, database: Database) -> JobRow | None:
         """The first of the queue that can be measured here; without its spec."""
@@ -40,19 +49,62 @@ class Placement:
             if job.device_id not in self._is_here:
                 return None  # it cannot be found out now
 
+    def take_up(self, database: Database) -> list[str]:
+        """Queue the jobs that waited for a machine like this one; their ids. Looks every few seconds."""
+        if self._targets is None or time.monotonic() - self._looked_at < _TAKE_UP_SECS:
+            return []
+        self._looked_at = time.monotonic()
+        with database.read() as session:
+            found = waiting.waiting(session, but=self._not_here)
+            session.expunge_all()
+        return [job.id for job in found if self._take_up(database, job)]
+
+    def _take_up(self, database: Database, job: JobRow) -> bool:
+        try:
+            here = self._resolve(job)
+        except ServerError as error:
+            _log.warning("job %s: %s", job.id, error)
+            return False
+        if here is None or here.device is None or not waiting.fits(job, here.target):
+            if len(self._not_here) >= _MOST_REMEMBERED:
+                self._not_here.clear()
+            self._not_here.add(job.id)
+            return False
+        with database.write() as session:
+            return waiting.take_up(session, job.id, here.target, here.device)
+
     def _can_run(self, database: Database, job: JobRow) -> bool:
         if self._targets is None or job.device_id is None:
             return True
         if job.device_id not in self._is_here:
             with database.read() as session:
-                spec = jobs.get(session, job.id).spec
+                whole = jobs.get(session, job.id)
+                session.expunge_all()
             try:
-                found = self._targets.resolve(spec_from_data(spec))
-                here = found.runnable and found.device is not None and found.device[0] == job.device_id
+                found = self._resolve(whole)
             except ServerError as error:
                 _log.warning("job %s: %s", job.id, error)
                 return False
-            except DietCodeError:
-                here = False
-            self._is_here[job.device_id] = here
+            device = None if found is None else found.device
+            self._is_here[job.device_id] = device is not None and device[0] == job.device_id
         return self._is_here[job.device_id]
+
+    def _resolve(self, job: JobRow) -> Resolved | None:
+        """What a job's target stands for here; None where it cannot be measured.
+
+        Raises
+        ------
+        ServerError
+            It cannot be found out now.
+        """
+        assert self._targets is not None
+        self.asks = True
+        try:
+            found = self._targets.on(spec_from_data(job.spec).target)
+        except ServerError:
+            raise
+        except DietCodeError:
+            return None
+        finally:
+            self.asks = False
+        return found if found.runnable else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dietcode.confinement import kept_environment
@@ -26,12 +27,18 @@ class WorkerProcess:
         The name under which it claims its job.
     attempts_before : int
         How often the job had been claimed when it was started.
+    has_claimed : bool
+        Whether it was seen to hold its job.
+    let_go_at : float or None
+        When it was first seen to hold it no longer, by `time.monotonic`.
     """
 
     job_id: str
     runner: str
     process: subprocess.Popen[bytes]
     attempts_before: int = 0
+    has_claimed: bool = False
+    let_go_at: float | None = None
 
     def exit_status(self) -> int | None:
         """None while it runs; a signal's number, negated, where one ended it."""
@@ -55,6 +62,8 @@ class LocalEngine:
         What a worker process runs.
     lease_secs : float
         How long a worker holds its job without a heartbeat, in seconds.
+    slot : str or None
+        Where its jobs measure, one at a time; None where a worker finds that out itself.
     """
 
     database_url: str
@@ -64,6 +73,7 @@ class LocalEngine:
     log_format: Format = "text"
     command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
     lease_secs: float = LEASE_SECS
+    slot: str | None = field(default_factory=socket.gethostname)
 
     def start(self, job_id: str, attempts_before: int = 0) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
@@ -81,6 +91,7 @@ class LocalEngine:
             "heartbeat_secs": self.heartbeat_secs,
             "log_format": self.log_format,
             "lease_secs": self.lease_secs,
+            "slot": self.slot,
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)

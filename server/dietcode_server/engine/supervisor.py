@@ -1,8 +1,8 @@
-"""Decides what runs: one job at a time on this machine, by priority and age; ends what is cancelled or too
-late; queues again, or gives up, what lost its worker.
+"""Decides what runs: one job at a time in this process's slot, by priority and age; ends what is cancelled or
+too late; queues again, or gives up, what lost its worker.
 
-All decisions are made from the job rows, so that a restarted server goes on where an earlier one stopped, and
-several servers share one database.
+All decisions are made from the rows, so that a restarted server goes on where an earlier one stopped, and
+several servers and workers share one database.
 """
 
 from __future__ import annotations
@@ -19,39 +19,54 @@ from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine, WorkerProcess
 from dietcode_server.engine.runner import is_alive, is_on_this_host
 from dietcode_server.engine.worker import NOT_CLAIMED
-from dietcode_server.store import jobs, leases
+from dietcode_server.store import jobs, leases, slots, waiting
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
 _POLL_SECS = 0.5
 _STALLED_SECS = 30.0
 _STOP_SECS = 10.0
+_JOIN_SECS = 0.1
+_LET_GO_SECS = 10.0  # until a worker whose job is over, or another's, must have ended
 _log = logging.getLogger("dietcode.supervisor")
 
 
 class Supervisor:
-    """A thread of the server.
+    """A thread of a server or worker.
 
     Parameters
     ----------
+    engine : LocalEngine or None
+        None: nothing runs here; what others run is looked after all the same.
     max_attempts, retry_secs : int, float
         As of `leases.lost`.
     placement : Placement, optional
         Which jobs this machine can measure.
+    patience_secs : float or None
+        Jobs that were queued for so long for a device that nobody announces wait for a runner, and say so;
+        None: they stay queued.
+    only_one : bool
+        Take one job at most: see `finished`.
     """
 
     def __init__(
         self,
         database: Database,
-        engine: LocalEngine,
+        engine: LocalEngine | None,
         max_attempts: int = leases.MAX_ATTEMPTS,
         retry_secs: float = leases.RETRY_SECS,
         placement: Placement | None = None,
+        patience_secs: float | None = None,
+        only_one: bool = False,
     ) -> None:
         self._database = database
         self._engine = engine
         self._lost = partial(leases.lost, max_attempts=max_attempts, retry_secs=retry_secs)
         self._placement = placement or Placement()
+        self._patience_secs, self._only_one = patience_secs, only_one
+        self._set_aside_at = time.monotonic()
+        self.finished = threading.Event()
         self._worker: WorkerProcess | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -70,12 +85,20 @@ class Supervisor:
         """End the worker and hand its job back to the queue; the next server goes on with it."""
         self._stop.set()
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECS)
+        until = time.monotonic() + _STOP_SECS
+        while self._thread.is_alive() and time.monotonic() < until:
+            if self._placement.asks and self._worker is None:
+                return  # nothing is begun after the compiler has answered
+            self._thread.join(_JOIN_SECS)
 
     def healthy(self) -> bool:
         """Whether the thread acts and the database answers it."""
         return self._thread.is_alive() and time.monotonic() - self._last_turn < _STALLED_SECS
+
+    def working_on(self) -> str | None:
+        """The id of the job that runs here, or is about to."""
+        worker = self._worker
+        return None if worker is None else worker.job_id
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -93,7 +116,7 @@ class Supervisor:
     def _turn(self) -> None:
         """Look at everything once."""
         with self._database.read() as session:
-            now = leases.clock(session)
+            now = clock(session)
             running = jobs.running(session)
             overdue = leases.has_overdue(session, now)
             session.expunge_all()
@@ -104,8 +127,9 @@ class Supervisor:
         for job in running:
             if self._worker is None or job.id != self._worker.job_id:
                 self._look_after_other(job, now)
-        if self._worker is None:
-            self._start_next()
+        self._set_aside()
+        if self._worker is None and self._engine is not None and not self.finished.is_set():
+            self._start_next(self._engine)
 
     def _look_after_own(self, running: list[JobRow], now: datetime) -> None:
         """End this server's worker where it is to end; where it has ended, see to its job."""
@@ -119,17 +143,24 @@ class Supervisor:
         elif job is not None and leases.is_expired(job, now):
             how = "its worker was silent for too long"
             worker.end()
+        elif job is not None:
+            worker.has_claimed = True
+        elif worker.has_claimed and _is_late(worker):
+            worker.end()
         status = worker.exit_status()
         if status is None:
             return
         self._worker = None
         if status == NOT_CLAIMED:
             return
+        if self._only_one:
+            self.finished.set()
         with self._database.write() as session:
             row = jobs.get(session, worker.job_id)
             if row.state == JobState.QUEUED.value and row.attempt == worker.attempts_before:
                 jobs.claim(session, row.id, worker.runner)  # which the worker never got as far as
             self._lost(session, worker.job_id, worker.runner, how or f"its worker {_how_it_ended(status)}")
+            slots.free(session, worker.runner)
 
     def _look_after_other(self, job: JobRow, now: datetime) -> None:
         """A job that an earlier server, or another one, works on."""
@@ -140,16 +171,32 @@ class Supervisor:
         how = "its worker died with its server" if died else "its worker was silent for too long"
         with self._database.write() as session:
             self._lost(session, job.id, runner, how)
+            if died:
+                slots.free(session, runner)
 
-    def _start_next(self) -> None:
-        """Start the first of the queue where nothing runs on this machine: it has one measuring slot."""
+    def _start_next(self, engine: LocalEngine) -> None:
+        """Start the first of the queue where nothing measures in this process's slot."""
+        self._placement.take_up(self._database)
         with self._database.read() as session:
-            if any(is_on_this_host(job.runner or "") for job in jobs.running(session)):
+            if engine.slot is not None and slots.is_taken(session, engine.slot):
                 return
         job = self._placement.next_job(self._database)
+        if self._stop.is_set():
+            return
         if job is not None:
-            self._worker = self._engine.start(job.id, job.attempt)
+            self._worker = engine.start(job.id, job.attempt)
             _log.info("started", extra={"job": job.id, "worker": self._worker.runner})
+        elif self._only_one:
+            self.finished.set()
+
+    def _set_aside(self) -> None:
+        """Say of jobs that nobody can measure any more what they wait for."""
+        if self._patience_secs is None or time.monotonic() - self._set_aside_at < self._patience_secs:
+            return
+        self._set_aside_at = time.monotonic()
+        with self._database.write() as session:
+            for job_id in waiting.set_aside(session, self._patience_secs):
+                _log.warning("nobody announces its device", extra={"job": job_id})
 
     def _hand_back(self) -> None:
         worker, self._worker = self._worker, None
@@ -159,8 +206,15 @@ class Supervisor:
         try:
             with self._database.write() as session:
                 jobs.finish(session, worker.job_id, JobState.QUEUED, runner=worker.runner, ended=True)
+                slots.free(session, worker.runner)
         except DietCodeError as error:  # the next server finds the worker dead
             _log.error("%s", error)
+
+
+def _is_late(worker: WorkerProcess) -> bool:
+    """Whether a worker holds no job any more, and is there still: one that stands still keeps its locks."""
+    worker.let_go_at = worker.let_go_at or time.monotonic()
+    return time.monotonic() - worker.let_go_at > _LET_GO_SECS
 
 
 def _how_it_ended(status: int) -> str:

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import DietCodeError
 from dietcode.lifeline import die_with_parent
 from dietcode.protocol import JobState, Progress
 from dietcode.runtime.cache import cache_dir
-from dietcode_server.engine.runner import end_tree, runner_name
+from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
+from dietcode_server.engine.runner import runner_name
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import jobs, leases, libraries
+from dietcode_server.store import jobs, leases, libraries, slots
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS
 from dietcode_server.store.patience import patiently
 from dietcode_server.store.tables import JobRow
+
+if TYPE_CHECKING:
+    from dietcode.measure.measurer import Children
+    from dietcode.target.cpu import CpuTarget
 
 NOT_CLAIMED = 3  # exit status
 _SAME_STEP_SECS = 5.0  # how often an unchanged step is told again, for its time left
@@ -62,61 +66,50 @@ class Reporter:
         )
         patiently(lambda: self._tell(progress, dict(event.data)))
 
+    def say(self, message: str) -> None:
+        """Tell a step that is none of the search's."""
+        patiently(lambda: self._tell(Progress(stage="calibrate", message=message), {}))
+
     def _tell(self, progress: Progress, data: dict[str, Any]) -> None:
         with self._database.write() as session:
             jobs.add_progress(session, self._job_id, progress, data, runner=self._runner)
 
 
-class Heartbeat(threading.Thread):
-    """Prolongs this worker's lease; ends the worker where the job is no longer its own."""
-
-    def __init__(
-        self,
-        database: Database,
-        job_id: str,
-        runner: str,
-        interval_secs: float,
-        lease_secs: float = LEASE_SECS,
-    ) -> None:
-        super().__init__(name="heartbeat", daemon=True)
-        self._database, self._job_id, self._runner = database, job_id, runner
-        self._lease_secs = lease_secs
-        self._interval_secs = min(interval_secs, lease_secs / 3)
-        self._done = threading.Event()
-
-    def run(self) -> None:
-        """Stamp until `stop`; a database that is busy or full for less than a lease does not end the work."""
-        held_until = time.monotonic() + self._lease_secs
-        while not self._done.wait(self._interval_secs):
-            began = time.monotonic()
-            try:
-                with self._database.write() as session:
-                    mine = jobs.heartbeat(session, self._job_id, self._runner, lease_secs=self._lease_secs)
-                held_until = began + self._lease_secs
-            except StoreError as error:
-                _log.warning("heartbeat: %s", error, extra={"job": self._job_id})
-                mine = time.monotonic() < held_until
-            if not mine and not self._done.is_set():
-                why = "cancelled, given to another worker, or the lease has run out"
-                _log.warning(why, extra={"job": self._job_id})
-                end_tree(os.getpid())
-
-    def stop(self) -> None:
-        """No more stamps."""
-        self._done.set()
+class _SlotBusyError(StoreError):
+    """Another job measures where this one would: nothing was claimed."""
 
 
-def claim(database: Database, job_id: str, runner: str, lease_secs: float) -> JobRow | None:
-    """Claim a job and return its row; None where somebody else has it."""
+def claim(
+    database: Database, job_id: str, runner: str, lease_secs: float, slot: str | None = None
+) -> JobRow | None:
+    """Claim a job, and the slot where it measures, in one transaction.
+
+    Parameters
+    ----------
+    slot : str or None
+        None where it becomes known later: see `Heartbeat.take`.
+
+    Returns
+    -------
+    JobRow or None
+        The job's row; None where somebody else has the job or the slot.
+    """
 
     def attempt() -> JobRow | None:
         with database.write() as session:
             mine = jobs.claim(session, job_id, runner, lease_secs=lease_secs)
             row = jobs.get(session, job_id)
             # An earlier try may have got it, and lost its connection before it heard so.
-            return row if mine or leases.holds(row, runner, leases.clock(session)) else None
+            if not mine and not leases.holds(row, runner, clock(session)):
+                return None
+            if slot is not None and not slots.take(session, slot, runner, job_id, lease_secs):
+                raise _SlotBusyError(f"another job measures on {slot}")  # so that the claim is undone
+            return row
 
-    return patiently(attempt)
+    try:
+        return patiently(attempt)
+    except _SlotBusyError:
+        return None
 
 
 def work(
@@ -125,16 +118,17 @@ def work(
     work_root: Path,
     heartbeat_secs: float,
     lease_secs: float = LEASE_SECS,
+    slot: str | None = None,
 ) -> int:
     """Claim one job and carry it out; the exit status."""
-    runner = runner_name()
-    job = claim(database, job_id, runner, lease_secs)
+    runner, since = runner_name(), clock_secs()
+    job = claim(database, job_id, runner, lease_secs, slot)
     if job is None:
         return NOT_CLAIMED
-    heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs)
+    heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs, slot, since)
     heartbeat.start()
     try:
-        _tune_and_publish(database, job, runner, work_root)
+        _tune_and_publish(database, job, runner, work_root, heartbeat)
         return 0
     except DietCodeError as error:
         _finish(database, job_id, runner, JobState.FAILED, without_places(str(error), work_root))
@@ -148,7 +142,9 @@ def work(
     return 1
 
 
-def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: Path) -> None:
+def _tune_and_publish(
+    database: Database, job: JobRow, runner: str, work_root: Path, heartbeat: Heartbeat
+) -> None:
     from dietcode.target.cpu import device_record, resolve_target
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
@@ -163,8 +159,20 @@ def _tune_and_publish(database: Database, job: JobRow, runner: str, work_root: P
     reporter = Reporter(database, job.id, runner)
     keeper = SqlKeeper(database, job, work_root)
     known = None if job.measure else keeper.open(job.workload, device).records
-    result = make_library(spec, known=known, keeper=keeper, listener=reporter.hear)
+
+    def take(slot: str) -> None:
+        heartbeat.take(slot, reporter.say)
+
+    with HeldChildren(_open_children(target), heartbeat.holds, take) as children:
+        result = make_library(spec, known=known, keeper=keeper, listener=reporter.hear, children=children)
     patiently(lambda: publish(database, job, runner, result, reporter.best_gflops))
+
+
+def _open_children(target: CpuTarget) -> Children:
+    """Builder and runner of this job: processes on this machine, whose slot is taken since the claim."""
+    from dietcode.measure.local import LocalChildren
+
+    return LocalChildren(target.num_cores, target.num_cores)
 
 
 def publish(database: Database, job: JobRow, runner: str, result: Any, best_gflops: float | None) -> None:
@@ -216,7 +224,8 @@ def main() -> int:
     work_root = Path(request["work_root"])
     try:
         patiently(database.check_head)
-        return work(database, request["job"], work_root, request["heartbeat_secs"], request["lease_secs"])
+        pace = (request["heartbeat_secs"], request["lease_secs"])
+        return work(database, request["job"], work_root, *pace, request["slot"])
     except DietCodeError as error:
         _log.error("%s", without_places(str(error), work_root))
         return 1

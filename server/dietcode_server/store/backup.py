@@ -18,12 +18,13 @@ from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert
 
 from dietcode.errors import ConflictError, DietCodeError, RequestError
 from dietcode.workload.text import one_line
-from dietcode_server.store import leases
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.tables import Base, UtcDateTime
 
 _VERSION_TABLE = "alembic_version"
 _ROWS_AT_ONCE = {"blob_chunks": 8}  # of a megabyte each
+_PASSING = frozenset({"runners", "slots"})  # who is there now: no reason to keep a database
 _NUMBERED = ("tuning_records", "libraries")  # tables whose ids the database counts
 
 
@@ -92,7 +93,8 @@ def restore(database: Database, file: Path, *, force: bool = False) -> int:
             _check_free(database, connection, force)
             for table in reversed(Base.metadata.sorted_tables):
                 connection.execute(table.delete())
-            count = copy_rows(given, connection, reflected(given))
+            tables = [table for table in reflected(given) if table.name not in _PASSING]
+            count = copy_rows(given, connection, tables)
             if not database.is_sqlite:
                 count_on(connection)
     return count
@@ -202,16 +204,20 @@ def _check_free(database: Database, connection: Connection, force: bool) -> None
     """
     if not database.is_sqlite:  # a writer of SQLite is alone
         connection.execute(text("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE"))
-    now = leases.clock(connection)
+    now = clock(connection)
     jobs = Base.metadata.tables["jobs"]
     held = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.leased_until > now).limit(1)
     busy = connection.execute(held).scalar()
     if busy is not None:
         raise ConflictError(f"{database.place}: a worker holds job {busy}; stop the servers first")
+    runners = Base.metadata.tables["runners"]
+    there = connection.execute(select(runners.c.name).where(runners.c.leased_until > now).limit(1)).scalar()
+    if there is not None:
+        raise ConflictError(f"{database.place}: runner {there} uses it; stop the servers and workers first")
     filled = [
         name
         for name, table in Base.metadata.tables.items()
-        if connection.execute(select(func.count()).select_from(table)).scalar_one()
+        if name not in _PASSING and connection.execute(select(func.count()).select_from(table)).scalar_one()
     ]
     if filled and not force:
         raise ConflictError(

@@ -6,7 +6,6 @@ its events together. Times are aware, in UTC.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,14 +16,16 @@ from sqlalchemy.orm import Session, defer
 
 from dietcode.errors import ConflictError, RequestError
 from dietcode.protocol import JobState, Progress
-from dietcode.workload.identity import job_digest, workload_digest
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
+from dietcode_server.store.clock import clock
 from dietcode_server.store.events import add_event
-from dietcode_server.store.leases import claim, clock, finish, heartbeat, next_queued, require, running
+from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.paging import newest_first
-from dietcode_server.store.subjects import remember_device, remember_workload
+from dietcode_server.store.subjects import job_identity, remember_device, remember_workload
 from dietcode_server.store.tables import LOCAL, JobRow
 from dietcode_server.store.transitions import enter, locked, no_such_job, plain
 
@@ -93,8 +94,10 @@ def submit(
         The priority is out of range, or the deadline is past.
     """
     one_at_a_time(session, "submit")
-    digest = job_digest(spec, target) if measure else _without_measuring(job_digest(spec, target))
-    known = _known(session, digest, force, idempotency_key, owner)
+    digest = job_identity(spec, target, measure)
+    known = _known_by_key(session, spec, force, measure, idempotency_key)
+    if known is None and not force:
+        known = _known(session, digest, idempotency_key, owner)
     if known is not None:
         return known, False
     now = now or clock(session)
@@ -144,23 +147,27 @@ def _checked(priority: int, deadline: datetime | timedelta | None, now: datetime
     return at
 
 
-def _without_measuring(digest: str) -> str:
-    """Identity of the job that does the same from what was measured before."""
-    return f"sha256:{hashlib.sha256(f'{digest} measures nothing'.encode()).hexdigest()}"
+def _known_by_key(session: Session, spec: Spec, force: bool, measure: bool, key: str | None) -> JobRow | None:
+    """The job that a key was used for; what its target was resolved to may have changed since.
 
-
-def _known(session: Session, digest: str, force: bool, key: str | None, owner: str) -> JobRow | None:
-    if key is not None:
-        row = session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
-        if row is not None:
-            if (row.digest, row.force) != (digest, force):
-                raise ConflictError(
-                    f"Idempotency-Key {clip(key)} was used for another request, job {row.id!r}; "
-                    "use a new key for each request"
-                )
-            return row
-    if force:
+    Raises
+    ------
+    ConflictError
+        It was another request.
+    """
+    row = session.scalar(select(JobRow).where(JobRow.idempotency_key == key)) if key is not None else None
+    if row is None:
         return None
+    given, known = (job_identity(one, {}, measure) for one in (spec, spec_from_data(row.spec)))
+    if (given, force, measure) != (known, row.force, row.measure):
+        raise ConflictError(
+            f"Idempotency-Key {clip(key)} was used for another request, job {row.id!r}; "
+            "use a new key for each request"
+        )
+    return row
+
+
+def _known(session: Session, digest: str, key: str | None, owner: str) -> JobRow | None:
     row = session.scalar(
         select(JobRow)
         .where(JobRow.digest == digest, or_(JobRow.owner == owner, JobRow.state.in_(_GOING_WELL)))

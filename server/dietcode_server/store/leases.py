@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session, defer
 
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode.workload.text import one_line
+from dietcode_server.store import slots
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import StoreError
-from dietcode_server.store.locks import is_sqlite
-from dietcode_server.store.subjects import utc_now
-from dietcode_server.store.tables import JobRow, UtcDateTime
+from dietcode_server.store.tables import JobRow
 from dietcode_server.store.transitions import enter, lock, locked, plain
 
 LEASE_SECS = 15.0
@@ -33,13 +33,6 @@ _BEFORE_RUNNING = [state.value for state in (JobState.QUEUED, JobState.WAITING_F
 
 class LeaseLostError(StoreError):
     """A worker's lease has run out, or its job is another's: nothing was written."""
-
-
-def clock(session: Session | Connection) -> datetime:
-    """The time by which leases end: the database's, on which all servers agree; of SQLite this machine's."""
-    if is_sqlite(session):
-        return utc_now()
-    return session.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
 
 
 def next_queued(
@@ -185,7 +178,7 @@ def finish(
     error : str or None
         One line; the job's error, and the message of the event.
     runner : str or None
-        Only if this runner holds the job.
+        Only if this runner holds the job; it measures no more.
     ended : bool
         The runner's process is known to have ended, so that its lease does not count.
 
@@ -206,6 +199,8 @@ def finish(
         return False
     if runner is not None and not ended and is_expired(row, now):
         return False
+    if runner is not None:
+        slots.free(session, runner)
     if row.cancel_requested and state not in FINAL_STATES:
         state, error = JobState.CANCELLED, None
     error = None if error is None else one_line(error, _MAX_ERROR_CHARS)

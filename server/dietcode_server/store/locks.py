@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy import ColumnElement, Connection, func, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -34,3 +34,21 @@ def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
     insert: Any = sqlite.insert if is_sqlite(session) else postgresql.insert
     statement = insert(table.__table__).values(**values).on_conflict_do_nothing()
     return session.execute(statement.returning(*inspect(table).primary_key)).first() is not None
+
+
+def replace_where(session: Session, table: type[Base], free: ColumnElement[bool], **values: Any) -> bool:
+    """Insert a row, or put it in the place of the one with its key where `free` holds of that one.
+
+    Of several transactions that try at once, one does it; the others wait for its end, and see its row.
+
+    Returns
+    -------
+    bool
+        Whether the row is there now.
+    """
+    insert: Any = sqlite.insert if is_sqlite(session) else postgresql.insert
+    key = inspect(table).primary_key
+    rest = {name: value for name, value in values.items() if name not in {column.name for column in key}}
+    statement = insert(table.__table__).values(**values)
+    statement = statement.on_conflict_do_update(index_elements=key, set_=rest, where=free)
+    return session.execute(statement.returning(*key)).first() is not None

@@ -1,4 +1,4 @@
-"""What the database need not keep: old jobs, and content and measurements that nothing refers to.
+"""What the database need not keep: old jobs, what nothing refers to, and who is not there any more.
 
 Libraries are never deleted, nor the jobs that made them. Everything goes in small transactions, so that a
 sweep of a large database holds nobody up; one that is ended in the middle is gone on with by the next.
@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Select, delete, exists, func, select, upda
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import FINAL_STATES
+from dietcode_server.store import runners, slots
 from dietcode_server.store.database import Database
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import (
@@ -82,6 +83,9 @@ def sweep(database: Database, policy: Policy, now: datetime | None = None) -> Sw
         before = now - timedelta(days=policy.records_days)
         num_records = _in_batches(database, lambda session: _sweep_records(session, before))
         num_workloads = _in_batches(database, lambda session: _sweep_workloads(session, before))
+    with database.write() as session:
+        slots.forget_stale(session)
+        runners.forget_stale(session)
     num_blobs = _in_batches(database, lambda session: _sweep_blobs(session, now - _BLOB_AGE))
     return Swept(num_jobs, num_records, num_workloads, num_blobs)
 

@@ -1,12 +1,15 @@
-"""What jobs, records and libraries are about: workloads and devices, each entered once."""
+"""What jobs, records and libraries are about: workloads and devices, each entered once; identity of jobs."""
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timezone
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from dietcode.workload.identity import job_digest
+from dietcode.workload.spec import Spec
 from dietcode_server.store.locks import insert_new
 from dietcode_server.store.tables import Device, Workload
 
@@ -28,3 +31,11 @@ def remember_device(
     """Enter a device that is not known yet."""
     if session.get(Device, device_id) is None:
         insert_new(session, Device, id=device_id, name=name, target=target, created_at=now)
+
+
+def job_identity(spec: Spec, target: dict[str, Any], measure: bool) -> str:
+    """The digest of a job: its spec with the resolved target, and whether it measures."""
+    digest = job_digest(spec, target)
+    if measure:
+        return digest
+    return f"sha256:{hashlib.sha256(f'{digest} measures nothing'.encode()).hexdigest()}"

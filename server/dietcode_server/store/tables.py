@@ -56,6 +56,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own form
         datetime: UtcDateTime(),
         dict[str, Any]: JSON(),
+        list[dict[str, Any]]: JSON(),
     }
 
 
@@ -311,6 +312,41 @@ class TokenRow(Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
+
+
+class RunnerRow(Base):
+    """A server or worker that runs jobs, for as long as it says so: see `dietcode_server.store.runners`.
+
+    `name` is what people call it, `process` is ``host/pid/start time``. `devices` are what it can measure:
+    objects with `id`, `name` (of the processor), `target` and `slot`.
+    """
+
+    __tablename__ = "runners"
+
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    process: Mapped[str] = mapped_column(Text)
+    engine: Mapped[str] = mapped_column(String(16))
+    version: Mapped[str] = mapped_column(String(32))
+    devices: Mapped[list[dict[str, Any]]]
+    job_id: Mapped[str | None] = mapped_column(String(16))
+    started_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
+    leased_until: Mapped[datetime]
+
+
+class SlotRow(Base):
+    """A place to measure that is taken: one job measures there at a time; without a row it is free.
+
+    `runner` is the process that holds it, as in `JobRow`.
+    """
+
+    __tablename__ = "slots"
+
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    runner: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(String(16))  # no foreign key: jobs may be deleted first
+    taken_at: Mapped[datetime]
+    leased_until: Mapped[datetime]
 
 
 DISPATCH_EXPLAINED = """

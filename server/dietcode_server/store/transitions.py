@@ -46,10 +46,30 @@ def locked(session: Session, job_id: str) -> JobRow:
 
 
 def enter(session: Session, row: JobRow, state: JobState, now: datetime, message: str = "") -> None:
-    """Put a locked job into a state, and leave an event."""
+    """Put a locked job into a state, and leave an event; one that waits for a runner says for which."""
     row.state = state.value
     if state != JobState.RUNNING:
         row.runner, row.leased_until = None, None
     if state in FINAL_STATES:
         row.finished_at = now
+    if state == JobState.WAITING_FOR_RUNNER:
+        message = "; ".join(part for part in (message, waits_for(row.target)) if part)
     add_event(session, row, now, kind="state", state=state.value, message=message, data={})
+
+
+def waits_for(target: dict[str, Any]) -> str:
+    """What a job for a target that nobody can measure waits for, and what to start.
+
+    Parameters
+    ----------
+    target : dict
+        Resolved, or what the spec says where nobody could resolve it.
+    """
+    what = (
+        f"mcpu {target['mcpu']}"
+        if "mcpu" in target
+        else str(target.get("tag") or target.get("kind") or "its target")
+    )
+    if "num_cores" in target:
+        what += f" with {target['num_cores']} cores"
+    return f"no runner can measure {what}; run `dietcode worker` on a machine that can"

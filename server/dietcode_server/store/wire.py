@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from dietcode.protocol import FileFacts, Job, JobEvent, JobState, LibraryInfo, LibraryRef, Progress
+from dietcode.protocol import (
+    FileFacts,
+    Job,
+    JobEvent,
+    JobState,
+    LibraryInfo,
+    LibraryRef,
+    Progress,
+    Runner,
+    RunnerDevice,
+)
 from dietcode_server.store import blobs
 from dietcode_server.store.owners import owner_of
-from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow
+from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow, RunnerRow
+from dietcode_server.store.transitions import waits_for
 
 
 def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
@@ -33,6 +44,7 @@ def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
         deadline_at=row.deadline_at,
         progress=_progress(row.progress),
         error=row.error,
+        waits_for=waits_for(row.target) if row.state == JobState.WAITING_FOR_RUNNER.value else None,
         library=None if library is None else LibraryRef(name=library.name, version=library.version),
         created_at=row.created_at,
         started_at=row.started_at,
@@ -73,6 +85,20 @@ def library_to_wire(session: Session, row: LibraryRow) -> LibraryInfo:
         manifest=manifest,
         created_at=row.created_at,
         yanked_at=row.yanked_at,
+    )
+
+
+def runner_to_wire(row: RunnerRow) -> Runner:
+    """An announcement."""
+    return Runner(
+        name=row.name,
+        host=row.process.rsplit("/", 2)[0],
+        engine=row.engine,
+        version=row.version,
+        devices=[RunnerDevice.model_validate(data) for data in row.devices],
+        job=row.job_id,
+        started_at=row.started_at,
+        seen_at=row.seen_at,
     )
 
 

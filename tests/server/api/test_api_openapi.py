@@ -14,6 +14,8 @@ from dietcode.protocol import (
     LibraryInfo,
     LibraryPage,
     Problem,
+    Runner,
+    RunnerList,
     SubmitRequest,
 )
 from dietcode.workload.parse import spec_from_data
@@ -51,6 +53,7 @@ def test_the_documented_operations(operations):
         "POST /api/v1/jobs/{job_id}/cancel",
         "POST /api/v1/jobs/{job_id}/resume",
         "GET /api/v1/jobs/{job_id}/events",
+        "GET /api/v1/runners",
         "GET /api/v1/libraries",
         "GET /api/v1/libraries/{name}",
         "GET /api/v1/libraries/{name}/{version}",
@@ -116,6 +119,8 @@ def test_the_examples_fit_the_models():
         (LibraryInfo, examples.LIBRARY),
         (LibraryPage, examples.LIBRARY_PAGE),
         (KeyList, examples.KEYS),
+        (RunnerList, examples.RUNNERS),
+        (Runner, examples.RUNNERS["runners"][0]),
         (SubmitRequest, examples.SUBMIT),
     ):
         assert set(example) == set(model.model_fields)

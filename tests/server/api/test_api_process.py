@@ -73,7 +73,7 @@ def database_in(folder: Path) -> Iterator[Database]:
 
 def add_job(database: Database) -> str:
     """A job that the engine leaves alone."""
-    spec = spec_from_data(spec_data("followed"))
+    spec = spec_from_data(spec_data("followed", target={"kind": "llvm", "num_cores": 4096}))
     with database.write() as session:
         row, _ = jobs.submit(
             session, spec=spec, target={}, device=None, runnable=False, force=True, idempotency_key=None

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from dietcode.lifeline import die_with_parent
 from dietcode.protocol import JobState
+from dietcode_server.engine.holding import Heartbeat
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.engine.worker import Heartbeat
+from dietcode_server.engine.worker import NOT_CLAIMED, claim
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
 
@@ -24,10 +25,10 @@ with database.read() as session:
 if name == "unclaimed":
     sys.exit(5)
 runner = runner_name()
-with database.write() as session:
-    if not jobs.claim(session, request["job"], runner, lease_secs=request["lease_secs"]):
-        sys.exit(3)
-Heartbeat(database, request["job"], runner, request["heartbeat_secs"], request["lease_secs"]).start()
+if claim(database, request["job"], runner, request["lease_secs"], request["slot"]) is None:
+    sys.exit(NOT_CLAIMED)
+pace = (request["heartbeat_secs"], request["lease_secs"])
+Heartbeat(database, request["job"], runner, *pace, request["slot"]).start()
 child = f"from dietcode.lifeline import die_with_parent as d; import time; d({os.getpid()}); time.sleep(60)"
 process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
 Path(request["work_root"], f"{name}.pids").write_text(f"{os.getpid()} {process.pid}")

@@ -196,7 +196,7 @@ class Storm:
                 assert all(one != two for one, two in pairwise(states)), states
         assert sorted(map(tuple, made)) == sorted((row.name, 1) for row in rows)
         beside = list((self.folder / "work").glob("*.beside"))
-        assert len(beside) <= self.hit["freeze"], "a job ran twice at once"
+        assert len(beside) <= self.hit["freeze"], "two jobs, or one twice, ran at once"
 
     def close(self) -> None:
         for server in self.servers:

@@ -16,26 +16,34 @@ from store_helpers import library_files
 from store_records import DEVICE, micro_kernel
 
 from dietcode.lifeline import die_with_parent
+from dietcode_server.engine.holding import Heartbeat, clock_secs
 from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.engine.worker import NOT_CLAIMED, Heartbeat, Reporter, claim, publish
+from dietcode_server.engine.worker import NOT_CLAIMED, Reporter, claim, publish
 from dietcode_server.store.database import Database
 
 NUM_KERNELS = 12
-MEASURE_SECS = 0.03
+MEASURE_SECS = {"slow": 0.2}  # by the first word of a job's name
 
 request = json.load(sys.stdin)
 die_with_parent(request["parent_pid"])
 database = Database(request["database_url"])
 runner = runner_name()
-job = claim(database, request["job"], runner, request["lease_secs"])
+since = clock_secs()
+job = claim(database, request["job"], runner, request["lease_secs"], request["slot"])
 if job is None:
     sys.exit(NOT_CLAIMED)
-Heartbeat(database, job.id, runner, request["heartbeat_secs"], request["lease_secs"]).start()
+pace = (request["heartbeat_secs"], request["lease_secs"])
+heartbeat = Heartbeat(database, job.id, runner, *pace, request["slot"], since)
+heartbeat.start()
 folder = Path(request["work_root"])
-with (folder / f"{job.id}.lock").open("a") as lock, (folder / "told").open("a") as told:
+with (
+    (folder / "told").open("a") as told,
+    (folder / "began").open("a") as began,
+    (folder / "slot.lock").open("a") as slot,
+):
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         (folder / f"{job.id}.{runner_name().replace('/', '-')}.beside").touch()
     store = SqlKeeper(database, job, folder).open(job.workload, DEVICE)
@@ -43,7 +51,11 @@ with (folder / f"{job.id}.lock").open("a") as lock, (folder / "told").open("a") 
     known = {measurement.rows for measurement in store.records.measurements}
     for rows in range(1, NUM_KERNELS + 1):
         if rows not in known:
-            time.sleep(MEASURE_SECS)
+            if not heartbeat.holds():  # as `HeldChildren` look
+                sys.exit(1)
+            began.write(f"{time.time()} {runner}\n")
+            began.flush()
+            time.sleep(MEASURE_SECS.get(job.name.partition("-")[0], 0.03))
             store.append(micro_kernel(rows))
             told.write(f"{job.workload} {rows}x16\n")
             told.flush()

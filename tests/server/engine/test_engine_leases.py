@@ -152,7 +152,7 @@ def test_a_worker_refuses_a_stale_schema(servers: Callable[..., Server]) -> None
 class Elsewhere(Targets):
     """Says that only one device is here."""
 
-    def resolve(self, spec: object) -> Resolved:
+    def on(self, target: object, host: object = None) -> Resolved:
         return Resolved({"kind": "llvm"}, ("d", "a device", {}), True)
 
 

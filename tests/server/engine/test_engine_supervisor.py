@@ -14,7 +14,7 @@ from simple_server import Server, gone
 
 from dietcode.protocol import JobState
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.store import jobs
+from dietcode_server.store import jobs, slots
 from dietcode_server.store.leases import LEASE_SECS
 
 
@@ -93,6 +93,7 @@ def claimed(server: Server, runner: str, beat: datetime) -> str:
     job_id = server.submit("claimed")
     with server.database.write() as session:
         assert jobs.claim(session, job_id, runner, now=beat)
+        assert slots.take(session, socket.gethostname(), runner, job_id, LEASE_SECS, now=beat)
     return job_id
 
 

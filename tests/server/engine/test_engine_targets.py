@@ -15,8 +15,9 @@ from dietcode.errors import ServerError, TargetError
 from dietcode.runtime.cpu import available_cores
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import TargetSpec
 from dietcode_server.engine import targets as targets_module
-from dietcode_server.engine.targets import Targets, describe_target
+from dietcode_server.engine.targets import Resolved, Targets, describe_target
 
 
 def test_the_machine_itself_is_what_the_compiler_says() -> None:
@@ -74,13 +75,13 @@ def test_questions_come_one_at_a_time_and_the_same_one_once(monkeypatch: pytest.
     at_once: list[int] = []
     running = threading.Semaphore(0)
 
-    def ask(target: bytes) -> str:
+    def ask(target: bytes) -> list[str]:
         asked.append(target)
         at_once.append(len(asked) - answered[0])
         running.release()
         time.sleep(0.1)
         answered[0] += 1
-        return "no such target"
+        return ["no such target"]
 
     answered = [0]
     monkeypatch.setattr(targets_module, "_ask", ask)
@@ -112,3 +113,17 @@ def test_an_answer_that_does_not_come_is_the_servers_fault(monkeypatch: pytest.M
     for _ in range(2):
         with pytest.raises(ServerError, match="cannot be resolved"):
             targets.resolve(given)
+
+
+def test_other_machines_are_asked_about_in_one_question() -> None:
+    targets = Targets()
+    here = targets.on(TargetSpec(kind="llvm"))
+    small = here.host | {"name": "A small CPU", "num_cores": 1}
+    plain = here.host | {"name": "A plain CPU", "features": []}
+    given = TargetSpec(kind="llvm", mcpu=here.target["mcpu"], num_cores=2)
+    found = targets.at(given, [here.host | {"num_cores": 2}, small, plain])
+    assert [one.runnable for one in found if isinstance(one, Resolved)] == [True, False, False]
+    (other,) = targets.at(TargetSpec(kind="llvm"), [small])
+    assert isinstance(other, Resolved) and other.device is not None
+    assert other.device[1] == "A small CPU" and other.target["num_cores"] == 1
+    assert other.device[0] != (here.device or ("",))[0]

@@ -19,9 +19,10 @@ from store_rows import REVISIONS, facts, fill, load
 from dietcode.errors import ConflictError, DietCodeError, RequestError
 from dietcode.protocol import JobState
 from dietcode_server.store import backup as backup_module
-from dietcode_server.store import blobs, jobs
+from dietcode_server.store import blobs, jobs, runners
 from dietcode_server.store.backup import backup, restore
 from dietcode_server.store.blobs import CHUNK_BYTES
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.records import SqlRecords
 
@@ -243,3 +244,28 @@ def test_a_full_disk_leaves_the_older_backup(
         backup(database, disk / "backup.db")
     assert (disk / "backup.db").read_bytes() == before and len(list(disk.iterdir())) == 1
     shutil.copy(disk / "backup.db", tmp_path / "copy.db")
+
+
+def test_a_database_that_a_runner_announced_itself_in_is_in_use(database: Database, tmp_path: Path) -> None:
+    def announce(lease_secs: float) -> None:
+        with database.write() as session:
+            assert runners.announce(
+                session,
+                name="rack1",
+                process="rack1/1/1.00",
+                engine="local",
+                version="1",
+                devices=[],
+                started_at=clock(session),
+                lease_secs=lease_secs,
+            )
+
+    file = tmp_path / "b.db"
+    announce(60.0)
+    backup(database, file)
+    with pytest.raises(ConflictError, match="runner rack1 uses it; stop the servers and workers first"):
+        restore(database, file, force=True)
+    announce(-1.0)
+    assert restore(database, file) == 0, "who was there then is not there now, and keeps no database"
+    with database.read() as session:
+        assert runners.live(session) == []

@@ -79,9 +79,12 @@ def test_what_people_ask_for(
         assert now == was.model_copy(update=changed if before == R else {})
         assert states(database, job_id) == events
         return
+    said = "resumed" if call is not jobs.request_cancel else ""
+    if after == W:
+        said += f"; {now.waits_for}"
     assert states(database, job_id) == [
         *events,
-        (after, "resumed" if call is not jobs.request_cancel else ""),
+        (after, said),
     ]
     assert (now.finished_at is not None) == (after in FINAL_STATES)
     assert now.error is None and not now.cancel_requested
@@ -127,7 +130,8 @@ def test_the_end_of_a_run(database: Database, before: JobState, after: JobState)
     assert is_now.state == after
     assert is_now.finished_at == (now if after in FINAL_STATES else None)
     assert is_now.error == (None if after in {Q, W} else "a reason")
-    assert states(database, job_id) == [*events, (after, "a reason")]
+    said = f"a reason; {is_now.waits_for}" if after == W else "a reason"
+    assert states(database, job_id) == [*events, (after, said)]
     with database.read() as session:
         assert jobs.get(session, job_id).runner is None
         assert jobs.running(session) == []

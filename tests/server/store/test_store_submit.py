@@ -47,6 +47,7 @@ def test_a_new_job(database: Database) -> None:
         "deadline_at": None,
         "progress": None,
         "error": None,
+        "waits_for": None,
         "library": None,
         "created_at": now,
         "started_at": None,
@@ -67,7 +68,7 @@ def test_a_job_without_a_runner_or_a_device_waits(database: Database) -> None:
         assert jobs.next_queued(session) is None
     made = job(database, row.id)
     assert (made.state, made.device_id, made.device) == (W, None, None)
-    assert states(database, row.id) == [(W, "")]
+    assert states(database, row.id) == [(W, made.waits_for)]
 
 
 @pytest.mark.parametrize("state", ALL)
@@ -114,7 +115,7 @@ def test_an_idempotency_key_gives_its_job_again(database: Database, force: bool)
     assert other.id != row.id
 
 
-@pytest.mark.parametrize("change", [{"force": True}, {"name": "other"}, {"target": {"kind": "llvm"}}])
+@pytest.mark.parametrize("change", [{"force": True}, {"name": "other"}, {"measure": False}])
 def test_an_idempotency_key_of_another_request(database: Database, change: dict[str, Any]) -> None:
     with database.write() as session:
         row, _ = submit(session, idempotency_key="k")
@@ -125,6 +126,13 @@ def test_an_idempotency_key_of_another_request(database: Database, change: dict[
         submit(session, idempotency_key="k", **change)
     with database.read() as session:
         assert len(jobs.list_jobs(session)[0]) == 1
+
+
+def test_an_idempotency_key_gives_its_job_whatever_runners_there_are_by_then(database: Database) -> None:
+    with database.write() as session:
+        row, _ = submit(session, idempotency_key="k", target={"kind": "llvm"}, device=None, runnable=False)
+        again, new = submit(session, idempotency_key="k")
+    assert (again.id, new) == (row.id, False)
 
 
 def test_a_key_that_found_a_known_job_belongs_to_it_from_then_on(database: Database) -> None:

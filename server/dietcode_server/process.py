@@ -1,0 +1,160 @@
+"""What `dietcode serve` and `dietcode worker` have in common: data folder, signals, and who runs jobs."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from filelock import FileLock, Timeout
+
+from dietcode.errors import DietCodeError
+from dietcode_server.api.settings import Settings
+from dietcode_server.engine.announcer import Announcer, devices_here
+from dietcode_server.engine.housekeeping import Housekeeper
+from dietcode_server.engine.placement import Placement
+from dietcode_server.engine.processes import LocalEngine
+from dietcode_server.engine.supervisor import Supervisor
+from dietcode_server.engine.targets import Targets
+from dietcode_server.store.database import Database
+from dietcode_server.store.retention import Policy
+
+WORK, LOGS = "work", "logs"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The threads of one process that run jobs, look after them, and keep house.
+
+    Attributes
+    ----------
+    announcer : Announcer or None
+        None where no jobs are run.
+    """
+
+    supervisor: Supervisor
+    announcer: Announcer | None
+    housekeeper: Housekeeper
+
+    def start(self) -> None:
+        """Begin."""
+        self.supervisor.start()
+        if self.announcer is not None:
+            self.announcer.start()
+        self.housekeeper.start()
+
+    def stop(self) -> None:
+        """Hand the running job back, and take leave."""
+        self.housekeeper.stop()
+        self.supervisor.stop()
+        if self.announcer is not None:
+            self.announcer.stop()
+
+
+def make_crew(
+    database: Database,
+    settings: Settings,
+    targets: Targets,
+    *,
+    runs_jobs: bool = True,
+    name: str | None = None,
+    only_one: bool = False,
+) -> Crew:
+    """Put the parts together; nothing begins yet.
+
+    Parameters
+    ----------
+    runs_jobs : bool
+        False: jobs are looked after, and run elsewhere.
+    name : str or None
+        What the runner is announced as; by default its process.
+    only_one : bool
+        Take one job at most.
+    """
+    slot = settings.slot or socket.gethostname()
+    engine = LocalEngine(
+        settings.database,
+        settings.data_dir / WORK,
+        settings.data_dir / LOGS,
+        settings.heartbeat_secs,
+        settings.log_format,
+        lease_secs=settings.lost_after_secs,
+        slot=slot,
+    )
+    supervisor = Supervisor(
+        database,
+        engine if runs_jobs else None,
+        settings.max_attempts,
+        settings.retry_secs,
+        Placement(targets),
+        patience_secs=settings.lost_after_secs,
+        only_one=only_one,
+    )
+    announcer = None
+    if runs_jobs:
+        announcer = Announcer(
+            database,
+            lambda: devices_here(targets, slot),
+            supervisor,
+            name=name,
+            interval_secs=settings.heartbeat_secs,
+            lease_secs=settings.lost_after_secs,
+        )
+    policy = Policy(settings.keep_jobs_days, settings.keep_records_days)
+    housekeeper = Housekeeper(database, policy, settings.data_dir / WORK, settings.data_dir / LOGS)
+    return Crew(supervisor, announcer, housekeeper)
+
+
+@contextmanager
+def no_sudden_end() -> Iterator[Event]:
+    """SIGTERM and SIGINT end nothing at once in here: yields an event that is set where one came.
+
+    While uvicorn serves it has handlers of its own, and raises what it caught again afterwards.
+    """
+    asked = Event()
+    older = {
+        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in older.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def locked_folder(folder: Path, who: str) -> Iterator[None]:
+    """Make the data folder where it is missing, and keep others of the same kind out of it.
+
+    Parameters
+    ----------
+    who : str
+        server or worker: each data folder may have one of both.
+
+    Raises
+    ------
+    DietCodeError
+        It cannot be written, or another one has it.
+    """
+    try:
+        for place in (folder, folder / WORK, folder / LOGS):
+            place.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{who}.lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DietCodeError(
+            f"{folder}: another {who} uses this data folder; end it, or choose another with --data-dir"
+        ) from None
+    except OSError as error:
+        raise DietCodeError(
+            f"{error.filename or folder}: cannot be written: {error.strerror or error}; "
+            "choose another with --data-dir"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

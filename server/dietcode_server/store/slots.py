@@ -1,0 +1,91 @@
+"""Where is measured, and by whom: one job at a time in each slot, by a lease as that of its job.
+
+A slot is a name: the host's of the local engine, a node's or a device's of others. Its row is there while a
+job holds it. Who finds one that has run out may take it: its earlier holder has ended itself by then, or
+does so before it measures on (see `dietcode_server.engine.holding`).
+
+Every function that changes something is meant for a session of `Database.write`. Where a transaction locks a
+job and a slot, the job comes first.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.orm import Session
+
+from dietcode_server.store.clock import clock
+from dietcode_server.store.locks import replace_where
+from dietcode_server.store.tables import SlotRow
+
+
+def take(
+    session: Session,
+    slot: str,
+    runner: str,
+    job_id: str,
+    lease_secs: float,
+    *,
+    now: datetime | None = None,
+) -> bool:
+    """Take a slot that is free, or whose lease has run out; whether it is `runner`'s now.
+
+    Parameters
+    ----------
+    runner : str
+        The process that measures: ``host/pid/start time``.
+    lease_secs : float
+        It holds the slot for so long, in seconds, from now and from each `renew`.
+    """
+    now = now or clock(session)
+    return replace_where(
+        session,
+        SlotRow,
+        or_(SlotRow.leased_until <= now, SlotRow.runner == runner),
+        name=slot,
+        runner=runner,
+        job_id=job_id,
+        taken_at=now,
+        leased_until=now + timedelta(seconds=lease_secs),
+    )
+
+
+def renew(
+    session: Session, slot: str, runner: str, lease_secs: float, *, now: datetime | None = None
+) -> bool:
+    """Hold a slot for longer; False where it has run out, or is another's."""
+    now = now or clock(session)
+    held = session.execute(
+        update(SlotRow)
+        .where(SlotRow.name == slot, SlotRow.runner == runner, SlotRow.leased_until > now)
+        .values(leased_until=now + timedelta(seconds=lease_secs))
+        .execution_options(synchronize_session=False)
+        .returning(SlotRow.name)
+    )
+    return held.first() is not None
+
+
+def free(session: Session, runner: str) -> None:
+    """Give back all that a runner holds: it measures no more, or its process is known to have ended."""
+    session.execute(
+        delete(SlotRow).where(SlotRow.runner == runner).execution_options(synchronize_session=False)
+    )
+
+
+def is_taken(session: Session, slot: str, *, now: datetime | None = None) -> bool:
+    """Whether somebody holds a slot, by a lease that has not run out."""
+    query = select(SlotRow.name).where(SlotRow.name == slot, SlotRow.leased_until > (now or clock(session)))
+    return session.scalar(query) is not None
+
+
+def holders(session: Session, *, now: datetime | None = None) -> dict[str, str]:
+    """The job that measures in each slot that is taken, by the slot's name."""
+    query = select(SlotRow.name, SlotRow.job_id).where(SlotRow.leased_until > (now or clock(session)))
+    return dict(session.execute(query.order_by(SlotRow.name)).all())
+
+
+def forget_stale(session: Session, *, now: datetime | None = None) -> int:
+    """Delete rows whose lease has run out; how many."""
+    gone = delete(SlotRow).where(SlotRow.leased_until <= (now or clock(session))).returning(SlotRow.name)
+    return len(session.execute(gone.execution_options(synchronize_session=False)).all())
