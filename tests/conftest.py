@@ -13,7 +13,7 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 # Folders and files whose tests tune for real, or kill at some moment: one after the other, beside the others.
-_ONE_BY_ONE = ("cli/test_tune_for_real.py", "client/test_client_real_server.py", "server/engine/")
+_ONE_BY_ONE = ("cli/test_tune_for_real.py", "client/test_client_real_server.py", "engines/", "server/engine/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -116,9 +116,9 @@ def test_children_that_build_and_measure_are_confined() -> None:
 
     children = LocalChildren(num_builders=1, num_threads=1)
     try:
-        children._started.wait(60)
-        children._runner.send(attempt)
-        measuring = children._runner.recv()
+        children._runner.started.wait(60)
+        children._runner.process.send(attempt)
+        measuring = children._runner.process.recv()
         building = children._builders.submit(attempt).result(60)
         folder = children._temporary.name
     finally:

@@ -16,6 +16,7 @@ from dietcode._version import __version__
 from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.db import db_app
+from dietcode.cli.ray_node import ray_node
 from dietcode.cli.reselect import reselect
 from dietcode.cli.runners import runners
 from dietcode.cli.serve import serve
@@ -42,6 +43,7 @@ app.command()(runners)
 remote.register(app)
 app.command()(yank)
 app.command()(reselect)
+app.command()(ray_node)
 app.command()(trust)
 app.add_typer(key.app, name="key")
 
@@ -106,6 +108,15 @@ def tune(
         Path | None, typer.Option(help="Build from these measurements; measure nothing, need no device.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    ray: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Build and measure on this Ray cluster.")
+    ] = None,
+    rpc_tracker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device of this TVM RPC tracker.")
+    ] = None,
+    rpc_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The key under which the device registers there.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Tune a workload for its whole range, in this process, and write a library."""
@@ -114,12 +125,18 @@ def tune(
     parsed = load_spec(spec)
     if records is not None and force:
         raise RequestError("--force measures again and --records measures nothing; give one of them")
+    if records is not None and (ray or rpc_tracker or rpc_key):
+        raise RequestError("--records measures nothing; leave out --ray and --rpc-tracker")
     need_compiler()
     from dietcode.cli.progress import Progress
+    from dietcode.measure.engine_spec import EngineSpec
     from dietcode.tuner.tune import tune as run_tuning
 
+    engine = EngineSpec.from_options(ray, rpc_tracker, rpc_key)
     with Progress() as progress:
-        result = run_tuning(parsed, output, records=records, force=force, listener=progress.hear)
+        result = run_tuning(
+            parsed, output, records=records, force=force, listener=progress.hear, engine=engine
+        )
     if as_json:
         facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
         print_json({"folder": str(output), "secs": result.secs, "measured": result.measured} | facts)

@@ -79,7 +79,7 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
 
 def _seed(seed: Mapping[str, Any] | None) -> str:
     if not seed:
-        return "none: MetaSchedule finished no trial; tiles of the register file"
+        return "none: MetaSchedule finished no trial (over RPC it is not run); tiles of the register file"
     tile = f"T0 = {seed['tile'][0]}x{seed['tile'][1]}"
     if seed.get("from_workload"):
         return f"{tile} of an earlier workload; {seed['reason']}"

@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from dietcode.measure.measurer import Progress
 from dietcode.search_space.access import copies_rows, splits_rows_first
 from dietcode.search_space.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError
+from dietcode.search_space.space import Seed
+from dietcode.target.cpu import CpuTarget
 
 FIXED_BYTES = 20_000
 _BYTES_PER_FMA = 16
@@ -71,6 +75,8 @@ class FakeChildren:
         Seconds of an empty call.
     build_secs : float
         Seconds that each build takes on the fake's clock.
+    no_seed : str, optional
+        Why MetaSchedule finds nothing.
 
     Attributes
     ----------
@@ -92,6 +98,8 @@ class FakeChildren:
     launch_secs: float = 2e-6
     build_secs: float = 0.2
     build_timeout_secs: float = 60.0
+    no_seed: str | None = None
+    slot: str = "fake"
     built: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
     timed: list[str] = field(default_factory=list)
@@ -154,6 +162,28 @@ class FakeChildren:
         secs = [slower * self.secs(problem, kernel, limits, point) for point in request["points"]]
         self.now += sum(max(request["min_secs"], value) * request["repeats"] for value in secs)
         return {"secs": secs}
+
+    def run_seed(
+        self,
+        problem: Problem,
+        extents: Mapping[str, int],
+        target: CpuTarget,
+        work_dir: Path,
+        num_trials: int,
+        max_secs: float,
+        progress: Progress,
+    ) -> tuple[Seed, dict[str, Any]]:
+        """A tile of 4x32, as if MetaSchedule had found it.
+
+        Raises
+        ------
+        NoTrialError
+            `no_seed` says so.
+        """
+        if self.no_seed is not None:
+            raise NoTrialError(self.no_seed)
+        facts = {"trials": num_trials, "secs": 1.0, "best_gflops": 50.0, "decisions": [], "tile": [4, 32]}
+        return Seed(4, 32, "metaschedule"), facts
 
     def close(self) -> None:
         """Note that it was called."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 from dietcode.errors import TuningError
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
@@ -27,6 +28,9 @@ _WINDOW = 24  # reference readings that say what is usual now; two go with each 
 _SLOWEST = 1.3  # slower than that against the calibration is no drift: something else runs
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
+_TRIES = 2  # of the reference kernel: the machine that measures may have been lost, and another taken
+
+Progress = Callable[[int, float | None], None]
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,27 @@ class RunResult:
 class Children(Protocol):
     """Runs a function of `dietcode.measure.worker` elsewhere, with a timeout."""
 
+    @property
+    def slot(self) -> str:
+        """What is measured on, where one job at a time may; empty where that is not known yet."""
+
     def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
         """Results in order; a text instead of a result is an error."""
 
     def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
         """One call in the measuring process; a text instead of a result is an error."""
+
+    def run_seed(
+        self,
+        problem: Problem,
+        extents: Mapping[str, int],
+        target: CpuTarget,
+        work_dir: Path,
+        num_trials: int,
+        max_secs: float,
+        progress: Progress,
+    ) -> tuple[Seed, dict[str, Any]]:
+        """MetaSchedule where it is measured, as `dietcode.search_space.seed.run_seed` has it."""
 
     def close(self) -> None:
         """End all children."""
@@ -78,7 +98,7 @@ class Children(Protocol):
 
 @dataclass
 class Measurer:
-    """Builds and times micro-kernels of one problem on this machine.
+    """Builds and times micro-kernels of one problem.
 
     Parameters
     ----------
@@ -193,10 +213,11 @@ class Measurer:
             It does not run: there is nothing to compare measurements with.
         """
         request = self._time_request(problem, path, points, ()) | {"keep": True}
-        outcome = self.children.run("time_library", request, self.timeout_secs)
-        if isinstance(outcome, str):
-            raise TuningError(f"the reference kernel does not run on this machine: {outcome}")
-        return [float(secs) for secs in outcome["secs"]]
+        for _ in range(_TRIES):
+            outcome = self.children.run("time_library", request, self.timeout_secs)
+            if not isinstance(outcome, str):
+                return [float(secs) for secs in outcome["secs"]]
+        raise TuningError(f"the reference kernel does not run on the machine that measures: {outcome}")
 
     def _time_request(
         self, problem: Problem, path: str, points: Sequence[dict[str, int]], variables: tuple[str, ...]

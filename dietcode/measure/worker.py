@@ -6,6 +6,7 @@ Every function here takes and returns plain data, because it crosses a process b
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +69,37 @@ def _functions(path: str) -> Any:
     return _RESOURCES[path]
 
 
+def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
+    """Arguments of ``run`` with their shapes, in its order; a constant column operand is packed."""
+    found = []
+    for name in (*problem.inputs, problem.output):
+        shape = [int(extent) for extent in problem.shape(name, extents)]
+        if name == problem.column_operand and problem.column_operand_constant:
+            batch, _, columns, reduction = problem.sizes(extents)
+            shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
+        found.append((name, shape))
+    return found
+
+
+def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Generator) -> Any:
+    """Random numbers for an input, NaN for the output."""
+    if name == problem.output:
+        return nan_filled(shape, problem.output_dtype)
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
 def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
-    """Fresh random inputs in the order of ``run``, the column operand packed where it is constant."""
+    """Fresh arguments of ``run``; the last ones are kept."""
     import tvm
 
     key = (str(problem), tuple(sorted(extents.items())), lanes)
     if _RESOURCES.get("tensors_key") != key:
         rng = np.random.default_rng(0)
-        arrays = []
-        for name in (*problem.inputs, problem.output):
-            shape = problem.shape(name, extents)
-            if name == problem.column_operand and problem.column_operand_constant:
-                batch, _, columns, reduction = problem.sizes(extents)
-                shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
-            if name == problem.output:
-                arrays.append(tvm.runtime.tensor(nan_filled(shape, problem.output_dtype)))
-            else:
-                arrays.append(tvm.runtime.tensor(rng.standard_normal(shape, dtype=np.float32)))
-        _RESOURCES["tensors"], _RESOURCES["tensors_key"] = arrays, key
+        _RESOURCES["tensors"] = [
+            tvm.runtime.tensor(random_array(problem, name, shape, rng))
+            for name, shape in layouts(problem, extents, lanes)
+        ]
+        _RESOURCES["tensors_key"] = key
     return list(_RESOURCES["tensors"])
 
 
@@ -102,7 +116,19 @@ def _time(call: Any, min_secs: float, repeats: int) -> float:
         for _ in range(number):
             call()
         readings.append((time.perf_counter() - started) / number)
+    return lower_quartile(readings)
+
+
+def lower_quartile(readings: Sequence[float]) -> float:
+    """What counts of several readings: on a shared machine disturbances only ever add time."""
     return float(np.percentile(readings, 25))
+
+
+def bindings_of(request: dict[str, Any]) -> list[tuple[dict[str, int], list[int]]]:
+    """Points to time with the values of the shape variables, zeros by default."""
+    points = request["points"]
+    values = request.get("values") or [[0] * len(request["variables"])] * len(points)
+    return list(zip(points, values, strict=True))
 
 
 def time_library(request: dict[str, Any]) -> dict[str, Any]:
@@ -112,10 +138,8 @@ def time_library(request: dict[str, Any]) -> dict[str, Any]:
     """
     problem, lanes = request["problem"], request["limits"].lanes
     run = _functions(request["path"])["run"]
-    points = request["points"]
-    bindings = request.get("values") or [[0] * len(request["variables"])] * len(points)
     secs = []
-    for extents, values in zip(points, bindings, strict=True):
+    for extents, values in bindings_of(request):
         arguments = [*_tensors(problem, extents, lanes), *values]
         secs.append(_time(lambda a=arguments: run(*a), request["min_secs"], request["repeats"]))
     if not request.get("keep"):
@@ -124,7 +148,18 @@ def time_library(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_library(request: dict[str, Any]) -> dict[str, Any]:
+    """`check` on a library in this process."""
+    module = _functions(request["path"])
+    return check(request, lambda name, *arguments: module[name](*arguments))
+
+
+def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     """Compare ``run`` with float64 NumPy at one instance, output poisoned beforehand.
+
+    Parameters
+    ----------
+    call : callable
+        Takes a function's name and its arguments: NumPy arrays, of which the last is written, then integers.
 
     Returns ``{"max_error"}``, relative to the output's scale.
 
@@ -136,7 +171,6 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
     from dietcode.search_space.reference import reference
 
     problem, extents = request["problem"], request["extents"]
-    module = _functions(request["path"])
     rng = np.random.default_rng(request.get("seed", 0))
     inputs = {
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
@@ -145,12 +179,11 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
     expected = reference(problem, inputs)
     arguments = dict(inputs)
     if problem.column_operand_constant:
-        lanes = request["limits"].lanes
-        batch, _, columns, reduction = (int(size) for size in problem.sizes(extents))
-        packed = np.full((batch, -(-columns // lanes), reduction, lanes), _POISON)
-        module["pack"](inputs[problem.column_operand], packed)
+        shapes = dict(layouts(problem, extents, request["limits"].lanes))
+        packed = np.full(shapes[problem.column_operand], _POISON)
+        call("pack", inputs[problem.column_operand], packed)
         arguments[problem.column_operand] = packed
-    module["run"](*(arguments[n] for n in problem.inputs), output, *request["values"])
+    call("run", *(arguments[n] for n in problem.inputs), output, *request["values"])
     scale = float(np.abs(expected).max()) or 1.0
     error = float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
     if not error <= _SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:

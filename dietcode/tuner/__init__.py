@@ -9,7 +9,7 @@ Processing order::
     decisions    a round on record, and as a sentence
     finals       the leaders read again
     exploration  all of these, round after round, until the records are complete
-    measuring    that, alone on this machine, for a keeper of records
+    measuring    that, for a keeper of records
     assembly     records to a library's parts: fit, select, rule
     tune         everything, for the command line and the server; reselect: without measuring
     report       what a person reads afterwards; events: what a listener hears meanwhile

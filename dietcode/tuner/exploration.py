@@ -108,6 +108,7 @@ class Exploration:
             known,
             lambda: self.deadline - self.clock(),
             self.listener,
+            self.measurer.children,
         )
         if self._is_done(seeding):
             self._say_known(seeding)

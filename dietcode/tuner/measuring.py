@@ -1,4 +1,4 @@
-"""Measuring what a workload's records lack, alone on this machine."""
+"""Measuring what a workload's records lack."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from filelock import FileLock, Timeout
-
 from dietcode.errors import TuningError
+from dietcode.measure.engine import Device
 from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsStore
-from dietcode.runtime.cache import cache_dir
 from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget, device_record
-from dietcode.tuner.events import Event, Listener
+from dietcode.target.cpu import CpuTarget
+from dietcode.tuner.events import Listener
 from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.search import Search
 from dietcode.workload.identity import workload_digest
@@ -38,34 +36,34 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """What was kept for a workload on this device, and of its other workloads."""
+    """What was kept for a workload on a device, and of its other workloads."""
 
     store: RecordsStore
     others: list[Records]
     work_dir: Path
 
 
-def open_records(spec: Spec, target: CpuTarget, keeper: Keeper, force: bool) -> Kept:
-    """Open the records; empty where everything is to be measured again.
+def check_measurable(device: Device) -> None:
+    """Refuse a device on which nothing can be measured for its target.
 
     Raises
     ------
     TuningError
-        Nothing can be measured for the target on this machine.
+        It says why.
     """
-    if not target.measurable_here:
-        lacks = f"has no {target.num_cores} cores" if target.runs_here else f"does not run {target.mcpu} code"
-        raise TuningError(
-            f"this machine {lacks}, so nothing can be measured for it here; "
-            "measure on such a machine and build with --records"
-        )
-    device, workload = device_record(target), workload_digest(spec)
-    store, work_dir = keeper.open(workload, device), keeper.work_dir(workload, device)
+    if device.refusal is not None:
+        raise TuningError(device.refusal)
+
+
+def open_records(spec: Spec, device: Device, keeper: Keeper, force: bool) -> Kept:
+    """Open the records; empty where everything is to be measured again."""
+    record, workload = device.record, workload_digest(spec)
+    store, work_dir = keeper.open(workload, record), keeper.work_dir(workload, record)
     if force:
         store.clear()
         for old in work_dir.glob("*.json"):
             old.unlink()
-    others = [] if force else keeper.others(workload, device)  # measured again: nothing is taken over
+    others = [] if force else keeper.others(workload, record)  # measured again: nothing is taken over
     return Kept(store, others, work_dir)
 
 
@@ -117,26 +115,3 @@ def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
         if pair.error is None:
             fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
     store.append({"kind": "fixed_bytes", "bytes": fixed})
-
-
-class measuring_slot:  # noqa: N801 - reads as a statement
-    """One tuning run works on this machine at a time: a build beside a timing would disturb it."""
-
-    def __init__(self, listener: Listener) -> None:
-        place = cache_dir() / "locks"
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TuningError(f"{place}: cannot be written: {error.strerror}; set DIETCODE_CACHE") from error
-        self._lock = FileLock(place / "measure.lock")
-        self._listener = listener
-
-    def __enter__(self) -> None:
-        try:
-            self._lock.acquire(timeout=0.1)
-        except Timeout:
-            self._listener(Event("calibrate", "another tuning run works on this machine; waiting for it"))
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.axes import allows
 from dietcode.search_space.expansion import fitting_tiles
 from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem, extents_of
-from dietcode.search_space.seed import NoTrialError, run_seed
+from dietcode.search_space.seed import NoTrialError
 from dietcode.search_space.space import Candidate, Seed, build_space, hardware_seeds
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Event, Listener
@@ -51,6 +52,7 @@ class Seeding:
     known: Known
     secs_left: Callable[[], float]
     listener: Listener
+    children: Children
     _tried: bool = False
 
     @property
@@ -125,7 +127,7 @@ class Seeding:
             self.listener(Event("seed", message, done, trials, gflops, left))
 
         try:
-            found, facts = run_seed(
+            found, facts = self.children.run_seed(
                 self.problem, extents, self.target, self.work_dir, trials, allowed, progress
             )
         except NoTrialError as error:  # a busy machine, a short budget: a later run tries again

@@ -15,17 +15,19 @@ import numpy as np
 from dietcode.errors import RecordsError, TuningError
 from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
-from dietcode.measure.local import LocalChildren
+from dietcode.measure.engine import Device, Engine, open_engine
+from dietcode.measure.engine_spec import EngineSpec
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable, write_folder
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import instance_extents, problem_from_spec
-from dietcode.target.cpu import CpuTarget, resolve_target
+from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.assembly import assemble
 from dietcode.tuner.events import Event, Listener, silent
-from dietcode.tuner.measuring import Keeper, explore, measuring_slot, open_records
+from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.search import Search
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
@@ -68,6 +70,7 @@ def tune(
     force: bool = False,
     listener: Listener = silent,
     children: Children | None = None,
+    engine: EngineSpec | None = None,
 ) -> TuneResult:
     """Tune a workload for its whole range and write a library.
 
@@ -77,7 +80,7 @@ def tune(
         Where the library goes; an older library there is replaced.
     records : Path, optional
         Build from the measurements in this file alone.
-    force, listener, children
+    force, listener, children, engine
         As `make_library` has them.
 
     Raises
@@ -91,7 +94,10 @@ def tune(
         known = read_records(records)
         check_belongs(known, workload_digest(spec), None, records)
         _check_target(_target_of(known, str(records)), spec, records)
-    result = make_library(spec, known=known, force=force, listener=listener, children=children)
+    with open_engine(engine or EngineSpec()) as opened:
+        result = make_library(
+            spec, known=known, force=force, listener=listener, children=children, engine=opened
+        )
     write_library(result, folder, listener)
     return result
 
@@ -117,9 +123,10 @@ def make_library(
     force: bool = False,
     listener: Listener = silent,
     children: Children | None = None,
+    engine: Engine | None = None,
     search: Search | None = None,
 ) -> TuneResult:
-    """Tune a workload for its whole range; alone on this machine, so that nothing disturbs a timing.
+    """Tune a workload for its whole range; alone on the device, so that nothing disturbs a timing.
 
     Parameters
     ----------
@@ -130,7 +137,9 @@ def make_library(
     force : bool
         Forget what was measured before.
     children : Children, optional
-        Builder and runner; local child processes by default.
+        Builder and runner; those of the engine by default.
+    engine : Engine, optional
+        What resolves the target, builds and measures; this machine by default, and where nothing is measured.
     search : Search, optional
         Parts of the search to switch off, for an ablation.
 
@@ -142,27 +151,36 @@ def make_library(
     problem = problem_from_spec(spec)
     instances = make_instances(spec)
     check_linker()
+    here: Engine = LocalMachine()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(measuring_slot(listener))
-        started, measured = time.monotonic(), 0
-        target = resolve_target(spec.target) if known is None else _target_of(known, "the records")
-        if children is None:
-            children = LocalChildren(target.num_cores, target.num_cores)
-            stack.callback(children.close)
         if known is None:
-            kept = open_records(spec, target, keeper or FileKeeper(), force)
+            engine = engine or here
+            device = engine.resolve(spec.target)
+            check_measurable(device)
+        else:
+            engine = here
+            device = Device(_target_of(known, "the records"), known.device)
+        if children is None:
+            children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
+        started, measured = time.monotonic(), 0
+        can_run = known is None or device.target.runs_here
+        if known is None:
+            kept = open_records(spec, device, keeper or FileKeeper(), force)
             known, measured = explore(
-                spec, problem, target, instances, kept, started, listener, children, search or Search()
+                spec, problem, device.target, instances, kept, started, listener, children, search or Search()
             )
         listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, target, instances, known)
+        parts = assemble(spec, problem, device.target, instances, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
         doubt = doubt_of(parts.report) if measured else None
         if doubt is not None:
             listener(Event("select", doubt))
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = library_files(parts)
-        _verify(parts, files[CODE], instances, listener, children)
+        if can_run:
+            _verify(parts, files[CODE], instances, listener, children)
+        else:
+            listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
@@ -184,16 +202,13 @@ def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
 
 
 def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children) -> None:
-    """Run the finished library on sampled instances against float64, in a child process.
+    """Run the finished library on sampled instances against float64, where it is measured.
 
     Raises
     ------
     TuningError
         It gives a wrong result; nothing is written then.
     """
-    if not parts.target.runs_here:
-        listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
-        return
     columns = instances.columns()
     picked = np.unique(np.linspace(0, len(instances) - 1, _NUM_VERIFIED).astype(int))
     extents = instance_extents(parts.spec, columns)

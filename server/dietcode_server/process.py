@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from dietcode.errors import DietCodeError
 from dietcode_server.api.settings import Settings
-from dietcode_server.engine.announcer import Announcer, devices_here
+from dietcode_server.engine.announcer import Announcer, announced
 from dietcode_server.engine.housekeeping import Housekeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine
@@ -68,6 +68,8 @@ def make_crew(
 
     Parameters
     ----------
+    targets : Targets
+        Of this machine; another engine has its own.
     runs_jobs : bool
         False: jobs are looked after, and run elsewhere.
     name : str or None
@@ -75,7 +77,10 @@ def make_crew(
     only_one : bool
         Take one job at most.
     """
+    spec = settings.engine_spec
     slot = settings.slot or socket.gethostname()
+    if spec.kind != "local":
+        targets = Targets(spec)
     engine = LocalEngine(
         settings.database,
         settings.data_dir / WORK,
@@ -83,7 +88,8 @@ def make_crew(
         settings.heartbeat_secs,
         settings.log_format,
         lease_secs=settings.lost_after_secs,
-        slot=slot,
+        slot=slot if spec.kind == "local" else None,  # other engines know it when they have a device
+        engine=spec,
     )
     supervisor = Supervisor(
         database,
@@ -98,9 +104,10 @@ def make_crew(
     if runs_jobs:
         announcer = Announcer(
             database,
-            lambda: devices_here(targets, slot),
+            lambda: announced(targets, slot),
             supervisor,
             name=name,
+            engine=spec.kind,
             interval_secs=settings.heartbeat_secs,
             lease_secs=settings.lost_after_secs,
         )

@@ -11,28 +11,22 @@ from small_runs import make_spec
 
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.fake import FakeChildren
-from dietcode.search_space.space import Seed
-from dietcode.tuner import seeding
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec
 
 
 @pytest.fixture(autouse=True)
 def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Stands in for MetaSchedule; returns the trial counts it was asked for."""
+    """The trials that MetaSchedule was asked for."""
     asked: list[int] = []
+    original = FakeChildren.run_seed
 
-    def run_seed(problem: Any, extents: Any, target: Any, work_dir: Path, trials: int, *_: Any) -> Any:
-        asked.append(trials)
-        return Seed(4, 32, "metaschedule"), {
-            "trials": trials,
-            "secs": 1.0,
-            "best_gflops": 50.0,
-            "decisions": [],
-            "tile": [4, 32],
-        }
+    def run_seed(self: FakeChildren, *given: Any) -> Any:
+        _problem, _extents, _target, _work_dir, num_trials, *_ = given
+        asked.append(num_trials)
+        return original(self, *given)
 
-    monkeypatch.setattr(seeding, "run_seed", run_seed)
+    monkeypatch.setattr(FakeChildren, "run_seed", run_seed)
     monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
     return asked
 

@@ -10,10 +10,9 @@ from small_runs import contents, records_file
 
 import dietcode
 from dietcode.cli.show import show_library
+from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
-from dietcode.search_space.seed import NoTrialError
-from dietcode.tuner import seeding
 from dietcode.tuner.events import Event
 
 
@@ -21,17 +20,11 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
     tuned: Any,
     tmp_path: Path,
     own_cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run_seed = seeding.run_seed
-
-    def no_trial(*_: Any) -> Any:
-        raise NoTrialError("MetaSchedule finished no trial in 24 s")
-
-    monkeypatch.setattr(seeding, "run_seed", no_trial)
     heard: list[Event] = []
-    _, result = tuned(listener=heard.append)
+    children = FakeChildren(no_seed="MetaSchedule finished no trial in 24 s")
+    _, result = tuned(children=children, listener=heard.append)
     (said,) = [event.message for event in heard if event.stage == "seed"]
     assert said == "MetaSchedule finished no trial in 24 s; going on with tiles of the register file"
     assert result.report["seed"] is None
@@ -42,7 +35,6 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
     show_library(read_manifest(folder), read_json(folder / DISPATCH), read_json(folder / REPORT))
     assert "finished no trial" in capsys.readouterr().out
 
-    monkeypatch.setattr(seeding, "run_seed", run_seed)
     _, later = tuned(folder="later")
     assert later.report["seed"]["tile"] == [4, 32], "a later run tries again"
     assert contents(tmp_path / "later") != contents(folder)

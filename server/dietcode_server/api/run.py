@@ -48,7 +48,7 @@ def run(settings: Settings) -> None:
         _check_tokens(settings, database)
         # A server that cannot sign does not start.
         KeyRing(settings.data_dir, settings.signing_key).signing_key()
-        targets = Places(database, settings.jobs)
+        targets = Places(database, settings.jobs and settings.engine == "local")
         crew = make_crew(database, settings, targets, runs_jobs=settings.jobs)
         app = create_app(database, settings, crew.supervisor, targets)
         stack.callback(crew.stop)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dietcode.errors import RequestError
+from dietcode.measure.engine_spec import EngineSpec, Kind
 from dietcode.workload.text import one_line
 from dietcode_server.logs import Format
 
@@ -95,6 +96,13 @@ class Settings(BaseSettings):
         description="A job whose worker died waits for so long, in seconds; twice as long the next time.",
     )
 
+    engine: Kind = Field(
+        "local", description="Where jobs build and measure: local, ray or rpc; see docs/engines.md."
+    )
+    ray_address: str = Field("", description="HOST:PORT of the Ray cluster's head, for the engine ray.")
+    rpc_tracker: str = Field("", description="HOST:PORT of TVM's RPC tracker, for the engine rpc.")
+    rpc_key: str = Field("", description="The key under which the device registers at the tracker.")
+
     signing_key: Path | None = Field(
         None,
         description="File of the private key that signs libraries: ed25519, PEM. "
@@ -114,6 +122,21 @@ class Settings(BaseSettings):
         if isinstance(given, str):
             return tuple(name.strip() for name in given.split(",") if name.strip())
         return given
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Settings:
+        try:
+            _ = self.engine_spec
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def engine_spec(self) -> EngineSpec:
+        """The engine of this server's jobs."""
+        return EngineSpec(
+            self.engine, self.ray_address or None, self.rpc_tracker or None, self.rpc_key or None
+        )
 
     @property
     def database(self) -> str:

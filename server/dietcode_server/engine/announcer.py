@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from dietcode._version import __version__
 from dietcode.errors import ConflictError, DietCodeError
-from dietcode.workload.spec import TargetSpec
 from dietcode_server.engine.runner import is_alive, is_on_this_host, runner_name
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
@@ -22,18 +21,24 @@ _RETRY_SECS = 1.0
 _log = logging.getLogger("dietcode.announcer")
 
 
-def devices_here(targets: Targets, slot: str) -> list[AnnouncedDevice]:
-    """What the local engine measures: this machine's processor.
+def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
+    """What a runner's engine measures on: this machine's processor, or the machines of a cluster.
+
+    Parameters
+    ----------
+    slot : str
+        Of the local engine; others have one for each place.
 
     Raises
     ------
     DietCodeError
         It cannot be found out.
     """
-    found = targets.on(TargetSpec(kind="llvm"))
-    if found.device is None:
-        return []
-    return [AnnouncedDevice(*found.device, host=found.host, slot=slot)]
+    return [
+        AnnouncedDevice(*found.device, host=found.host, slot=found.place or slot)
+        for found in targets.devices()
+        if found.device is not None and found.host
+    ]
 
 
 class Announcer:
@@ -42,7 +47,8 @@ class Announcer:
     Parameters
     ----------
     devices : callable
-        What it can measure; asked until it says so without an error.
+        What it can measure; asked until it says so without an error, of other engines than the local one
+        again and again.
     supervisor : Supervisor
         Who runs the jobs; while it does not work, nothing is announced.
     name : str or None
@@ -67,6 +73,7 @@ class Announcer:
         self.name = name or self.process
         self.devices: Sequence[AnnouncedDevice] = ()
         self._engine, self._lease_secs = engine, lease_secs
+        self._comes_and_goes = engine != "local"
         self._interval_secs = min(interval_secs, lease_secs / 3)
         with database.read() as session:
             self._started_at = clock(session)
@@ -134,7 +141,8 @@ class Announcer:
             self._stop.wait(self._interval_secs if self._announced.is_set() else _RETRY_SECS)
 
     def _say(self) -> None:
-        self.devices = self.devices or self._find()
+        if not self.devices or self._comes_and_goes:
+            self.devices = self._find()
         if self._stop.is_set() or not self._supervisor.healthy():
             return
         with self._database.write() as session:

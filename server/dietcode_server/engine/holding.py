@@ -179,8 +179,8 @@ class HeldChildren:
 
     @property
     def slot(self) -> str:
-        """What is measured on; empty where that is not known, or the same for all."""
-        return str(getattr(self._children, "slot", ""))
+        """What is measured on; empty where that is not known yet."""
+        return str(self._children.slot)
 
     def close(self) -> None:
         """End them."""

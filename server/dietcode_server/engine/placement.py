@@ -1,4 +1,4 @@
-"""Which jobs this machine can measure, where runners on several machines share one queue."""
+"""Which jobs this machine, or its engine, can measure, where runners on several machines share one queue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dietcode_server.store.tables import JobRow
 
 _TAKE_UP_SECS = 2.0
 _MOST_REMEMBERED = 10_000
+_ASK_AGAIN_SECS = 60.0
 _log = logging.getLogger("dietcode.placement")
 
 
@@ -36,9 +37,11 @@ class Placement:
         self._is_here: dict[str, bool] = {}
         self._not_here: set[str] = set()  # jobs that wait for another machine
         self._looked_at = -_TAKE_UP_SECS
+        self._asked_at = time.monotonic()
 
     def next_job(self, database: Database) -> JobRow | None:
         """The first of the queue that can be measured here; without its spec."""
+        self._forget()
         while True:
             elsewhere = [device for device, here in self._is_here.items() if not here]
             with database.read() as session:
@@ -48,6 +51,14 @@ class Placement:
                 return job
             if job.device_id not in self._is_here:
                 return None  # it cannot be found out now
+
+    def _forget(self) -> None:
+        """Machines of other engines than the local one come and go."""
+        is_local = self._targets is None or self._targets.engine.kind == "local"
+        if not is_local and time.monotonic() - self._asked_at > _ASK_AGAIN_SECS:
+            self._is_here.clear()
+            self._not_here.clear()
+            self._asked_at = time.monotonic()
 
     def take_up(self, database: Database) -> list[str]:
         """Queue the jobs that waited for a machine like this one; their ids. Looks every few seconds."""

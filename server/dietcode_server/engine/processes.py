@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
+from dietcode.measure.engine_spec import EngineSpec
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.logs import Format
 from dietcode_server.store.leases import LEASE_SECS
@@ -64,6 +65,8 @@ class LocalEngine:
         How long a worker holds its job without a heartbeat, in seconds.
     slot : str or None
         Where its jobs measure, one at a time; None where a worker finds that out itself.
+    engine : EngineSpec
+        Where its jobs build and measure.
     """
 
     database_url: str
@@ -74,6 +77,7 @@ class LocalEngine:
     command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
     lease_secs: float = LEASE_SECS
     slot: str | None = field(default_factory=socket.gethostname)
+    engine: EngineSpec = field(default_factory=EngineSpec)
 
     def start(self, job_id: str, attempts_before: int = 0) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
@@ -92,6 +96,7 @@ class LocalEngine:
             "log_format": self.log_format,
             "lease_secs": self.lease_secs,
             "slot": self.slot,
+            "engine": self.engine.to_json(),
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -102,7 +107,7 @@ class LocalEngine:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=kept_environment(os.environ),
+                    env=kept_environment(os.environ) | self.engine.environment(os.environ),
                     start_new_session=True,
                 )
             assert process.stdin is not None

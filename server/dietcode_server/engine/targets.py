@@ -1,7 +1,7 @@
 """Targets of specs, resolved in a child process: the compiler never enters the server's.
 
 ``python -m dietcode_server.engine.targets`` reads a spec's target and the machines that it is for, as JSON,
-and writes what it stands for on each.
+and writes what it stands for on each; or what it stands for on an engine, or what an engine measures on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -18,12 +19,15 @@ from typing import Any
 
 from dietcode.errors import ServerError, TargetError
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.engine_spec import EngineSpec
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import Spec, TargetSpec
+from dietcode.workload.text import one_line
 
 _TIMEOUT_SECS = 60.0
 _MAX_KNOWN = 256
 _MAX_ASKING = 4
+_ASK_AGAIN_SECS = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,23 +43,33 @@ class Resolved:
     runnable : bool
         Whether it can be measured there.
     host : dict
-        The machine, as `dietcode.target.cpu.Host` has it.
+        The machine, as `dietcode.target.cpu.Host` has it; empty where that is not known.
+    place : str
+        The engine's own name of such machines.
     """
 
     target: dict[str, Any]
     device: tuple[str, str, dict[str, Any]] | None
     runnable: bool
     host: dict[str, Any] = field(default_factory=dict)
+    place: str = ""
 
 
 class Targets:
     """Answers from memory after the first question; thread-safe.
 
+    Parameters
+    ----------
+    engine : EngineSpec
+        Where `on` looks for a target where it is given no machine. What an engine other than the local one
+        answered is asked again a minute later: machines come and go there.
+
     One question is put to the compiler at a time, since it runs beside whatever is measured; callers with the
     same one share its answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: EngineSpec | None = None) -> None:
+        self.engine = engine or EngineSpec()
         self._known: OrderedDict[bytes, list[Resolved | str]] = OrderedDict()
         self._asking: dict[bytes, Future[list[Resolved | str]]] = {}
         self._lock, self._turn = threading.Lock(), threading.Lock()
@@ -86,7 +100,7 @@ class Targets:
         return found if found.target == target else replace(found, device=None, runnable=False)
 
     def on(self, target: TargetSpec, host: dict[str, Any] | None = None) -> Resolved:
-        """Resolve a target against a machine, by default this one.
+        """Resolve a target against a machine, by default this one, or what the engine measures on.
 
         Raises
         ------
@@ -106,7 +120,26 @@ class Targets:
         ServerError
             It cannot be found out, or too many others are asked for.
         """
-        key = canonical_bytes({"target": target.to_json(), "hosts": list(hosts)})
+        engine = self.engine.to_json() if list(hosts) == [None] else {}
+        return self._answer({"target": target.to_json(), "hosts": list(hosts), "engine": engine})
+
+    def devices(self) -> list[Resolved]:
+        """What can be measured without a spec that names it: this machine, or what the engine says.
+
+        Raises
+        ------
+        ServerError
+            It cannot be found out.
+        """
+        if self.engine.kind == "local":
+            own = self.on(TargetSpec(kind="llvm"))
+            return [own] if own.runnable else []
+        found = self._answer({"target": None, "hosts": [], "engine": self.engine.to_json()})
+        return [one for one in found if not isinstance(one, str)]
+
+    def _answer(self, question: dict[str, Any]) -> list[Resolved | str]:
+        minute = 0 if self.engine.kind == "local" else int(time.monotonic() // _ASK_AGAIN_SECS)
+        key = canonical_bytes(question | {"minute": minute})
         with self._lock:
             found = self._known.get(key)
             asked = self._asking.get(key)
@@ -150,7 +183,14 @@ def _ask(question: bytes) -> list[Resolved | str]:
         )
         return [_read(answer) for answer in json.loads(done.stdout)]
     except (subprocess.SubprocessError, OSError, ValueError) as error:
-        raise ServerError(f"a target cannot be resolved: {type(error).__name__}") from error
+        raise ServerError(f"a target cannot be resolved: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What the child said last, where it said something."""
+    said = getattr(error, "stderr", None) or b""
+    lines = said.decode(errors="replace").strip().splitlines()
+    return one_line(lines[-1], 200) if lines else type(error).__name__
 
 
 def _read(answer: dict[str, Any]) -> Resolved | str:
@@ -159,7 +199,7 @@ def _read(answer: dict[str, Any]) -> Resolved | str:
     device = answer["device"]
     runnable = bool(answer["runnable"])
     place = (device["id"], device["name"], device["target"]) if runnable else None
-    return Resolved(answer["target"], place, runnable, answer["host"])
+    return Resolved(answer["target"], place, runnable, answer["host"], answer.get("place", ""))
 
 
 def describe_target(plain: Any, host: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -167,8 +207,7 @@ def describe_target(plain: Any, host: dict[str, Any] | None = None) -> dict[str,
     from dietcode.target.cpu import Host, device_record, resolve_target
 
     try:
-        given = TargetSpec.from_plain(plain)
-        spec = given if isinstance(given, TargetSpec) else TargetSpec.model_validate(given)
+        spec = _target_spec(plain)
         machine = Host.here() if host is None else Host.from_json(host)
         target = resolve_target(spec, machine)
     except (TargetError, ValueError) as error:
@@ -181,7 +220,43 @@ def describe_target(plain: Any, host: dict[str, Any] | None = None) -> dict[str,
     }
 
 
-if __name__ == "__main__":
+def describe_on(engine_spec: EngineSpec, plain: Any) -> list[dict[str, Any]]:
+    """What a target stands for on an engine; all that it measures on where the target is None."""
+    from dietcode.measure.engine import open_engine
+
+    try:
+        with open_engine(engine_spec) as engine:
+            devices = engine.devices() if plain is None else [engine.resolve(_target_spec(plain))]
+    except (TargetError, ValueError) as error:
+        return [{"error": str(error)}]
+    return [
+        {
+            "target": device.target.to_json(),
+            "device": device.record,
+            "runnable": device.refusal is None,
+            "host": {} if device.host is None else device.host.to_json(),
+            "place": device.place,
+        }
+        for device in devices
+    ]
+
+
+def _target_spec(plain: Any) -> TargetSpec:
+    given = TargetSpec.from_plain(plain)
+    return given if isinstance(given, TargetSpec) else TargetSpec.model_validate(given)
+
+
+def main() -> None:
+    """Answer one question."""
     die_with_parent()
     asked = json.load(sys.stdin)
-    sys.stdout.write(json.dumps([describe_target(asked["target"], host) for host in asked["hosts"]]))
+    engine = EngineSpec.from_json(asked["engine"])
+    if engine.kind == "local":
+        answers = [describe_target(asked["target"], host) for host in asked["hosts"]]
+    else:
+        answers = describe_on(engine, asked["target"])
+    sys.stdout.write(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,11 +11,13 @@ import json
 import logging
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import DietCodeError
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.engine_spec import EngineSpec
 from dietcode.protocol import JobState, Progress
 from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
@@ -30,7 +32,6 @@ from dietcode_server.store.tables import JobRow
 
 if TYPE_CHECKING:
     from dietcode.measure.measurer import Children
-    from dietcode.target.cpu import CpuTarget
 
 NOT_CLAIMED = 3  # exit status
 _SAME_STEP_SECS = 5.0  # how often an unchanged step is told again, for its time left
@@ -119,6 +120,7 @@ def work(
     heartbeat_secs: float,
     lease_secs: float = LEASE_SECS,
     slot: str | None = None,
+    engine: EngineSpec | None = None,
 ) -> int:
     """Claim one job and carry it out; the exit status."""
     runner, since = runner_name(), clock_secs()
@@ -128,7 +130,7 @@ def work(
     heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs, slot, since)
     heartbeat.start()
     try:
-        _tune_and_publish(database, job, runner, work_root, heartbeat)
+        _tune_and_publish(database, job, runner, work_root, heartbeat, engine or EngineSpec())
         return 0
     except DietCodeError as error:
         _finish(database, job_id, runner, JobState.FAILED, without_places(str(error), work_root))
@@ -143,36 +145,40 @@ def work(
 
 
 def _tune_and_publish(
-    database: Database, job: JobRow, runner: str, work_root: Path, heartbeat: Heartbeat
+    database: Database,
+    job: JobRow,
+    runner: str,
+    work_root: Path,
+    heartbeat: Heartbeat,
+    engine_spec: EngineSpec,
 ) -> None:
-    from dietcode.target.cpu import device_record, resolve_target
+    from dietcode.measure.engine import open_engine
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
     from dietcode_server.engine.keeper import SqlKeeper
 
     spec = spec_from_data(job.spec)
-    target = resolve_target(spec.target)
-    device = device_record(target)
-    if target.to_json() != job.target or device["id"] != job.device_id:
-        _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # the data folder moved elsewhere
-        return
-    reporter = Reporter(database, job.id, runner)
-    keeper = SqlKeeper(database, job, work_root)
-    known = None if job.measure else keeper.open(job.workload, device).records
+    with open_engine(engine_spec) as engine:
+        device = engine.resolve(spec.target)
+        if device.target.to_json() != job.target or device.record["id"] != job.device_id:
+            _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # the data folder moved elsewhere
+            return
+        reporter = Reporter(database, job.id, runner)
+        keeper = SqlKeeper(database, job, work_root)
+        known = None if job.measure else keeper.open(job.workload, device.record).records
 
-    def take(slot: str) -> None:
-        heartbeat.take(slot, reporter.say)
+        def take(slot: str) -> None:
+            heartbeat.take(slot, reporter.say)
 
-    with HeldChildren(_open_children(target), heartbeat.holds, take) as children:
-        result = make_library(spec, known=known, keeper=keeper, listener=reporter.hear, children=children)
+        with ExitStack() as stack:
+            children: Children | None = None
+            if known is None:
+                found = stack.enter_context(engine.children(device, reporter.say))
+                children = HeldChildren(found, heartbeat.holds, take)
+            result = make_library(
+                spec, known=known, keeper=keeper, listener=reporter.hear, children=children, engine=engine
+            )
     patiently(lambda: publish(database, job, runner, result, reporter.best_gflops))
-
-
-def _open_children(target: CpuTarget) -> Children:
-    """Builder and runner of this job: processes on this machine, whose slot is taken since the claim."""
-    from dietcode.measure.local import LocalChildren
-
-    return LocalChildren(target.num_cores, target.num_cores)
 
 
 def publish(database: Database, job: JobRow, runner: str, result: Any, best_gflops: float | None) -> None:
@@ -225,7 +231,8 @@ def main() -> int:
     try:
         patiently(database.check_head)
         pace = (request["heartbeat_secs"], request["lease_secs"])
-        return work(database, request["job"], work_root, *pace, request["slot"])
+        engine = EngineSpec.from_json(request["engine"])
+        return work(database, request["job"], work_root, *pace, request["slot"], engine)
     except DietCodeError as error:
         _log.error("%s", without_places(str(error), work_root))
         return 1

@@ -1,0 +1,221 @@
+"""A device behind TVM's RPC tracker as an engine: built here, uploaded, run and timed there.
+
+TVM's RPC runs whatever anybody who reaches it sends, unencrypted: for trusted networks only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import TargetError, TuningError
+from dietcode.measure import rpc_worker
+from dietcode.measure.engine import Device, Say, check_reachable
+from dietcode.measure.engine_spec import split_address
+from dietcode.measure.local import LocalChildren, Runner
+from dietcode.measure.measurer import Children, Progress
+from dietcode.runtime.cpu import available_cores
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError
+from dietcode.search_space.space import Seed
+from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
+from dietcode.workload.spec import TargetSpec
+
+WAIT_SECS = 120.0
+SESSION_SECS = 120.0  # after which the server ends a session, whatever hangs in it
+_ASK_SECS = 30.0
+_POLL_SECS = 1.0
+_NEW, _AGAIN = 1, 2  # the tracker's priorities: a job that has begun goes first
+
+
+class RpcDevice:
+    """`dietcode.measure.engine.Engine` for the devices that register under one key.
+
+    Parameters
+    ----------
+    tracker : str
+        ``HOST:PORT``.
+    wait_secs : float
+        How long a server may be gone from the tracker.
+    session_secs : float
+        Longest session; more than any call takes.
+
+    Raises
+    ------
+    TuningError
+        Nothing answers at the tracker's address.
+    """
+
+    def __init__(
+        self, tracker: str, key: str, wait_secs: float = WAIT_SECS, session_secs: float = SESSION_SECS
+    ) -> None:
+        self.address = split_address("the RPC tracker", tracker)
+        self.tracker, self.key = tracker, key
+        self.wait_secs, self.session_secs = wait_secs, session_secs
+        check_reachable("the RPC tracker", tracker)
+
+    def num_servers(self) -> int:
+        """Servers that are registered under the key now, busy ones included; 0 where the tracker is gone."""
+        from tvm.rpc import base
+
+        try:
+            with socket.create_connection(self.address, timeout=_ASK_SECS) as connection:
+                connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+                base.recvall(connection, 4)
+                base.sendjson(connection, [base.TrackerCode.SUMMARY])
+                _, summary = base.recvjson(connection)
+        except (OSError, ValueError):
+            return 0
+        return [server["key"] for server in summary["server_info"]].count(f"server:{self.key}")
+
+    def devices(self) -> list[Device]:
+        """None: what is behind a key, a spec's target says."""
+        return []
+
+    def resolve(self, spec: TargetSpec) -> Device:
+        """The processor that a target names.
+
+        Raises
+        ------
+        TargetError
+            It names no processor or no number of cores: nobody can be asked.
+        """
+        if spec.kind == "llvm" and (spec.mcpu is None or spec.num_cores is None):
+            raise TargetError(
+                "target.mcpu: over RPC the spec names the device's processor and cores, as in "
+                "{kind: llvm, mcpu: skylake-avx512, num_cores: 4}"
+            )
+        unknown = Host(self.key, os.uname().machine, "", (), 1, 0, 0)
+        target = resolve_target(spec, unknown)
+        return Device(target, device_record(target, f"{self.key} over RPC"))
+
+    @contextlib.contextmanager
+    def children(self, device: Device, say: Say) -> Iterator[Children]:
+        """The tracker gives a device to one client at a time."""
+        children = RpcChildren(self, device, say)
+        try:
+            yield children
+        finally:
+            children.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class RpcChildren:
+    """`dietcode.measure.measurer.Children` for a device behind a tracker.
+
+    Attributes
+    ----------
+    slot : str
+        Tracker and key.
+    """
+
+    def __init__(self, engine: RpcDevice, device: Device, say: Say) -> None:
+        self._engine, self._device, self._say = engine, device, say
+        self._builders = LocalChildren(available_cores(), device.target.num_cores, measures=False)
+        self._client = Runner(rpc_worker.start, (), None)
+        self._open_until = 0.0
+        self._priority = _NEW
+        self.slot = f"rpc/{engine.tracker}/{engine.key}"
+        try:
+            self._open(0.0)
+        except BaseException:
+            self.close()
+            raise
+
+    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
+        """Results in the order of `requests`; built on this machine."""
+        return self._builders.map_builds(requests)
+
+    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
+        """Call `rpc_worker.<function>`; after an error the device is asked for anew.
+
+        Raises
+        ------
+        TuningError
+            No server came back in time.
+        """
+        self._open(timeout_secs)
+        outcome = self._client.run(getattr(rpc_worker, function), request, timeout_secs)
+        if isinstance(outcome, str):
+            self._end()
+        return outcome
+
+    def run_seed(
+        self,
+        problem: Problem,
+        extents: Mapping[str, int],
+        target: CpuTarget,
+        work_dir: Path,
+        num_trials: int,
+        max_secs: float,
+        progress: Progress,
+    ) -> tuple[Seed, dict[str, Any]]:
+        """Not over RPC.
+
+        Raises
+        ------
+        NoTrialError
+            Always.
+        """
+        raise NoTrialError("MetaSchedule is not run over RPC")
+
+    def _open(self, timeout_secs: float) -> None:
+        """See that a session is open that outlasts the next call; wait for the device where it is not.
+
+        Raises
+        ------
+        TuningError
+            No server has been there for a while, or it cannot be used.
+        """
+        if time.monotonic() + timeout_secs < self._open_until:
+            return
+        engine = self._engine
+        request = {
+            "tracker": engine.address,
+            "key": engine.key,
+            "priority": self._priority,
+            "session_secs": engine.session_secs,
+            "num_threads": self._device.target.num_cores,
+        }
+        seen = time.monotonic()
+        said = False
+        while True:
+            asked = time.monotonic()
+            if engine.num_servers():
+                seen = asked
+                outcome = self._client.run(rpc_worker.open_session, request, _ASK_SECS)
+                if not isinstance(outcome, str):
+                    break
+                if outcome.startswith("ValueError"):
+                    raise TuningError(f"the RPC device {engine.key} cannot be used: {outcome}")
+                self._end()
+            elif asked - seen > engine.wait_secs:
+                raise TuningError(
+                    f"no server has been registered as {engine.key} at the RPC tracker {engine.tracker} for "
+                    f"{engine.wait_secs:.0f} s; start one: python -m tvm.exec.rpc_server --tracker … --key …"
+                )
+            if not said:
+                self._say(f"waiting for {engine.key} at the RPC tracker {engine.tracker}")
+                said = True
+            time.sleep(_POLL_SECS)
+        self._open_until = asked + engine.session_secs
+        self._priority = _AGAIN
+
+    def _end(self) -> None:
+        """End the process that talks to the device; the next call starts another."""
+        self._open_until = 0.0
+        self._client.process.kill()
+
+    def close(self) -> None:
+        """Let the device go, and end all processes."""
+        self._end()
+        self._client.close()
+        self._builders.close()

@@ -1,0 +1,132 @@
+"""What runs in the process that talks to TVM's RPC; no generated code is in it; it ends when a call hangs.
+
+Libraries are uploaded, run and timed on the device; they are checked here, on numbers that come back.
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.lifeline import die_with_parent
+from dietcode.measure import worker
+
+_BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
+
+
+class Session:
+    """A device of the tracker's, while it is ours."""
+
+    def __init__(self, remote: Any) -> None:
+        self.remote = remote
+        self._modules: dict[str, Any] = {}
+        self._tensors: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+    def load(self, path: str) -> Any:
+        """Upload and load a library; one that was loaded before stays."""
+        if path not in self._modules:
+            name = f"{len(self._modules)}-{Path(path).name}"
+            self.remote.upload(path, target=name)
+            self._modules[path] = self.remote.load_module(name)
+            self.remote.remove(name)
+        return self._modules[path]
+
+    def forget(self, path: str) -> None:
+        """Unload a library."""
+        self._modules.pop(path, None)
+
+    def tensor(self, array: Any) -> Any:
+        """Copy an array to the device."""
+        import tvm
+
+        return tvm.runtime.tensor(array, device=self.remote.cpu())
+
+    def arguments(self, problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
+        """Arguments of ``run``; those of the last call with the same shape stay on the device."""
+        rng = np.random.default_rng(0)
+        kept: dict[tuple[str, tuple[int, ...]], Any] = {}
+        for name, shape in worker.layouts(problem, extents, lanes):
+            key = (f"{name} of {problem}", tuple(shape))
+            kept[key] = self._tensors.get(key)
+            if kept[key] is None:
+                kept[key] = self.tensor(worker.random_array(problem, name, shape, rng))
+        self._tensors = kept
+        return list(kept.values())
+
+
+_SESSIONS: list[Session] = []
+
+
+def start() -> None:
+    """First thing in the process: end with the parent."""
+    die_with_parent()
+
+
+def open_session(request: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the device and take it; a session that was open is closed first.
+
+    Raises
+    ------
+    ValueError
+        The device's thread pool cannot have so many threads.
+    """
+    import tvm.rpc
+
+    _SESSIONS.clear()
+    gc.collect()  # a session ends with the last thing on the device
+    tracker = tvm.rpc.connect_tracker(*request["tracker"])
+    try:
+        remote = tracker.request(
+            request["key"],
+            priority=request["priority"],
+            session_timeout=request["session_secs"],
+            max_retry=1,
+        )
+    finally:
+        tracker.close()
+    wanted = request["num_threads"]
+    remote.get_function("runtime.config_threadpool")(_BIG_CORES, wanted)
+    found = int(remote.get_function("runtime.NumThreads")())
+    if found != wanted:
+        raise ValueError(
+            f"it has {found} threads, not {wanted}; start its server with TVM_NUM_THREADS={wanted}"
+        )
+    _SESSIONS.append(Session(remote))
+    return {"num_threads": found}
+
+
+def time_library(request: dict[str, Any]) -> dict[str, Any]:
+    """As `worker.time_library`, by the device's own clock."""
+    (session,) = _SESSIONS
+    module = session.load(request["path"])
+    evaluate = module.time_evaluator(
+        "run",
+        session.remote.cpu(),
+        number=1,
+        repeat=request["repeats"],
+        min_repeat_ms=max(1, round(request["min_secs"] * 1e3)),
+    )
+    secs = []
+    for extents, values in worker.bindings_of(request):
+        arguments = session.arguments(request["problem"], extents, request["limits"].lanes)
+        secs.append(worker.lower_quartile(evaluate(*arguments, *values).results))
+    if not request.get("keep"):
+        session.forget(request["path"])
+    return {"secs": secs}
+
+
+def check_library(request: dict[str, Any]) -> dict[str, Any]:
+    """As `worker.check_library`: run there, compared here."""
+    (session,) = _SESSIONS
+    module = session.load(request["path"])
+
+    def call(name: str, *arguments: Any) -> None:
+        placed = [session.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        module[name](*placed)
+        *_, last = (i for i, a in enumerate(arguments) if isinstance(a, np.ndarray))
+        arguments[last][...] = placed[last].numpy()
+
+    return worker.check(request, call)

@@ -1,0 +1,60 @@
+"""A real RPC tracker and server of TVM's on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import psutil
+from ray_nodes import free_port, listens, wait_until
+
+KEY = "board"
+
+
+class Place:
+    """A tracker, and a server that can be killed and started again."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.tracker = f"127.0.0.1:{self.port}"
+        self._tracker = _start("rpc_tracker", self.port)
+        wait_until(lambda: listens(self.port))
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def serve(self, is_there: Callable[[], bool], **variables: str) -> None:
+        """Start a server, and wait until the tracker knows it."""
+        port = free_port()
+        self._server = _start("rpc_server", port, "--tracker", self.tracker, "--key", KEY, **variables)
+        wait_until(is_there)
+
+    def kill_server(self) -> None:
+        """As a device that loses its power."""
+        if self._server is not None:
+            _kill(self._server)
+        self._server = None
+
+    def close(self) -> None:
+        self.kill_server()
+        _kill(self._tracker)
+
+
+def _start(module: str, port: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", "--port", str(port)]
+    return subprocess.Popen(
+        [*command, "--port-end", str(port + 1), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TVM_NUM_THREADS": "2", "TVM_BIND_THREADS": "0"} | variables,
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    tree = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for one in tree:
+        one.kill()
+    psutil.wait_procs(tree, timeout=5.0)
+    process.wait()

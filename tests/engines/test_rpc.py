@@ -1,0 +1,178 @@
+"""A real tracker and server of TVM's RPC on this machine, killed in the middle too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_libraries import HANG, c_library, intervals, logging_library, timing_request
+from ray_nodes import free_port, wait_until
+from rpc_place import KEY, Place
+from small_libraries import SAFE_ERROR, spec_data
+
+import dietcode
+from dietcode.errors import TargetError, TuningError
+from dietcode.measure.calibration import reference_problem
+from dietcode.measure.measurer import Measurer
+from dietcode.measure.rpc import RpcDevice
+from dietcode.search_space.limits import MicroKernel
+from dietcode.target.cpu import Host
+from dietcode.workload.spec import TargetSpec
+
+SESSION_SECS = 6.0
+LOST_SECS = 3.0
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    made = Place()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(place: Place) -> RpcDevice:
+    """The tracker with one free server."""
+    made = RpcDevice(place.tracker, KEY, wait_secs=LOST_SECS, session_secs=SESSION_SECS)
+    if made.num_servers() == 0:
+        place.serve(lambda: made.num_servers() == 1)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Children inherit what `LocalChildren` sets."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def named() -> TargetSpec:
+    return TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=2)
+
+
+def test_a_library_is_built_here_and_checked_and_timed_there(engine: RpcDevice) -> None:
+    device = engine.resolve(named())
+    assert device.record["name"] == "board over RPC"
+    with engine.children(device, print) as children:
+        assert KEY in children.slot
+        with Measurer(children, reference_problem(), (), device.target) as measurer:
+            kernel = MicroKernel(4, measurer.limits.lanes)
+            (built,) = measurer.build([measurer.build_request([kernel], "one")])
+            assert built.path is not None
+            point = {"m": 5, "n": 70, "k": 2048}
+            assert measurer.check(built.path, point, []) is None
+            timed = measurer.time(built.path, [point, {"m": 50, "n": 70, "k": 2048}])
+            assert timed.error is None
+            assert 1e-7 < timed.secs[0] < timed.secs[1] < 1e-2
+
+
+def test_wrong_numbers_are_noticed_here(engine: RpcDevice, tmp_path: Path) -> None:
+    device = engine.resolve(named())
+    request = timing_request(c_library(tmp_path, "idle", ""), device.target)
+    request |= {"extents": {"m": 5, "n": 70, "k": 2048}, "values": []}
+    request["problem"] = dataclasses.replace(reference_problem(), column_operand_constant=False)
+    with engine.children(device, print) as children:
+        assert "wrong result: error nan" in str(children.run("check_library", request, 60.0))
+
+
+def test_a_hanging_candidate_ends_with_its_session(engine: RpcDevice, tmp_path: Path) -> None:
+    device = engine.resolve(named())
+    good = timing_request(c_library(tmp_path, "good", ""), device.target)
+    hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
+    with engine.children(device, print) as children:
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert "no answer within 1 s" in str(children.run("time_library", hang, 1.0))
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+
+
+def test_two_jobs_never_measure_at_once(engine: RpcDevice, tmp_path: Path) -> None:
+    """The first has the device until it lets it go; the second waits for it, and says so."""
+    log, said = tmp_path / "log", []
+    device = engine.resolve(named())
+    request = timing_request(logging_library(tmp_path, log), device.target)
+
+    def job(name: str) -> None:
+        with engine.children(device, lambda message: said.append((name, message))) as children:
+            assert isinstance(children.run("time_library", request, 5.0), dict)
+
+    jobs = [threading.Thread(target=job, args=(name,)) for name in "ab"]
+    for each in jobs:
+        each.start()
+    for each in jobs:
+        each.join(60.0)
+        assert not each.is_alive()
+    first, second = sorted(intervals(log).values())
+    assert first[1] < second[0]
+
+
+def test_where_the_server_is_killed_and_started_again(
+    place: Place, engine: RpcDevice, tmp_path: Path
+) -> None:
+    device = engine.resolve(named())
+    good = timing_request(c_library(tmp_path, "good", ""), device.target)
+    hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
+    with engine.children(device, print) as children:
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+        threading.Timer(1.0, place.kill_server).start()
+        started = time.monotonic()
+        assert isinstance(children.run("time_library", hang, 5.0), str)
+        assert time.monotonic() - started < 5.0, "it is not waited for"
+        wait_until(lambda: engine.num_servers() == 0)
+        with pytest.raises(TuningError, match=r"no server has been registered as board .* for 3 s"):
+            children.run("time_library", good, 2.0)
+        place.serve(lambda: engine.num_servers() == 1, TVM_NUM_THREADS="1")
+        with pytest.raises(TuningError, match="start its server with TVM_NUM_THREADS=2"):
+            children.run("time_library", good, 2.0)
+        place.kill_server()
+        wait_until(lambda: engine.num_servers() == 0)
+        place.serve(lambda: engine.num_servers() == 1)
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+
+
+def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, inside: Any) -> None:
+    data = spec_data(
+        "tiny",
+        shape_vars={"T": {"min": 1, "max": 2}},
+        dims={"m": "4*T", "n": 32, "k": 24},
+        budget={"trials": 4, "seconds": 400},
+        target=named().to_json(),
+    )
+    spec, folder = tmp_path / "tiny.json", tmp_path / "tiny"
+    spec.write_text(json.dumps(data))
+    done = inside("tune", spec, "--rpc-tracker", place.tracker, "--rpc-key", KEY, "-o", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "MetaSchedule is not run over RPC; going on with tiles of the register file" in done.stderr
+    assert "right on 2 instances" in done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    assert report["device"]["id"] == engine.resolve(named()).record["id"]
+    library = dietcode.load(folder)
+    weights = np.random.default_rng(0).standard_normal((32, 24), dtype=np.float32)
+    for t in (1, 2):
+        x = np.random.default_rng(t).standard_normal((4 * t, 24), dtype=np.float32)
+        expected = x.astype(np.float64) @ weights.T
+        error = np.abs(library(X=x, W=library.pack(W=weights)) - expected).max()
+        assert error <= SAFE_ERROR * np.abs(expected).max()
+
+
+def test_what_the_spec_must_name(engine: RpcDevice) -> None:
+    with pytest.raises(TargetError, match="over RPC the spec names the device's processor and cores"):
+        engine.resolve(TargetSpec(kind="llvm"))
+    one = engine.resolve(TargetSpec(kind="llvm", mcpu="skylake-avx512", num_cores=64))
+    assert (one.target.mcpu, one.target.num_cores, one.refusal) == ("skylake-avx512", 64, None)
+
+
+def test_a_tracker_that_is_not_there() -> None:
+    started = time.monotonic()
+    with pytest.raises(TuningError, match=r"the RPC tracker at 127\.0\.0\.1:\d+ cannot be reached"):
+        RpcDevice(f"127.0.0.1:{free_port()}", KEY)
+    assert time.monotonic() - started < 6.0
