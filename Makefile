@@ -1,12 +1,13 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
+# make secrets  the files that docker-compose.yml needs, made where they are not there yet
 PYTHON ?= python3
 VENV ?= .venv
 CLIENT_VENV ?= build/client-venv
 EXTRAS ?= server,dev
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -35,6 +36,13 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The folder keeps others on this machine out; containers, which see the files alone, run as other users.
+secrets:
+	install -d -m 700 secrets
+	for name in postgres_password ray_token; do \
+	  test -s secrets/$$name || { od -An -N32 -v -tx1 /dev/urandom | tr -d " \\n" >secrets/$$name && chmod 444 secrets/$$name; } || exit 1; \
+	done
 
 clean:
 	rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     database_url: str = Field(
         "", description="SQLAlchemy URL of the database. [default: SQLite, dietcode.db in data_dir]"
     )
+    database_password_file: Path | None = Field(
+        None,
+        description="File that holds the password of the user in database_url, which then needs none.",
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Names, besides the loopback ones and host, by which clients may call the server "
@@ -140,13 +144,44 @@ class Settings(BaseSettings):
 
     @property
     def database(self) -> str:
-        """The URL of the database that is used."""
+        """The URL of the database that is used, with its password.
+
+        Raises
+        ------
+        RequestError
+            The password's file cannot be read, or is not wanted.
+        """
         from sqlalchemy import URL
 
+        if self.database_password_file is not None:
+            return _with_password(self.database_url, self.database_password_file)
         if self.database_url:
             return self.database_url
         url = URL.create("sqlite", database=str(self.data_dir / DATABASE_NAME))
         return url.render_as_string(hide_password=False)
+
+
+def _with_password(url: str, file: Path) -> str:
+    """A database URL with the password that a file holds, in one line."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    name = f"{ENV_PREFIX}DATABASE_PASSWORD_FILE"
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        url_name = f"{ENV_PREFIX}DATABASE_URL"
+        raise RequestError(f"{name}: needs {url_name}, as postgresql+psycopg://USER@HOST/NAME") from None
+    if parsed.password is not None or parsed.username is None:
+        raise RequestError(f"{name}: the database URL is to have a user, and no password beside this file's")
+    try:
+        password = file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"{name}: {file}: cannot be read: {reason}") from None
+    if not password or "\n" in password:
+        raise RequestError(f"{name}: {file}: holds no password; it is to be one line")
+    return parsed.set(password=password).render_as_string(hide_password=False)
 
 
 def load_settings(**options: Any) -> Settings:
