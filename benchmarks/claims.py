@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-from dietcode_server.store.clock import clock
 from sqlalchemy import make_url, text, update
 
 from benchmarks.facts import write
@@ -34,6 +33,7 @@ from dietcode.workload.parse import load_spec
 from dietcode_server.engine import worker
 from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.store import jobs, leases, runners, slots
+from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
