@@ -248,6 +248,13 @@ def facts(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}
 
 
+def as_served(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The same files as a server keeps them: the manifest says that a signature goes with it."""
+    from dietcode.runtime.manifest import as_published
+
+    return {**files, "manifest.json": as_published(json.loads(files["manifest.json"]))}
+
+
 def with_manifest(files: dict[str, bytes], name: str = "dense", /, **changes: Any) -> dict[str, bytes]:
     """The same files with a manifest that lists them, and the runtime."""
     runtime = b"runtime" * 1000

@@ -149,7 +149,9 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library."""
     from dietcode.cli.show import show_library
     from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
+    from dietcode.runtime.signed import check_signature
 
+    check_signature(folder)
     manifest = read_manifest(folder)
     report, dispatch = read_json(folder / REPORT), read_json(folder / DISPATCH)
     if as_json:

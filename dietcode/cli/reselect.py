@@ -74,8 +74,10 @@ def parse_objective(given: list[str]) -> dict[str, Any]:
 def _reselect_folder(library: Path, changes: dict[str, Any], output: Path, as_json: bool) -> None:
     need_compiler()
     from dietcode.cli.progress import Progress
+    from dietcode.runtime.signed import check_signature
     from dietcode.tuner.reselect import reselect as run
 
+    check_signature(library)
     with Progress() as progress:
         result = run(library, changes, output, listener=progress.hear)
     if as_json:

@@ -147,21 +147,11 @@ def _words(given: str) -> list[str]:
 
 def _facts(row: TokenRow) -> dict[str, Any]:
     from dietcode_server.store.subjects import utc_now
-    from dietcode_server.store.tokens import state_of
+    from dietcode_server.store.wire import token_to_wire
 
-    times = {
-        "created_at": row.created_at,
-        "expires_at": row.expires_at,
-        "revoked_at": row.revoked_at,
-        "last_used_at": row.last_used_at,
-    }
-    return {
-        "id": row.id,
-        "owner": row.owner,
-        "scopes": row.scopes.split(),
-        "state": state_of(row, utc_now()),
-        **{name: None if at is None else at.isoformat(timespec="seconds") for name, at in times.items()},
-    }
+    facts = token_to_wire(row, utc_now()).model_dump()
+    times = {name: at.isoformat(timespec="seconds") for name, at in facts.items() if isinstance(at, datetime)}
+    return facts | times
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -185,6 +185,12 @@ def signature(name: str, version: int) -> Call[bytes]:
     return Call("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
 
 
+def head(name: str) -> Call[bytes]:
+    """``GET /libraries/{name}/head``: which version is the latest, signed; not verified here."""
+    path = f"{library_path(name, None).removesuffix('/latest')}/head"
+    return Call("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
+
+
 def keys() -> Call[KeyList]:
     """``GET /keys``: what the server shows of its keys; not verified here."""
     return Call("GET", "/keys", lambda got: got.model(KeyList))

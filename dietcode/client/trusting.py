@@ -17,7 +17,7 @@ from dietcode.trust.envelope import parse_envelope
 from dietcode.trust.keys import KeyFormatError, PublicKey
 from dietcode.trust.pins import How, PinnedKey, Pins, ServerPins
 from dietcode.trust.rotation import follow, read_rotations
-from dietcode.trust.statements import LibraryStatement, open_library
+from dietcode.trust.statements import LibraryStatement, open_latest, open_library
 
 Tell = Callable[[str], None]
 
@@ -98,14 +98,38 @@ class ServerTrust:
         pins = trusted.servers.get(self._server)
         found = self._key_of(keyid, pins, what)
         statement = _checked(signed, found.key, name, version)
-        newest = max(self._lock_version, 0 if pins is None else pins.seen.get(name, 0))
-        if is_latest and version < newest:
-            raise LibraryError(
-                f"{name}: {self._server} gives {what} for the latest, and gave {name}@{newest} before; "
-                f"pull {what} by its number if that is meant"
-            )
-        self._remember(found, statement)
+        seen = self._seen(pins, name)
+        newest = self._check_latest(found.key, name, version, seen) if is_latest else version
+        self._remember(found, statement, newest)
         return signed, found.key
+
+    def _seen(self, pins: ServerPins | None, name: str) -> int:
+        """The highest number that was seen of a name, of a version or a sequence."""
+        return max(self._lock_version, 0 if pins is None else pins.seen.get(name, 0))
+
+    def _check_latest(self, key: PublicKey, name: str, version: int, seen: int) -> int:
+        """Check that a version is the latest now, not one that was so before; return the number to remember.
+
+        A server that is older than such statements gives none: there the latest version never falls.
+        """
+        try:
+            envelope = self._transport.send(calls.head(name))
+        except NotFoundError:
+            sequence = version
+        else:
+            head = open_latest(parse_envelope(envelope, name), key, name)
+            if head.version != version:
+                raise LibraryError(
+                    f"{name}: {self._server} gives {name}@{version} for the latest, and signed that it is "
+                    f"{name}@{head.version}; pull again"
+                )
+            sequence = head.sequence
+        if sequence < seen:
+            raise LibraryError(
+                f"{name}: {self._server} gives {name}@{version} for the latest, state {sequence} of it, and "
+                f"state {seen} was seen before; pull {name}@{version} by its number if that is meant"
+            )
+        return sequence
 
     def known(self, signed: Signed, name: str, version: int) -> PublicKey | None:
         """Return the key of something that was pulled before, if it is still trusted; asks nobody."""
@@ -163,10 +187,10 @@ class ServerTrust:
             f"`dietcode trust {self._server} --key {keyid}`"
         )
 
-    def _remember(self, found: _Found, statement: LibraryStatement) -> None:
+    def _remember(self, found: _Found, statement: LibraryStatement, newest: int) -> None:
         """Pin the key, and note what the statement says; writes nothing where nothing is new."""
         key = found.key
-        if self._lock_key is None and self._is_known(found, statement):
+        if self._lock_key is None and self._is_known(found, statement, newest):
             return
         with self._pins.changing() as trusted:
             pins = trusted.servers.get(self._server)
@@ -183,7 +207,7 @@ class ServerTrust:
             for pin in pins.keys:
                 if pin.fingerprint in statement.revoked:
                     pin.state = "revoked"
-            seen = max(pins.seen.get(statement.name, 0), statement.version)
+            seen = max(pins.seen.get(statement.name, 0), newest)
             pins.seen = pins.seen | {statement.name: seen}
             trusted.servers = trusted.servers | {self._server: pins}
         if is_new:
@@ -194,13 +218,13 @@ class ServerTrust:
         elif len(found.path) > 1:
             self._tell(f"{self._server}: its key is now {key.fingerprint}, as the one before it signed")
 
-    def _is_known(self, found: _Found, statement: LibraryStatement) -> bool:
+    def _is_known(self, found: _Found, statement: LibraryStatement, newest: int) -> bool:
         pins = self._pins.read().servers.get(self._server)
         pin = None if pins is None else pins.current
         if pins is None or pin is None or pin.key != found.key:
             return False
         untold = [one for one in pins.keys if one.fingerprint in statement.revoked and one.state != "revoked"]
-        return not untold and pins.seen.get(statement.name, 0) >= statement.version
+        return not untold and pins.seen.get(statement.name, 0) >= newest
 
     def _move(self, pins: ServerPins, found: _Found, what: str) -> None:
         """Make the end of a path the current key; the pins may have changed since it was walked."""

@@ -21,6 +21,10 @@ from dietcode.protocol.models import (
     RunnerList,
     ServerKey,
     SubmitRequest,
+    TokenInfo,
+    TokenList,
+    TokenMade,
+    TokenRequest,
     read_deadline,
 )
 
@@ -43,5 +47,9 @@ __all__ = [
     "RunnerList",
     "ServerKey",
     "SubmitRequest",
+    "TokenInfo",
+    "TokenList",
+    "TokenMade",
+    "TokenRequest",
     "read_deadline",
 ]

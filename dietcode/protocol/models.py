@@ -275,6 +275,59 @@ class KeyList(Model):
     rotations: list[dict[str, Any]] = Field(default_factory=list)
 
 
+class TokenRequest(BaseModel):
+    """Body of `POST /api/v1/tokens`.
+
+    Attributes
+    ----------
+    owner : str
+        Who it is for: jobs and names belong to them.
+    scopes : list of str
+        Of read, submit, publish and admin.
+    expires_secs : int or None
+        Seconds from now, at most ten years; None for a token that does not expire.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    owner: str = Field(max_length=64)
+    scopes: list[str] = Field(default=["read", "submit", "publish"], max_length=16)
+    expires_secs: int | None = Field(default=90 * 86400, ge=1, le=10 * 366 * 86400)
+
+
+class TokenInfo(Model):
+    """What is kept of a token.
+
+    Attributes
+    ----------
+    state : str
+        live, expired or revoked.
+    last_used_at : datetime or None
+        To the minute.
+    """
+
+    id: str
+    owner: str
+    scopes: list[str]
+    state: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class TokenMade(TokenInfo):
+    """A new token, with what is shown only once."""
+
+    token: str
+
+
+class TokenList(Model):
+    """All tokens, the newest last."""
+
+    tokens: list[TokenInfo]
+
+
 class LibraryPage(Model):
     """Libraries, newest first; `next` is the `cursor` of the following page."""
 

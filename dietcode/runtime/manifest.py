@@ -129,6 +129,14 @@ def verify_file(path: Path, facts: Mapping[str, Any]) -> None:
         raise LibraryError(f"{path}: {size} bytes, {digest}: not what the manifest lists; it was altered")
 
 
+def as_published(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest of a library that a server publishes: it says that a signature goes with it.
+
+    So a folder that lost its signature is not taken for one that was tuned here.
+    """
+    return pretty_json({**manifest, "signature": SIGNATURE})
+
+
 def file_facts(data: bytes) -> dict[str, Any]:
     """``{"bytes", "sha256"}`` of some content."""
     return {"bytes": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}

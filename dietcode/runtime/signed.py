@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dietcode.errors import LibraryError
-from dietcode.runtime.manifest import MANIFEST, SIGNATURE
+from dietcode.runtime.manifest import MANIFEST, SIGNATURE, read_json
 
 _MAX_BYTES = 8 << 20
 
@@ -16,9 +16,15 @@ def check_signature(folder: Path) -> None:
     Raises
     ------
     LibraryError
-        The signature is wrong, is of another manifest, or of a key that is not trusted here.
+        The signature is wrong, is of another manifest, or of a key that is not trusted here; or there is
+        none, and the manifest says that there is one.
     """
     if not (folder / SIGNATURE).exists() and not (folder / SIGNATURE).is_symlink():
+        if (folder / MANIFEST).exists() and read_json(folder / MANIFEST).get("signature") is not None:
+            raise LibraryError(
+                f"{folder}: a server published it, and its {SIGNATURE} is missing; pull it again, or copy "
+                "the whole folder"
+            )
         return
     from dietcode.trust.envelope import parse_envelope
     from dietcode.trust.pins import Pins

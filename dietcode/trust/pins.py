@@ -79,7 +79,7 @@ class ServerPins(_Model):
     keys : list of PinnedKey
         One of them is current.
     seen : dict
-        Newest version seen, by name: an older one is no ``latest``.
+        By name, the highest version or sequence number seen: of an older statement none is ``latest``.
     """
 
     keys: list[PinnedKey]

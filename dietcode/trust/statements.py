@@ -1,4 +1,4 @@
-"""What is signed: which manifest is which version of a name, and which key follows which.
+"""What is signed: which manifest is which version of a name, which one is the latest, which key comes next.
 
 The manifest cannot say its version, which is given when it is published; so a small statement says
 both, and names the manifest by digest and size. Statements are canonical JSON (RFC 8785).
@@ -19,6 +19,7 @@ from dietcode.trust.keys import PublicKey, SigningKey
 from dietcode.workload.text import clip
 
 LIBRARY_PAYLOAD = "application/vnd.dietcode.manifest+json"
+LATEST_PAYLOAD = "application/vnd.dietcode.latest+json"
 ROTATION_PAYLOAD = "application/vnd.dietcode.key-rotation+json"
 _DIGEST = r"^sha256:[0-9a-f]{64}$"
 _MAX_REVOKED = 1000
@@ -65,6 +66,23 @@ class LibraryStatement(_Statement):
         return f"{self.name}@{self.version}"
 
 
+class LatestStatement(_Statement):
+    """Which version is the latest of a name, now.
+
+    Attributes
+    ----------
+    sequence : int
+        Grows with each version of the name that is published, yanked or taken back, and is no less than any
+        version: of two statements the one with the lower number is older.
+    """
+
+    type: Literal["dietcode-latest/1"] = "dietcode-latest/1"
+    name: str
+    version: int = Field(ge=1, le=2**31 - 1)
+    sequence: int = Field(ge=1, le=2**31 - 1)
+    issued_at: str
+
+
 class RotationStatement(_Statement):
     """From now on another key signs; said by the older one.
 
@@ -85,6 +103,11 @@ class RotationStatement(_Statement):
 def sign_library(key: SigningKey, statement: LibraryStatement) -> Envelope:
     """Sign which manifest a version is."""
     return seal(key, LIBRARY_PAYLOAD, statement.to_bytes())
+
+
+def sign_latest(key: SigningKey, statement: LatestStatement) -> Envelope:
+    """Sign which version is the latest."""
+    return seal(key, LATEST_PAYLOAD, statement.to_bytes())
 
 
 def sign_rotation(old: SigningKey, new: PublicKey, issued_at: str) -> Envelope:
@@ -111,6 +134,20 @@ def open_library(envelope: Envelope, key: PublicKey, manifest: bytes, what: str)
             f"{what}: the manifest has {len(manifest)} bytes, {found}; "
             f"signed are {facts.bytes} bytes, {facts.sha256}"
         )
+    return statement
+
+
+def open_latest(envelope: Envelope, key: PublicKey, name: str) -> LatestStatement:
+    """Verify what is said to be the latest version of a name.
+
+    Raises
+    ------
+    LibraryError
+        The signature is wrong, or it is about another name.
+    """
+    statement = _read(LatestStatement, envelope.payload_of(key, LATEST_PAYLOAD, name), name)
+    if statement.name != name:
+        raise LibraryError(f"{name}: what is signed is the latest version of {clip(statement.name, 64)}")
     return statement
 
 

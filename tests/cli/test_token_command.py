@@ -60,9 +60,9 @@ def test_what_a_token_is_made_with(inside, data):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("create", "Alice"), "NAME: given 'Alice'"),
-        (("create", "alice", "--scopes", "write"), "--scopes: given 'write'; allowed: read, submit"),
-        (("create", "alice", "--scopes", ","), "--scopes: given none"),
+        (("create", "Alice"), "owner: given 'Alice'"),
+        (("create", "alice", "--scopes", "write"), "scopes: given 'write'; allowed: read, submit"),
+        (("create", "alice", "--scopes", ","), "scopes: given none"),
         (("create", "alice", "--expires", "tomorrow"), "--expires: given 'tomorrow'; allowed: as 12h"),
         (("create", "alice", "--expires", "0d"), "--expires: given '0d'"),
         (("list",), "no such database"),

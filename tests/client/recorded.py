@@ -24,6 +24,7 @@ from dietcode_server.store.database import Database
 
 URL = "http://127.0.0.1:8000"
 MANIFESTS = re.compile(r"/libraries/[a-z]+/(\d+|latest)")
+OLD_HEAD = "what /libraries/dense/head was before the second version"
 VERSIONS = {"dense": 2, "rows": 1}
 
 
@@ -63,15 +64,17 @@ def record(folder: Path) -> dict[str, Reply]:
     database = Database(settings.database)
     database.upgrade()
     files = dict(library_bytes("dense"))
-    second = files | {"manifest.json": files["manifest.json"] + b"\n"}
+    second = files | {"manifest.json": json.dumps(json.loads(files["manifest.json"]) | {"again": 1}).encode()}
     named = json.dumps(json.loads(files["manifest.json"]) | {"name": "rows"})
     rows = files | {"manifest.json": named.encode()}  # another name is enough to be another library
-    with database.write() as session:
-        for published in (files, second, rows):
-            libraries.publish(session, job=None, device_name="a test", files=published)
     client = TestClient(create_app(database, settings, Idle(), Targets()), base_url=URL)
     replies = {"/keys": _ask(client, "/keys")}
+    for given in (files, second, rows):
+        with database.write() as session:
+            libraries.publish(session, job=None, device_name="a test", files=given)
+        replies.setdefault(OLD_HEAD, _ask(client, "/libraries/dense/head"))
     for name, newest in VERSIONS.items():
+        replies[f"/libraries/{name}/head"] = _ask(client, f"/libraries/{name}/head")
         for version in ("latest", *map(str, range(1, newest + 1))):
             reply = _ask(client, f"/libraries/{name}/{version}")
             replies[f"/libraries/{name}/{version}"] = reply

@@ -241,7 +241,8 @@ def test_altered_blobs_in_the_cache_are_fetched_again(
     read_manifest(client.pull("dense@1", tmp_path / "lib"))
     read_manifest(place)
     assert len(wire.asked("/blobs/")) == before + 4  # three files and the runtime; not the manifest
-    assert len(wire.asked("/libraries/")) == 4  # manifest and signature, each twice
+    # Manifest and signature, each twice, and which version is the latest.
+    assert len(wire.asked("/libraries/")) == 5
 
 
 def change(**changes: Any) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_libraries import ROOT, draw, error, expected, library_bytes, packed_arguments, spec_data
+from small_libraries import ROOT, as_served, draw, error, expected, library_bytes, packed_arguments, spec_data
 
 import dietcode
 from dietcode.client import AsyncClient, Client
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_a_library_comes_from_the_real_server(server: Server, tmp_path: Path) -> None:
     library = dietcode.pull("dense@1", tmp_path / "lib", server=server.url, num_threads=2)
-    for path, data in library_bytes("dense").items():
+    for path, data in as_served(library_bytes("dense")).items():
         assert (tmp_path / "lib" / path).read_bytes() == data
     arrays = draw("dense", T=7)
     assert error(library(**packed_arguments(library, arrays)), expected("dense", arrays)) < 1e-5

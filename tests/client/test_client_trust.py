@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from small_libraries import library_bytes
+from small_libraries import as_served, library_bytes
 from wire_server import Fault, WireServer
-from wire_signing import digest, public_der
+from wire_signing import digest, head, public_der, signature
 
 import dietcode
+from dietcode.cli.reselect import reselect
 from dietcode.client import Client
 from dietcode.errors import DietCodeError, LibraryError
 from dietcode.trust.pins import Pins
 
 Command = Callable[..., Any]
+OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
 
 
 @pytest.fixture
@@ -187,11 +189,15 @@ def test_a_revoked_key_loads_nothing(fresh: WireServer, command: Command) -> Non
 
 
 def test_the_latest_does_not_go_back(fresh: WireServer, command: Command) -> None:
+    """What the server signed before it had a second version is not taken after that was seen."""
     command("pull", "dense@2", "--no-lock")
     newest = fresh.manifests.pop(("dense", 2))
-    failed(command("pull", "dense", "--no-lock"), 1, "gives dense@1 for the latest, and gave dense@2 before")
+    fresh.sequences["dense"] = 1
+    failed(
+        command("pull", "dense", "--no-lock"), 1, "gives dense@1 for the latest, state 1", "state 2 was seen"
+    )
     assert command("pull", "dense@1", "--no-lock").returncode == 0
-    fresh.manifests["dense", 2] = newest
+    fresh.manifests["dense", 2], fresh.sequences["dense"] = newest, 2
     assert command("pull", "dense", "--no-lock").returncode == 0
 
 
@@ -200,9 +206,58 @@ def test_a_lock_file_knows_the_newest_version_too(
 ) -> None:
     command("pull", "dense")
     del fresh.manifests["dense", 2]
+    fresh.sequences["dense"] = 1
     another_machine(monkeypatch, tmp_path)
-    failed(command("pull", "dense"), 1, "gives dense@1 for the latest, and gave dense@2 before")
+    failed(command("pull", "dense"), 1, "gives dense@1 for the latest, state 1", "state 2 was seen")
     assert command("pull", "dense@1").returncode == 0
+
+
+def test_after_a_yank_the_latest_is_an_older_version(
+    fresh: WireServer, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads(command("pull", "dense", "--json").stdout)[0]["version"] == 2
+    fresh.yank("dense", 2)
+    assert json.loads(command("pull", "dense", "--json").stdout)[0]["version"] == 1  # as the server signed
+    assert Pins().read().servers[fresh.url].seen == {"dense": 3}
+    fresh.yanked.clear()
+    fresh.sequences["dense"] = 2  # what it signed before the yank
+    failed(
+        command("pull", "dense", "--no-lock"), 1, "gives dense@2 for the latest, state 2", "state 3 was seen"
+    )
+    fresh.sequences["dense"] = 4  # the yank was taken back
+    assert command("pull", "dense", "--no-lock").returncode == 0
+    another_machine(monkeypatch, tmp_path)
+    assert command("pull", "dense").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda wire: head(wire.key, "dense", 1, 9), "signed that it is dense@1"),
+        (lambda wire: head(wire.key, "rows", 2, 9), "the latest version of 'rows'"),
+        (lambda wire: head(OTHER, "dense", 2, 9), "the signature names the key"),
+        (lambda wire: signature(wire.key, "dense", 2, b"x"), "payload of type"),
+        (lambda wire: head(wire.key, "dense", 2, 0), "no LatestStatement"),
+        (lambda wire: b"{}", "no DSSE envelope"),
+    ],
+)
+def test_a_wrong_word_on_the_latest(fresh: WireServer, command: Command, body: Any, words: str) -> None:
+    command("pull", "dense", "--no-lock")
+    fresh.fault("/head$", Fault(body=body(fresh)))
+    failed(command("pull", "dense", "--no-lock"), 1, words)
+    assert command("pull", "dense", "--no-lock").returncode == 0
+
+
+def test_a_server_that_is_older_than_such_words(fresh: WireServer, command: Command) -> None:
+    """Its newest version is the latest; nobody yanks by keeping the words to himself."""
+    fresh.always = [
+        ("/head$", Fault(status=404, body=b'{"title": "no", "status": 404, "detail": "no route"}'))
+    ]
+    assert command("pull", "dense", "--no-lock").returncode == 0
+    fresh.yank("dense", 2)
+    failed(
+        command("pull", "dense", "--no-lock"), 1, "gives dense@1 for the latest, state 1", "state 2 was seen"
+    )
 
 
 def test_a_server_without_signatures(fresh: WireServer, command: Command) -> None:
@@ -313,3 +368,26 @@ def test_first_uses_at_once(fresh: WireServer) -> None:
         thread.join()
     assert not told and pinned(fresh) == [(fresh.fingerprint, "current", "first use")]
     assert Pins().read().servers[fresh.url].seen == {"dense": 2}
+
+
+def test_a_folder_that_lost_its_signature(fresh: WireServer, command: Command) -> None:
+    """It does not become a library that was tuned here."""
+    fresh.publish("dense", 3, as_served(library_bytes("dense")))
+    assert command("pull", "dense@3", "-o", "lib", "--no-lock").returncode == 0
+    dietcode.load("lib")
+    (Path("lib") / "signature.json").unlink()
+    with pytest.raises(LibraryError, match=r"its signature\.json is missing; pull it again"):
+        dietcode.load("lib")
+    failed(command("inspect", "lib"), 1, "its signature.json is missing")
+    assert command("pull", "dense@3", "-o", "lib", "--no-lock").returncode == 0
+    dietcode.load("lib")
+    assert command("inspect", "lib").returncode == 0
+
+
+def test_what_reads_a_folder_verifies_it(fresh: WireServer, command: Command) -> None:
+    command("pull", "dense@1", "-o", "lib", "--no-lock")
+    Pins().path.unlink()
+    failed(command("inspect", "lib"), 1, "which nobody here trusts")
+    with pytest.raises(LibraryError, match="which nobody here trusts"):
+        reselect("lib", ["max_kernels=1"], Path("new"))
+    assert not Path("new").exists()

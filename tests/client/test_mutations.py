@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from recorded import MANIFESTS, Replay, Reply, install, record, with_body
+from recorded import MANIFESTS, OLD_HEAD, Replay, Reply, install, record, with_body
 from small_libraries import draw, error, expected, packed_arguments
 from wire_signing import canonical, envelope, rotation, signature
 
@@ -113,7 +113,8 @@ def replayed(rng: random.Random, good: dict[str, Reply], other: dict[str, Reply]
     signed = good[rng.choice([OLD_SIGNATURE, SIGNATURE])]
     kept = rng.choice([{}, {SIGNATURE: signed}, {SIGNATURE: signed, OLD_SIGNATURE: good[OLD_SIGNATURE]}])
     only = {SIGNATURE: good[OLD_SIGNATURE]}  # the newer manifest with the older signature
-    return rng.choice([told | kept, told | kept, only])
+    head = {"/libraries/dense/head": good[OLD_HEAD]}  # and what was said of it before there was a newer one
+    return rng.choice([told | kept, told | kept | head, only])
 
 
 def another_name(rng: random.Random, good: dict[str, Reply], other: dict[str, Reply]) -> Changes:

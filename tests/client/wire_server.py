@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from wire_signing import digest, key_list, public_der, public_pem, rotation, signature
+from wire_signing import digest, head, key_list, public_der, public_pem, rotation, signature
 
 NOW = "2026-01-02T03:04:05Z"
 JOB = "0123456789abcdef"
@@ -93,6 +93,8 @@ class WireServer:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.manifests: dict[tuple[str, int], bytes] = {}
+        self.yanked: set[tuple[str, int]] = set()
+        self.sequences: dict[str, int] = {}
         self.key = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
         self.rotations: list[dict[str, Any]] = []
         self.older_keys: list[Ed25519PrivateKey] = []
@@ -156,8 +158,18 @@ class WireServer:
     def publish(self, name: str, version: int, files: Mapping[str, bytes]) -> bytes:
         """Add a library, as `small_libraries.library_bytes` gives it; returns its manifest."""
         self.manifests[name, version] = files["manifest.json"]
+        self.sequences[name] = self.sequences.get(name, 0) + 1
         self.blobs |= {digest(data): data for data in files.values()}
         return files["manifest.json"]
+
+    def yank(self, name: str, version: int) -> None:
+        """Take a version out of `latest`."""
+        self.yanked.add((name, version))
+        self.sequences[name] += 1
+
+    def latest(self, name: str) -> int:
+        """The newest version that is not yanked; 0 where there is none."""
+        return max((v for n, v in self.manifests if n == name and (n, v) not in self.yanked), default=0)
 
     def fault(self, path: str, *faults: Fault) -> None:
         """Misbehave on the next requests whose path matches, one fault each."""
@@ -242,11 +254,15 @@ class Handler(BaseHTTPRequestHandler):
             if (name, version) not in wire.manifests:
                 return self._problem(404, "not-found", f"{name}@{version}: no such version")
             return 200, {}, signature(wire.key, name, version, wire.manifests[name, version], wire.revoked)
+        if found := re.fullmatch(r"/libraries/([^/]+)/head", path):
+            name, version = found[1], wire.latest(found[1])
+            if not version:
+                return self._problem(404, "not-found", f"{name}: no such library")
+            return 200, {}, head(wire.key, name, version, wire.sequences[name])
         if path == "/keys":
             return 200, {}, key_list(wire.key, wire.older_keys, wire.rotations)
         if found := re.fullmatch(r"/libraries/([^/]+)/(\d+|latest)", path):
-            versions = [v for name, v in wire.manifests if name == found[1]]
-            version = max(versions, default=0) if found[2] == "latest" else int(found[2])
+            version = wire.latest(found[1]) if found[2] == "latest" else int(found[2])
             data = wire.manifests.get((found[1], version))
             if data is None:
                 return self._problem(404, "not-found", f"{found[1]}@{found[2]}: no such version")

@@ -53,6 +53,18 @@ def signature(
     return canonical(envelope(key, "application/vnd.dietcode.manifest+json", canonical(statement)))
 
 
+def head(key: Ed25519PrivateKey, name: str, version: int, sequence: int) -> bytes:
+    """The envelope that says which version is the latest."""
+    statement = {
+        "type": "dietcode-latest/1",
+        "name": name,
+        "version": version,
+        "sequence": sequence,
+        "issued_at": SIGNED_AT,
+    }
+    return canonical(envelope(key, "application/vnd.dietcode.latest+json", canonical(statement)))
+
+
 def rotation(old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> dict[str, Any]:
     """The older key names the one that follows."""
     statement = {

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from dietcode._version import __version__
-from dietcode_server.api import blobs, events, health, jobs, libraries, pages, runners, signing
+from dietcode_server.api import blobs, events, health, jobs, libraries, pages, runners, signing, tokens
 from dietcode_server.api.address import is_loopback, names_of
 from dietcode_server.api.gate import Gate
 from dietcode_server.api.guards import Guard
@@ -19,6 +19,7 @@ from dietcode_server.api.problems import HANDLERS
 from dietcode_server.api.services import Services, SupervisorLike
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
+from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
 
@@ -44,7 +45,7 @@ def create_app(
         Resolves the targets of submitted specs.
     """
     keys = KeyRing(settings.data_dir, settings.signing_key)
-    services = Services(database, settings, supervisor, keys, targets or Targets())
+    services = Services(database, settings, supervisor, keys, ChunkCache(database), targets or Targets())
     app = FastAPI(
         title="DietCode",
         version=__version__,
@@ -57,13 +58,13 @@ def create_app(
         middleware=[
             Middleware(RequestMetrics, services.metrics),
             Middleware(Guard, (*names_of(settings.host), *settings.allowed_hosts), settings.max_body_bytes),
-            Middleware(Gate, database, always=not is_loopback(settings.host)),
+            Middleware(Gate, database, not is_loopback(settings.host), settings.max_wrong_tokens_per_minute),
             Middleware(RequestBodyLimitMiddleware, settings.max_body_bytes),
         ],
     )
     app.state.services = services
     app.state.routes = list(app.routes)
-    for part in (jobs, events, runners, libraries, signing, blobs, health, pages):
+    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, pages):
         app.include_router(part.router)
         app.state.routes += part.router.routes
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from dietcode_server.api.lanes import Lane, Turns
 from dietcode_server.api.names import check_digest
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.ranges import etag, is_known, range_of
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.store import blobs
+from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 _BYTES = "application/octet-stream"
+_SLICE_BYTES = 128 << 10  # what each download has in memory of its own
+_downloads = Lane("downloads", num_threads=4)
+_slices = Turns("slices", num_steps=2, pause_secs=0.003)
 
 router = APIRouter(prefix="/api/v1/blobs", tags=["libraries"])
 _RESPONSES = {
@@ -37,7 +42,7 @@ def download_blob(digest: str, request: Request, services: ServicesOf) -> Respon
     headers["Content-Length"] = str(stop - start)
     if asked is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    content = _content(services.database, digest, start, stop)
+    content = _content(services.chunks, digest, start, stop)
     return StreamingResponse(content, 200 if asked is None else 206, headers, media_type=_BYTES)
 
 
@@ -56,11 +61,14 @@ def _facts(database: Database, digest: str) -> tuple[int, dict[str, str]]:
     return size, {"ETag": etag(digest), "Accept-Ranges": "bytes", "Cache-Control": IMMUTABLE}
 
 
-def _content(database: Database, digest: str, start: int, stop: int) -> Iterator[bytes]:
-    """A session for each chunk: a slow client keeps no connection, nor an old state of the database, open."""
+async def _content(chunks: ChunkCache, digest: str, start: int, stop: int) -> AsyncIterator[bytes]:
+    """Slices of chunks; between two of them a slow client holds no connection and no thread."""
     while start < stop:
-        end = min(stop, (start // blobs.CHUNK_BYTES + 1) * blobs.CHUNK_BYTES)
-        with database.read() as session:
-            data = b"".join(blobs.read(session, digest, start, end))
-        yield data
-        start = end
+        position, offset = divmod(start, blobs.CHUNK_BYTES)
+        await _slices.wait()
+        chunk = chunks.kept(digest, position)
+        if chunk is None:
+            chunk = await _downloads.run(chunks.read, digest, position)
+        piece = chunk[offset : offset + min(_SLICE_BYTES, stop - start)]
+        yield piece
+        start += len(piece)

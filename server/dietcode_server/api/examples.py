@@ -146,5 +146,18 @@ PROBLEMS: dict[int, tuple[str, str]] = {
 }
 FORBIDDEN = ("forbidden", "bert-dense belongs to alice; submit under another name")
 SPEC_PROBLEM = ("spec", "given 0; allowed: at least 1", "shape_vars.T.min")
+TOKEN: dict[str, Any] = {
+    "id": "1a2b3c4d",
+    "owner": "alice",
+    "scopes": ["read", "submit", "publish"],
+    "state": "live",
+    "created_at": "2026-01-05T09:30:00Z",
+    "expires_at": "2026-04-05T09:30:00Z",
+    "revoked_at": None,
+    "last_used_at": None,
+}
+TOKENS = {"tokens": [TOKEN]}
+TOKEN_REQUEST = {"owner": "alice", "scopes": ["read", "submit"], "expires_secs": 86400}
+TOKEN_MADE = TOKEN | {"token": "dct_" + "x" * 43}
 METRICS = 'dietcode_jobs{state="running"} 1.0\n'
 EVENTS = 'event: state\ndata: {"id":1,"job":"0123456789abcdef","kind":"state","state":"queued"}\nid: 1\n\n'

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
+import threading
+from datetime import datetime
 
-import anyio.to_thread
 from fastapi import Request
-from sqlalchemy.orm import Session
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dietcode.errors import DietCodeError
 from dietcode.workload.text import clip
 from dietcode_server.api.callers import CALLER, EVERYBODY, Caller
+from dietcode_server.api.lanes import Lane
 from dietcode_server.api.problems import HANDLERS, Refusal, log
+from dietcode_server.api.quotas import too_many
+from dietcode_server.api.strangers import Strangers
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.subjects import utc_now
+from dietcode_server.store.tables import TokenRow
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/style.css"})
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _API = "/api/"
 _LIBRARIES = "/api/v1/libraries/"
+_TOKENS = "/api/v1/tokens"
 _NO_TOKEN = "no token that is valid here; `dietcode token create NAME` on the server's machine makes one"
 
 
@@ -40,12 +46,17 @@ class Gate:
         With the tokens.
     always : bool
         Ask for tokens even where none was ever made: others than this machine's users reach the server.
+    max_wrong_per_minute : int
+        Wrong tokens that one address may show.
     """
 
-    def __init__(self, app: ASGIApp, database: Database, always: bool) -> None:
+    def __init__(self, app: ASGIApp, database: Database, always: bool, max_wrong_per_minute: int) -> None:
         self.app = app
         self._database = database
         self._closed = always
+        self._strangers = Strangers(max_wrong_per_minute)
+        self._lane = Lane("gate", num_threads=8)  # who comes in does not wait for those who are in
+        self._noting = threading.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a refused request, or pass it on with its caller."""
@@ -53,7 +64,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         try:
-            caller = await anyio.to_thread.run_sync(self._admit, scope)
+            caller = await self._lane.run(self._admit, scope)
         except Refusal as refusal:
             await refusal.response()(scope, receive, send)
             return
@@ -65,35 +76,59 @@ class Gate:
         await self.app(scope, receive, send if caller is EVERYBODY else _private(send))
 
     def _admit(self, scope: Scope) -> Caller:
-        headers, now = Headers(scope=scope), utc_now()
-        given = _credentials(headers, scope["method"])
-        with self._database.read() as session:
-            if not self._asks(session):
-                return EVERYBODY
-            row, why = tokens.check(session, given or "", now=now)
-        if row is None:
-            if "authorization" in headers:
-                where = f"{clip(scope['method'], 20)} {clip(scope['path'], 120)}"
-                log.warning("%s from %s: refused %s", where, (scope.get("client") or ("?",))[0], why)
+        if not self._asks():
+            return EVERYBODY
+        headers = Headers(scope=scope)
+        if "authorization" not in headers:
             raise Refusal("unauthorized", 401, _NO_TOKEN, {"WWW-Authenticate": _challenge(scope, headers)})
+        row = self._token(scope, headers)
         caller = Caller(row.owner, frozenset(row.scopes.split()))
         caller.need(needed(scope["method"], scope["path"]), f"{scope['method']} {clip(scope['path'], 120)}")
-        if not tokens.used_lately(row, now):
-            try:
-                with self._database.write() as session:
-                    tokens.note_use(session, row.id, now)
-            except StoreError as error:  # a full disk keeps nobody from reading
-                log.warning("last use of token %s: %s", row.id, error)
         return caller
 
-    def _asks(self, session: Session) -> bool:
+    def _asks(self) -> bool:
         """Whether tokens are asked for; once they are, always."""
-        self._closed = self._closed or tokens.any_made(session)
+        if not self._closed:
+            with self._database.snapshot() as connection:
+                self._closed = tokens.any_made(connection)
         return self._closed
+
+    def _token(self, scope: Scope, headers: Headers) -> TokenRow:
+        """The live token that a request shows."""
+        given, now = _credentials(headers, scope["method"]) or "", utc_now()
+        address, digest = (scope.get("client") or ("?",))[0], tokens.digest_of(given)
+        wait = math.ceil(self._strangers.must_wait(address, digest))
+        if wait:
+            raise too_many(f"too many wrong tokens came from {address}; try again in {wait} s", wait)
+        with self._database.read() as session:
+            row, why = tokens.check(session, given, now=now)
+        if row is None:
+            self._strangers.was_wrong(address, digest)
+            where = f"{clip(scope['method'], 20)} {clip(scope['path'], 120)}"
+            log.warning("%s from %s: refused %s", where, address, why)
+            raise Refusal("unauthorized", 401, _NO_TOKEN, {"WWW-Authenticate": _challenge(scope, headers)})
+        self._strangers.was_right(digest)
+        if not tokens.used_lately(row, now):
+            self._note_use(row.id, now)
+        return row
+
+    def _note_use(self, token_id: str, now: datetime) -> None:
+        """Note that a token was used, unless somebody does so now: a database that is locked holds one up."""
+        if not self._noting.acquire(blocking=False):
+            return
+        try:
+            with self._database.write() as session:
+                tokens.note_use(session, token_id, now)
+        except StoreError as error:  # a full disk keeps nobody from reading
+            log.warning("last use of token %s: %s", token_id, error)
+        finally:
+            self._noting.release()
 
 
 def needed(method: str, path: str) -> str:
     """The scope without which a route is not reached; routes may ask for more."""
+    if path == _TOKENS or path.startswith(f"{_TOKENS}/"):
+        return "admin"
     if method in READING:
         return "read"
     return "publish" if path.startswith(_LIBRARIES) else "submit"

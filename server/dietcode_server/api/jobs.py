@@ -10,12 +10,13 @@ from dietcode.errors import RequestError
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
-from dietcode_server.api.callers import CallerOf
+from dietcode_server.api.callers import Caller, CallerOf
+from dietcode_server.api.lanes import WRITES
 from dietcode_server.api.limits import check_limits
-from dietcode_server.api.names import LIBRARY_NAME, check_job_id
+from dietcode_server.api.names import LIBRARY_NAME, OWNER_NAME, check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.quotas import check_open, check_rate
-from dietcode_server.api.services import ServicesOf
+from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.store import jobs, wire
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -32,6 +33,7 @@ IdempotencyKey = Annotated[
 ]
 JobFilter = Annotated[list[JobState], Query(max_length=16, description="Only jobs in one of these states.")]
 NameFilter = Annotated[str | None, Query(pattern=LIBRARY_NAME, description="Only this name.")]
+OwnerFilter = Annotated[str | None, Query(pattern=OWNER_NAME, description="Only jobs of this owner.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="Most entries of the page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
 
@@ -48,7 +50,7 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
         **problems(400, 409, 413, 415, 422, 429, spec=True),
     },
 )
-def submit_job(
+async def submit_job(
     request: Annotated[SubmitRequest, Body(examples=[examples.SUBMIT])],
     services: ServicesOf,
     caller: CallerOf,
@@ -56,6 +58,16 @@ def submit_job(
     key: IdempotencyKey = None,
 ) -> Job:
     """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
+    job, is_new = await WRITES.run(_submit, request, services, caller, key)
+    if is_new:
+        response.headers["Location"] = f"{router.prefix}/{job.id}"
+    else:
+        response.status_code = 200
+    return job
+
+
+def _submit(request: SubmitRequest, services: Services, caller: Caller, key: str | None) -> tuple[Job, bool]:
+    """The job of a request, and whether it is new."""
     check_rate(services.rates, services.settings, caller)
     if request.force and not request.measure:
         raise RequestError("force measures again and measure: false measures nothing; give one of them")
@@ -84,10 +96,7 @@ def submit_job(
     services.metrics.submissions.labels("new" if is_new else "known").inc()
     if is_new:
         services.supervisor.wake()
-        response.headers["Location"] = f"{router.prefix}/{job.id}"
-    else:
-        response.status_code = 200
-    return job
+    return job, is_new
 
 
 @router.get("", summary="List jobs, newest first", responses={200: shows(examples.JOB_PAGE), **problems(422)})
@@ -95,13 +104,16 @@ def list_jobs(
     services: ServicesOf,
     state: JobFilter = [],  # noqa: B006 - FastAPI copies it
     name: NameFilter = None,
+    owner: OwnerFilter = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JobPage:
     """A page; its `next` is the cursor of the following one."""
     with services.database.read() as session:
-        rows, following = jobs.list_jobs(session, states=state, name=name, limit=limit, cursor=cursor)
-        return JobPage(jobs=[wire.to_wire(session, row, with_spec=False) for row in rows], next=following)
+        rows, following = jobs.list_jobs(
+            session, states=state, name=name, owner=owner, limit=limit, cursor=cursor
+        )
+        return JobPage(jobs=wire.jobs_to_wire(session, rows), next=following)
 
 
 @router.get("/{job_id}", summary="Look at a job", responses={200: shows(examples.JOB), **problems(404, 422)})

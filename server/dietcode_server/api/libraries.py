@@ -31,7 +31,7 @@ def _page(
         rows, following = libraries.list_libraries(
             session, name=name, limit=limit, cursor=cursor, include_yanked=include_yanked
         )
-        return LibraryPage(libraries=[wire.library_to_wire(session, row) for row in rows], next=following)
+        return LibraryPage(libraries=wire.libraries_to_wire(session, rows), next=following)
 
 
 @router.get("", summary="List libraries, newest first", responses={200: _PAGE, **problems(422)})

@@ -45,7 +45,7 @@ def problems(*statuses: int, spec: bool = False, token: bool = True) -> Response
         Whether the operation may ask for a token.
     """
     responses: Responses = {}
-    for status in sorted({*statuses, *_ANYWHERE, *((401,) if token else ())}):
+    for status in sorted({*statuses, *_ANYWHERE, *((401, 429) if token else ())}):
         kind, detail = PROBLEMS[status]
         examples = {kind: {"value": _document(kind, status, detail)}}
         if spec and status == 422:

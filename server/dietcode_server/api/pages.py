@@ -34,8 +34,8 @@ def show_dashboard(services: ServicesOf) -> Response:
         library_rows, _ = libraries.list_libraries(session, limit=MAX_ROWS)
         return _page(
             "dashboard.html",
-            jobs=[wire.to_wire(session, row, with_spec=False) for row in job_rows],
-            libraries=[wire.library_to_wire(session, row) for row in library_rows],
+            jobs=wire.jobs_to_wire(session, job_rows),
+            libraries=wire.libraries_to_wire(session, library_rows),
             reload_secs=_RELOAD_SECS,
         )
 

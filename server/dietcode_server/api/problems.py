@@ -23,7 +23,7 @@ from dietcode.errors import (
     SpecError,
     TargetError,
 )
-from dietcode.protocol import Problem, SubmitRequest
+from dietcode.protocol import Problem, SubmitRequest, TokenRequest
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import StoreError
 
@@ -39,6 +39,7 @@ TITLES = {
     "unauthorized": "A valid token is needed",
     "forbidden": "Not allowed with this token",
     "too-many": "Too many requests",
+    "too-slow": "The request took too long",
     "internal": "The server failed",
     "unavailable": "The server cannot answer now",
 }
@@ -132,7 +133,7 @@ def body_too_large(limit: int) -> str:
     return f"the body is larger than {limit} bytes; DIETCODE_SERVE_MAX_BODY_BYTES sets the limit"
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     """A parameter, header or body of the wrong form."""
     assert isinstance(error, RequestValidationError)
     detail: dict[str, Any] = error.errors()[0]
@@ -142,9 +143,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
     if detail["type"] == "missing":
         return problem("request", 422, f"{name}: missing")
     if detail["type"] == "extra_forbidden":
-        return problem(
-            "request", 422, f"{name}: unknown field; allowed: {', '.join(SubmitRequest.model_fields)}"
-        )
+        model = TokenRequest if request.url.path.endswith("/tokens") else SubmitRequest
+        fields = ", ".join(model.model_fields)
+        return problem("request", 422, f"{name}: unknown field; allowed: {fields}")
     value = detail.get("input")
     # Not the whole of it: a list may be nested deeper than repr goes.
     given = f"a {type(value).__name__}" if isinstance(value, list | dict) else clip(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import OrderedDict
 
 from sqlalchemy.orm import Session
 
@@ -14,26 +15,45 @@ from dietcode_server.api.settings import Settings
 from dietcode_server.store.owners import num_open
 
 _MINUTE = 60.0
+MAX_KEPT = 10_000
 
 
 class Rates:
-    """Submissions of each owner: a bucket that holds a minute's worth and fills again evenly; thread-safe."""
+    """How often each of many did something: buckets that hold a minute's worth and fill again evenly.
+
+    Thread-safe. The buckets of `MAX_KEPT` are kept, those that were used last.
+    """
 
     def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, owner: str, per_minute: int, now: float | None = None) -> float:
-        """Count one submission; the seconds to wait for it where there were too many, else 0."""
+    def take(self, who: str, per_minute: int, now: float | None = None) -> float:
+        """Count one; the seconds to wait for it where there were too many, else 0."""
         now = time.monotonic() if now is None else now
         with self._lock:
-            level, at = self._levels.get(owner, (float(per_minute), now))
-            level = min(float(per_minute), level + (now - at) * per_minute / _MINUTE)
+            level = self._level(who, per_minute, now)
             if level < 1:
-                self._levels[owner] = level, now
+                self._keep(who, level, now)
                 return (1 - level) * _MINUTE / per_minute
-            self._levels[owner] = level - 1, now
+            self._keep(who, level - 1, now)
             return 0.0
+
+    def left(self, who: str, per_minute: int, now: float | None = None) -> float:
+        """The seconds to wait until `take` gives 0; counts nothing."""
+        now = time.monotonic() if now is None else now
+        with self._lock:
+            return max(0.0, (1 - self._level(who, per_minute, now)) * _MINUTE / per_minute)
+
+    def _level(self, who: str, per_minute: int, now: float) -> float:
+        level, at = self._levels.get(who, (float(per_minute), now))
+        return min(float(per_minute), level + (now - at) * per_minute / _MINUTE)
+
+    def _keep(self, who: str, level: float, now: float) -> None:
+        self._levels[who] = level, now
+        self._levels.move_to_end(who)
+        if len(self._levels) > MAX_KEPT:
+            self._levels.popitem(last=False)
 
 
 def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
@@ -49,7 +69,7 @@ def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
     wait = math.ceil(rates.take(caller.owner, settings.max_submissions_per_minute))
     if wait:
         limit = f"at most {settings.max_submissions_per_minute} submissions a minute are allowed"
-        raise _too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
+        raise too_many(f"{limit} for {caller.owner}; try again in {wait} s", wait)
 
 
 def check_open(session: Session, settings: Settings, caller: Caller, owner: str) -> None:
@@ -63,8 +83,9 @@ def check_open(session: Session, settings: Settings, caller: Caller, owner: str)
     if caller.is_admin or num_open(session, owner) <= settings.max_jobs_per_owner:
         return
     limit = f"at most {settings.max_jobs_per_owner} jobs of {owner} may wait or run"
-    raise _too_many(f"{limit}; wait until one is finished, or cancel one", int(_MINUTE))
+    raise too_many(f"{limit}; wait until one is finished, or cancel one", int(_MINUTE))
 
 
-def _too_many(detail: str, wait_secs: int) -> Refusal:
+def too_many(detail: str, wait_secs: int) -> Refusal:
+    """The answer to somebody who asked too often."""
     return Refusal("too-many", 429, detail, {"Retry-After": str(wait_secs)})

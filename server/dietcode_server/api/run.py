@@ -14,6 +14,7 @@ from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.address import family_of, is_loopback, parse_host
 from dietcode_server.api.app import create_app
+from dietcode_server.api.connections import limited
 from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.places import Places
 from dietcode_server.logs import configure_logs
@@ -23,6 +24,8 @@ from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
 
 _GRACE_SECS = 3
+# The event loop gives Python up with each send, and has it again after so long from a thread that computes.
+_SWITCH_SECS = 0.001
 
 
 def run(settings: Settings) -> None:
@@ -36,6 +39,7 @@ def run(settings: Settings) -> None:
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
     configure_logs(settings.log_format)
+    sys.setswitchinterval(_SWITCH_SECS)
     address = parse_host(settings.host)
     _check_tokens_possible(settings)
     with ExitStack() as stack:
@@ -56,6 +60,7 @@ def run(settings: Settings) -> None:
             app,
             lifespan="off",
             ws="none",
+            http=limited(settings.slow_peer_secs),
             log_config=None,
             access_log=False,
             proxy_headers=False,  # nothing that a client says changes who it is

@@ -12,6 +12,7 @@ from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.quotas import Rates
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
+from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
 
@@ -40,6 +41,7 @@ class Services:
     settings: Settings
     supervisor: SupervisorLike
     keys: KeyRing
+    chunks: ChunkCache
     targets: Targets = field(default_factory=Targets)
     metrics: Metrics = field(default_factory=Metrics)
     rates: Rates = field(default_factory=Rates)

@@ -85,6 +85,15 @@ class Settings(BaseSettings):
     max_submissions_per_minute: int = Field(
         600, ge=1, description="Most submissions of one owner within a minute; an admin has no such limit."
     )
+    max_wrong_tokens_per_minute: int = Field(
+        60, ge=1, description="Most requests with a wrong token from one address within a minute."
+    )
+    slow_peer_secs: float = Field(
+        30.0,
+        gt=0,
+        description="A connection is closed whose request has not arrived whole after so many seconds, or "
+        "whose client takes nothing of an answer for so long.",
+    )
     heartbeat_secs: float = Field(2.0, gt=0, description="How often a worker says that it lives, in seconds.")
     lost_after_secs: float = Field(
         15.0,

@@ -9,7 +9,7 @@ from dietcode_server.api import examples
 from dietcode_server.api.names import check_library
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.services import ServicesOf
-from dietcode_server.store.signatures import signature
+from dietcode_server.store.signatures import latest, signature
 
 router = APIRouter(prefix="/api/v1", tags=["libraries"])
 
@@ -32,6 +32,25 @@ def read_signature(name: str, version: str, services: ServicesOf) -> Response:
     body, found = signature(services.database, services.keys, *check_library(name, version))
     headers = {"Cache-Control": "no-cache", "DietCode-Version": str(found)}
     return Response(body, headers=headers, media_type="application/json")
+
+
+@router.get(
+    "/libraries/{name}/head",
+    summary="Read which version is the latest",
+    response_class=Response,
+    responses={
+        200: shows(
+            examples.ENVELOPE,
+            description="A DSSE envelope in canonical JSON. Its payload says name, version, and a sequence "
+            "number that grows with each version that is published, yanked or taken back.",
+        ),
+        **problems(404, 422),
+    },
+)
+def read_head(name: str, services: ServicesOf) -> Response:
+    """Signed when it is asked for, so that nobody can pass off an older answer as the latest."""
+    body = latest(services.database, services.keys, check_library(name)[0])
+    return Response(body, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
 
 @router.get("/keys", summary="List the server's keys", responses={200: shows(examples.KEYS), **problems()})

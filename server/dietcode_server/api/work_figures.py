@@ -6,10 +6,10 @@ import threading
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from dietcode.protocol import FINAL_STATES, JobState
+from dietcode.protocol import JobState
 from dietcode_server.store import runners, slots
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow, TuningRecord
@@ -88,10 +88,10 @@ class WorkFigures:
 
     def _read_ended(self, session: Session) -> None:
         at, job_id = self._ended
-        later = or_(JobRow.finished_at > at, and_(JobRow.finished_at == at, JobRow.id > job_id))
+        later = JobRow.finished_at >= at, or_(JobRow.finished_at > at, JobRow.id > job_id)
         query = (
             select(JobRow.id, JobRow.state, JobRow.created_at, JobRow.started_at, JobRow.finished_at)
-            .where(later, JobRow.state.in_([state.value for state in FINAL_STATES]))
+            .where(*later)
             .order_by(JobRow.finished_at, JobRow.id)
             .limit(_MOST_ROWS)
         )

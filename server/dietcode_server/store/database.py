@@ -6,6 +6,7 @@ PostgreSQL, where several servers share one database, takes the same calls.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,7 @@ class Database:
         self.place = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
         self._writer = self.engine.execution_options(dietcode_mode="write")
         self._reader = self.engine
+        self._writing = threading.RLock()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
@@ -118,7 +120,12 @@ class Database:
         StoreError
             The database cannot be written; nothing of this session was kept.
         """
-        with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with (
+            self._translated(),
+            self._turn(),
+            Session(self._writer, expire_on_commit=False) as session,
+            session.begin(),
+        ):
             yield session
 
     @contextmanager
@@ -142,7 +149,7 @@ class Database:
         StoreError
             The database cannot be written; nothing of this transaction was kept.
         """
-        with self._translated(), self._writer.begin() as connection:
+        with self._translated(), self._turn(), self._writer.begin() as connection:
             yield connection
 
     def upgrade(self, revision: str = "head") -> None:
@@ -213,6 +220,19 @@ class Database:
     def dispose(self) -> None:
         """Close the connections that nobody uses."""
         self.engine.dispose()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Writers of this process one after the other, in SQLite: its own wait sleeps, and lets others by."""
+        if not self.is_sqlite:
+            yield
+            return
+        if not self._writing.acquire(timeout=BUSY_SECS):
+            raise StoreError(f"{self.place}: database is locked; {_ADVICE['locked']}")
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     def _check_known(self, connection: Connection, script: ScriptDirectory) -> None:
         known = {revision.revision for revision in script.walk_revisions()}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, defer
 
 from dietcode.errors import ConflictError, RequestError
@@ -199,6 +199,7 @@ def list_jobs(
     *,
     states: Sequence[JobState] = (),
     name: str | None = None,
+    owner: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> tuple[list[JobRow], str | None]:
@@ -214,12 +215,16 @@ def list_jobs(
     RequestError
         `limit` is out of range, or `cursor` is none that an earlier page gave.
     """
-    query = select(JobRow).options(defer(JobRow.spec))  # it can be a megabyte
-    if states:
-        query = query.where(JobRow.state.in_([JobState(state).value for state in states]))
+    wanted: list[ColumnElement[bool]] = []
+    if owner is not None:
+        wanted.append(JobRow.owner == owner)
     if name is not None:
-        query = query.where(JobRow.name == name)
-    return newest_first(session, query, JobRow, limit, cursor)
+        wanted.append(JobRow.name == name)
+    # Each index of owners and names goes on with the state.
+    some = {JobState(state).value for state in states or (JobState if wanted else ())}
+    parts = [[*wanted, JobRow.state == state] for state in sorted(some)] or [[]]
+    query = select(JobRow).options(defer(JobRow.spec))  # it can be a megabyte
+    return newest_first(session, query, JobRow, parts, limit, cursor)
 
 
 def request_cancel(session: Session, job_id: str, *, now: datetime | None = None) -> JobRow:

@@ -28,7 +28,15 @@ FOLDER, RING = "keys", "ring.json"
 
 
 class _Entry(BaseModel):
-    """A key that signs, or signed; `revoked_at` says since when nothing it signed counts."""
+    """A key that signs, or signed.
+
+    Attributes
+    ----------
+    revoked_at : str or None
+        Since when nothing that it signed counts.
+    file : str or None
+        Where the operator keeps it, if it was given to a rotation.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,6 +44,7 @@ class _Entry(BaseModel):
     public_key: str
     since: str
     revoked_at: str | None = None
+    file: str | None = None
 
 
 class _Ring(BaseModel):
@@ -55,7 +64,8 @@ class KeyRing:
     data_dir : Path
         The server's data folder; ``keys`` is made in it when a key is first needed.
     given : Path, optional
-        File of the private key, where the operator keeps it.
+        File of the private key, where the operator keeps it; after a rotation, until it names the new one,
+        the file of that rotation counts.
     """
 
     def __init__(self, data_dir: Path, given: Path | None = None) -> None:
@@ -131,7 +141,7 @@ class KeyRing:
         if to is None:
             self._keep(new)
         link = sign_rotation(old, new.public, now_text()).to_json()
-        entries, links = [*ring.keys, _entry(new.public)], [*ring.rotations, link]
+        entries, links = [*ring.keys, _entry(new.public, to)], [*ring.rotations, link]
         self._write(_Ring(current=names[1], keys=entries, rotations=links))
         if to is None:
             self._place(names[0]).unlink(missing_ok=True)  # nobody can steal it any more
@@ -180,16 +190,30 @@ class KeyRing:
         return found
 
     def _private(self, ring: _Ring) -> SigningKey:
+        """The current key, from its file; where that holds an earlier one, from the file of the rotation."""
+        noted = next((entry.file for entry in ring.keys if entry.fingerprint == ring.current), None)
+        names = {entry.fingerprint for entry in ring.keys}
         place = self._given or self._place(ring.current)
-        key = _read_private(place)
-        if key.public.fingerprint == ring.current:
-            return key
-        known = any(entry.fingerprint == key.public.fingerprint for entry in ring.keys)
+        try:
+            found = _read_private(place)
+        except DietCodeError:
+            if noted is None:
+                raise
+            place = Path(noted)
+            found = _read_private(place)
+        given = found.public.fingerprint
+        if given != ring.current and given in names and noted is not None:
+            place = Path(noted)
+            found = _read_private(place)
+        if found.public.fingerprint == ring.current:
+            return found
         advice = (
-            "give the file of the key that followed it" if known else "`dietcode key rotate --to` it first"
+            "give the file of the key that followed it"
+            if given in names
+            else "`dietcode key rotate --to` it first"
         )
         raise DietCodeError(
-            f"{place}: holds the key {key.public.fingerprint}, but this server signs with {ring.current}; "
+            f"{place}: holds the key {found.public.fingerprint}, but this server signs with {ring.current}; "
             f"{advice}"
         )
 
@@ -247,8 +271,9 @@ class KeyRing:
             lock.release()
 
 
-def _entry(key: PublicKey) -> _Entry:
-    return _Entry(fingerprint=key.fingerprint, public_key=key.pem, since=now_text())
+def _entry(key: PublicKey, file: Path | None = None) -> _Entry:
+    place = None if file is None else str(file.absolute())
+    return _Entry(fingerprint=key.fingerprint, public_key=key.pem, since=now_text(), file=place)
 
 
 def _state(ring: _Ring, entry: _Entry) -> str:

@@ -8,14 +8,23 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from dietcode.errors import LibraryError, NotFoundError
-from dietcode.runtime.manifest import BLOBS, DISPATCH, FILES, MANIFEST, REPORT, blob_name, file_facts
+from dietcode.runtime.manifest import (
+    BLOBS,
+    DISPATCH,
+    FILES,
+    MANIFEST,
+    REPORT,
+    as_published,
+    blob_name,
+    file_facts,
+)
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
 from dietcode_server.store.locks import one_at_a_time
-from dietcode_server.store.owners import check_name, claim_name
+from dietcode_server.store.owners import advance, check_name, claim_name
 from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import remember_workload, utc_now
 from dietcode_server.store.tables import (
@@ -25,6 +34,7 @@ from dietcode_server.store.tables import (
     LibraryFile,
     LibraryRow,
     MicroKernelRow,
+    NameRow,
 )
 
 _MAX_NAMED = 10
@@ -45,7 +55,8 @@ def publish(
     device_name : str
         What it was measured on.
     files : mapping of str to bytes
-        Content by relative path, as `dietcode.library.build.library_files` gives it.
+        Content by relative path, as `dietcode.library.build.library_files` gives it; the manifest that is
+        kept says that a signature goes with it.
 
     Raises
     ------
@@ -53,6 +64,7 @@ def publish(
         The files do not fit the manifest, or each other; or the name is somebody else's by now.
     """
     manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
+    files = {**files, MANIFEST: as_published(manifest)}
     one_at_a_time(session, "publish")
     try:
         _check_files(files, manifest)
@@ -79,6 +91,7 @@ def publish(
         raise LibraryError(f"the library cannot be published: {one_line(what)}") from error
     with session.begin_nested():  # so that a caller who goes on after an error commits no half of it
         claim_name(session, row.name, job, row.created_at)
+        advance(session, row.name)
         remember_workload(session, row.workload, manifest["workload"], row.created_at)
         _insert(session, row, files, explained)
     return row
@@ -116,6 +129,18 @@ def get(session: Session, name: str, version: int | None = None) -> LibraryRow:
     return row
 
 
+def latest(session: Session, name: str) -> tuple[int, int]:
+    """The newest version that is not yanked, and how often that may have changed: see `NameRow.sequence`.
+
+    Raises
+    ------
+    NotFoundError
+        There is none.
+    """
+    version = get(session, name).version
+    return version, session.execute(select(NameRow.sequence).where(NameRow.name == name)).scalar_one()
+
+
 def check_known(session: Session, name: str) -> None:
     """Check that a version of a name was published, yanked or not.
 
@@ -139,7 +164,9 @@ def yank(
         There is no such version.
     """
     row = get(session, name, version)
-    row.yanked_at = None if undo else row.yanked_at or now or utc_now()
+    if (row.yanked_at is None) != undo:
+        row.yanked_at = None if undo else now or utc_now()
+        advance(session, name)
     session.flush()
     return row
 
@@ -159,12 +186,13 @@ def list_libraries(
     RequestError
         `limit` is out of range, or `cursor` is none that an earlier page gave.
     """
-    query = select(LibraryRow)
+    wanted: list[ColumnElement[bool]] = []
     if not include_yanked:
-        query = query.where(LibraryRow.yanked_at.is_(None))
+        wanted.append(LibraryRow.yanked_at.is_(None))
     if name is not None:
-        query = query.where(LibraryRow.name == name)
-    return newest_first(session, query, LibraryRow, limit, cursor)
+        wanted.append(LibraryRow.name == name)
+    query = select(LibraryRow).options(defer(LibraryRow.dispatch_rule))  # it can have a thousand leaves
+    return newest_first(session, query, LibraryRow, [wanted], limit, cursor)
 
 
 def manifest_bytes(session: Session, row: LibraryRow) -> bytes:

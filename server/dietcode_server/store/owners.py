@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from dietcode.errors import LibraryError
@@ -39,6 +39,16 @@ def claim_name(session: Session, name: str, job: JobRow | None, now: datetime) -
     if session.get(NameRow, name) is None:
         session.add(NameRow(name=name, owner=LOCAL if job is None else job.owner, created_at=now))
         session.flush()
+
+
+def advance(session: Session, name: str) -> None:
+    """Note that what a name stands for changes, in the transaction that changes it."""
+    session.execute(
+        update(NameRow)
+        .where(NameRow.name == name)
+        .values(sequence=NameRow.sequence + 1)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def num_open(session: Session, owner: str) -> int:

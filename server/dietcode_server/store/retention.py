@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from dietcode.protocol import FINAL_STATES
 from dietcode_server.store import runners, slots
 from dietcode_server.store.database import Database
 from dietcode_server.store.subjects import utc_now
@@ -108,7 +107,6 @@ def _locked(session: Session, query: Select[Any]) -> Sequence[Any]:
 def _sweep_jobs(session: Session, before: datetime) -> int:
     """Jobs that ended long ago and made no library, their events, and the names of them beside records."""
     query = select(JobRow.id).where(
-        JobRow.state.in_([state.value for state in FINAL_STATES]),
         JobRow.library_id.is_(None),
         JobRow.finished_at < before,
     )

@@ -11,7 +11,14 @@ from dietcode.errors import LibraryError
 from dietcode.protocol import FileFacts
 from dietcode.trust.envelope import parse_envelope
 from dietcode.trust.pins import now_text
-from dietcode.trust.statements import LibraryStatement, ManifestFacts, read_unverified, sign_library
+from dietcode.trust.statements import (
+    LatestStatement,
+    LibraryStatement,
+    ManifestFacts,
+    read_unverified,
+    sign_latest,
+    sign_library,
+)
 from dietcode_server.store import blobs, libraries
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
@@ -50,6 +57,22 @@ def signature(database: Database, ring: KeyRing, name: str, version: int | None 
     except IntegrityError:  # another request was faster; what it signed says the same
         pass
     return made, row.version
+
+
+def latest(database: Database, ring: KeyRing, name: str) -> bytes:
+    """The envelope that says which version of a name is the latest, signed when it is asked for.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such name, or all its versions are yanked.
+    DietCodeError
+        The key cannot be read.
+    """
+    with database.read() as session:
+        version, sequence = libraries.latest(session, name)
+    statement = LatestStatement(name=name, version=version, sequence=sequence, issued_at=now_text())
+    return sign_latest(ring.signing_key(), statement).to_bytes()
 
 
 def _statement(row: LibraryRow, manifest: FileFacts, revoked: list[str]) -> LibraryStatement:

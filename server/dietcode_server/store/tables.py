@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+_HAS_DEADLINE = text("deadline_at IS NOT NULL")
 LOCAL = "local"  # owner of all that a server without tokens makes
 BigId = BigInteger().with_variant(Integer, "sqlite")
 
@@ -91,17 +92,26 @@ class JobRow(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        Index("jobs_by_state", "state", "created_at"),
         Index("jobs_by_age", "created_at", "id"),
-        Index("jobs_by_owner", "owner", "state"),
+        Index("jobs_by_state", "state", "created_at", "id"),
+        Index("jobs_by_name", "name", "state", "created_at", "id"),
+        Index("jobs_by_owner", "owner", "state", "created_at", "id"),
+        Index("jobs_by_end", "finished_at", "id"),
+        Index(
+            "jobs_by_deadline",
+            "state",
+            "deadline_at",
+            sqlite_where=_HAS_DEADLINE,
+            postgresql_where=_HAS_DEADLINE,
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
     digest: Mapped[str] = mapped_column(String(71), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(String(255), unique=True)
-    name: Mapped[str] = mapped_column(String(128), index=True)
+    name: Mapped[str] = mapped_column(String(128))
     owner: Mapped[str] = mapped_column(String(64), default=LOCAL, server_default=LOCAL)
-    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"), index=True)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     spec: Mapped[dict[str, Any]]
     target: Mapped[dict[str, Any]]
@@ -156,7 +166,7 @@ class TuningRecord(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
     device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
-    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), index=True)
     attempt: Mapped[int | None] = mapped_column(Integer)
     kind: Mapped[str] = mapped_column(String(16))
     micro_kernel: Mapped[str | None] = mapped_column(String(64))
@@ -190,16 +200,20 @@ class LibraryRow(Base):
     """One immutable version of a name; a yanked one is still there for those who name it exactly."""
 
     __tablename__ = "libraries"
-    __table_args__ = (UniqueConstraint("name", "version"), Index("libraries_by_age", "created_at", "id"))
+    __table_args__ = (
+        UniqueConstraint("name", "version"),
+        Index("libraries_by_age", "created_at", "id"),
+        Index("libraries_by_name", "name", "created_at", "id"),
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(String(128))
     version: Mapped[int] = mapped_column(Integer)
     job_id: Mapped[str | None] = mapped_column(String(16))  # no foreign key: jobs point here
-    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"), index=True)
     device: Mapped[str] = mapped_column(Text)
     target: Mapped[dict[str, Any]]
-    manifest_digest: Mapped[str] = mapped_column(ForeignKey("blobs.digest"))
+    manifest_digest: Mapped[str] = mapped_column(ForeignKey("blobs.digest"), index=True)
     dispatch_rule: Mapped[dict[str, Any]]
     num_micro_kernels: Mapped[int] = mapped_column(Integer)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -286,13 +300,18 @@ class DispatchRow(Base):
 
 
 class NameRow(Base):
-    """Who publishes under a name: the owner of the first version."""
+    """Who publishes under a name: the owner of the first version.
+
+    `sequence` grows with each version that is published, yanked or taken back, and never falls; it is no less
+    than any version. What is signed of the latest version names it, so that clients tell newer from older.
+    """
 
     __tablename__ = "names"
 
     name: Mapped[str] = mapped_column(String(128), primary_key=True)
     owner: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime]
+    sequence: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
 
 
 class TokenRow(Base):

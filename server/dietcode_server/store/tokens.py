@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Connection, or_, select, update
 from sqlalchemy.orm import Session
 
 from dietcode.errors import NotFoundError, RequestError
@@ -22,9 +22,10 @@ from dietcode_server.store.tables import TokenRow
 
 SCOPES = ("read", "submit", "publish", "admin")
 PREFIX = "dct_"
+OWNER = r"[a-z0-9][a-z0-9._@-]{0,63}"
 _NUM_BYTES = 32
 _USE_EVERY = timedelta(minutes=1)  # how exactly the last use is known
-_OWNER = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+_OWNER = re.compile(OWNER)
 _NO_DIGEST = "0" * 64
 
 
@@ -52,14 +53,14 @@ def create(
     """
     if not _OWNER.fullmatch(owner):
         raise RequestError(
-            f"NAME: given {clip(owner)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', '@', "
+            f"owner: given {clip(owner)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', '@', "
             "a letter or digit first"
         )
     given = set(scopes)
     for scope in sorted(given - set(SCOPES)):
-        raise RequestError(f"--scopes: given {clip(scope)}; allowed: {', '.join(SCOPES)}")
+        raise RequestError(f"scopes: given {clip(scope)}; allowed: {', '.join(SCOPES)}")
     if not given:
-        raise RequestError(f"--scopes: given none; allowed: {', '.join(SCOPES)}, separated by commas")
+        raise RequestError(f"scopes: given none; allowed: {', '.join(SCOPES)}, separated by commas")
     now = now or utc_now()
     token = PREFIX + secrets.token_urlsafe(_NUM_BYTES)
     row = TokenRow(
@@ -111,7 +112,7 @@ def note_use(session: Session, token_id: str, now: datetime) -> None:
     )
 
 
-def any_made(session: Session) -> bool:
+def any_made(session: Session | Connection) -> bool:
     """Whether a token was ever made: one that is revoked or expired must not open the server again."""
     return session.scalar(select(TokenRow.id).limit(1)) is not None
 

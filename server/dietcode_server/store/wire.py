@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import (
@@ -14,43 +18,74 @@ from dietcode.protocol import (
     Progress,
     Runner,
     RunnerDevice,
+    TokenInfo,
 )
-from dietcode_server.store import blobs
-from dietcode_server.store.owners import owner_of
-from dietcode_server.store.tables import Device, EventRow, JobRow, LibraryRow, RunnerRow
+from dietcode_server.store.tables import (
+    Blob,
+    Device,
+    EventRow,
+    JobRow,
+    LibraryRow,
+    NameRow,
+    RunnerRow,
+    TokenRow,
+)
+from dietcode_server.store.tokens import state_of
 from dietcode_server.store.transitions import waits_for
 
 
-def to_wire(session: Session, row: JobRow, *, with_spec: bool = True) -> Job:
-    """A job, with the name of its device and its library; without its spec in a list of many."""
-    device = None if row.device_id is None else session.get_one(Device, row.device_id)
-    library = None if row.library_id is None else session.get_one(LibraryRow, row.library_id)
-    return Job(
-        id=row.id,
-        name=row.name,
-        owner=row.owner,
-        state=JobState(row.state),
-        workload=row.workload,
-        device_id=row.device_id,
-        device=None if device is None else device.name,
-        target=row.target,
-        spec=row.spec if with_spec else None,
-        force=row.force,
-        measure=row.measure,
-        attempt=row.attempt,
-        measured=row.measured,
-        cancel_requested=row.cancel_requested,
-        priority=row.priority,
-        deadline_at=row.deadline_at,
-        progress=_progress(row.progress),
-        error=row.error,
-        waits_for=waits_for(row.target) if row.state == JobState.WAITING_FOR_RUNNER.value else None,
-        library=None if library is None else LibraryRef(name=library.name, version=library.version),
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        updated_at=row.updated_at,
-    )
+def to_wire(session: Session, row: JobRow) -> Job:
+    """A job with all that is known of it."""
+    return jobs_to_wire(session, [row])[0].model_copy(update={"spec": row.spec})
+
+
+def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
+    """Jobs without their specs; the names of devices and libraries are asked for all at once."""
+    libraries = _libraries(session, {row.library_id for row in rows if row.library_id is not None})
+    devices = _devices(session, {row.device_id for row in rows if row.device_id is not None})
+    return [
+        Job(
+            id=row.id,
+            name=row.name,
+            owner=row.owner,
+            state=JobState(row.state),
+            workload=row.workload,
+            device_id=row.device_id,
+            device=None if row.device_id is None else devices[row.device_id],
+            target=row.target,
+            spec=None,
+            force=row.force,
+            measure=row.measure,
+            attempt=row.attempt,
+            measured=row.measured,
+            cancel_requested=row.cancel_requested,
+            priority=row.priority,
+            deadline_at=row.deadline_at,
+            progress=_progress(row.progress),
+            error=row.error,
+            waits_for=waits_for(row.target) if row.state == JobState.WAITING_FOR_RUNNER.value else None,
+            library=None if row.library_id is None else libraries[row.library_id],
+            created_at=row.created_at,
+            started_at=row.started_at,
+            finished_at=row.finished_at,
+            updated_at=row.updated_at,
+        )
+        for row in rows
+    ]
+
+
+def _libraries(session: Session, ids: set[int]) -> dict[int, LibraryRef]:
+    if not ids:
+        return {}
+    columns = LibraryRow.id, LibraryRow.name, LibraryRow.version
+    found = session.execute(select(*columns).where(LibraryRow.id.in_(ids)))
+    return {number: LibraryRef(name=name, version=version) for number, name, version in found}
+
+
+def _devices(session: Session, ids: set[str]) -> dict[str, str]:
+    if not ids:
+        return {}
+    return dict(session.execute(select(Device.id, Device.name).where(Device.id.in_(ids))).all())
 
 
 def event_to_wire(row: EventRow) -> JobEvent:
@@ -71,21 +106,32 @@ def event_to_wire(row: EventRow) -> JobEvent:
 
 def library_to_wire(session: Session, row: LibraryRow) -> LibraryInfo:
     """A published version, with digest and size of its manifest."""
-    manifest: FileFacts = blobs.facts(session, row.manifest_digest)
-    return LibraryInfo(
-        name=row.name,
-        version=row.version,
-        owner=owner_of(session, row.name),
-        job=row.job_id,
-        workload=row.workload,
-        device=row.device,
-        target=row.target,
-        num_micro_kernels=row.num_micro_kernels,
-        size_bytes=row.size_bytes,
-        manifest=manifest,
-        created_at=row.created_at,
-        yanked_at=row.yanked_at,
-    )
+    return libraries_to_wire(session, [row])[0]
+
+
+def libraries_to_wire(session: Session, rows: Sequence[LibraryRow]) -> list[LibraryInfo]:
+    """Published versions; owners and sizes are asked for all at once."""
+    of_name = NameRow.name.in_({row.name for row in rows})
+    owners = dict(session.execute(select(NameRow.name, NameRow.owner).where(of_name)).all())
+    of_blob = Blob.digest.in_({row.manifest_digest for row in rows})
+    sizes = dict(session.execute(select(Blob.digest, Blob.size_bytes).where(of_blob)).all())
+    return [
+        LibraryInfo(
+            name=row.name,
+            version=row.version,
+            owner=owners.get(row.name),
+            job=row.job_id,
+            workload=row.workload,
+            device=row.device,
+            target=row.target,
+            num_micro_kernels=row.num_micro_kernels,
+            size_bytes=row.size_bytes,
+            manifest=FileFacts(sha256=row.manifest_digest, size_bytes=sizes[row.manifest_digest]),
+            created_at=row.created_at,
+            yanked_at=row.yanked_at,
+        )
+        for row in rows
+    ]
 
 
 def runner_to_wire(row: RunnerRow) -> Runner:
@@ -104,3 +150,17 @@ def runner_to_wire(row: RunnerRow) -> Runner:
 
 def _progress(data: dict[str, object] | None) -> Progress | None:
     return None if data is None else Progress.model_validate(data)
+
+
+def token_to_wire(row: TokenRow, now: datetime) -> TokenInfo:
+    """What is kept of a token."""
+    return TokenInfo(
+        id=row.id,
+        owner=row.owner,
+        scopes=row.scopes.split(),
+        state=state_of(row, now),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+    )

@@ -83,7 +83,12 @@ def targets() -> Targets:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, targets: Targets) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("data")
-    settings = Settings(data_dir=folder, max_body_bytes=MAX_BODY_BYTES, allowed_hosts=("lab.example",))
+    settings = Settings(
+        data_dir=folder,
+        max_body_bytes=MAX_BODY_BYTES,
+        allowed_hosts=("lab.example",),
+        max_wrong_tokens_per_minute=1_000_000,
+    )
     database = Database(settings.database)
     database.upgrade()
     yield Service(database, settings, targets)

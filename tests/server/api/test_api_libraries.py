@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from small_libraries import library_bytes
+from small_libraries import as_served, library_bytes
 
 from dietcode.protocol import LibraryInfo, LibraryPage
 from dietcode_server.store import blobs, libraries
@@ -42,7 +42,7 @@ def published(service) -> None:
 
 
 def test_a_manifest_is_given_byte_for_byte(client):
-    expected = library_bytes("dense")["manifest.json"]
+    expected = as_served(library_bytes("dense"))["manifest.json"]
     digest = f"sha256:{hashlib.sha256(expected).hexdigest()}"
     response = client.get("/api/v1/libraries/dense/1")
     assert response.content == expected

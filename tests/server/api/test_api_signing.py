@@ -7,7 +7,7 @@ import hashlib
 import json
 
 import pytest
-from small_libraries import library_bytes
+from small_libraries import as_served, library_bytes
 
 from dietcode.protocol import KeyList
 from dietcode_server.store import libraries
@@ -25,7 +25,7 @@ def test_a_signature_says_name_version_and_manifest(client):
     assert response.headers["cache-control"] == "no-cache"
     envelope = response.json()
     payload = base64.b64decode(envelope["payload"])
-    manifest = library_bytes("dense")["manifest.json"]
+    manifest = as_served(library_bytes("dense"))["manifest.json"]
     said = json.loads(payload)
     assert (said["name"], said["version"]) == ("dense", 1)
     assert said["manifest"] == {

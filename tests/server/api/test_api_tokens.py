@@ -49,7 +49,13 @@ def basic(headers: dict[str, str], user: str = "anything") -> dict[str, str]:
 
 def operations(service) -> list[tuple[str, str]]:
     paths = service.app.openapi()["paths"]
-    known = {"job_id": "0" * 16, "name": "dense", "version": "1", "digest": "sha256:" + "0" * 64}
+    known = {
+        "job_id": "0" * 16,
+        "name": "dense",
+        "version": "1",
+        "digest": "sha256:" + "0" * 64,
+        "token_id": "0" * 8,
+    }
     return [
         (method.upper(), re.sub(r"\{(\w+)\}", lambda found: known[found[1]], path))
         for path, methods in paths.items()

@@ -38,11 +38,15 @@ class Storm:
     ----------
     cut : callable or None
         Ends the connections to the database; says how many there were.
+    seed : int
+        Of what is struck, and of the seconds between blows; when processes act is their own matter.
     """
 
-    def __init__(self, folder: Path, url: str, num_servers: int, cut: Callable[[], int] | None) -> None:
+    def __init__(
+        self, folder: Path, url: str, num_servers: int, cut: Callable[[], int] | None, seed: int
+    ) -> None:
         self.folder, self.url, self.cut = folder, url, cut
-        self.rng = random.Random(time.time_ns())
+        self.rng = random.Random(seed)
         self.database = Database(url)
         self.database.upgrade()
         (folder / "work").mkdir(exist_ok=True)

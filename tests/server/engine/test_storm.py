@@ -1,11 +1,12 @@
 """Random kills of workers, servers and connections: nothing that was measured is lost, or measured again.
 
-DIETCODE_TEST_KILLS=100 makes it a long storm.
+DIETCODE_TEST_KILLS=100 makes it a long storm; DIETCODE_TEST_SEED=N strikes as the run did that printed N.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def storm(
     """One server over SQLite; two that share PostgreSQL."""
     url = new_url()
     cut = None if kind == "sqlite" else lambda: request.getfixturevalue("postgres").cut(url)
-    made = Storm(tmp_path, url, 1 if kind == "sqlite" else 2, cut)
+    seed = int(os.environ.get("DIETCODE_TEST_SEED", random.randrange(1 << 32)))
+    print("DIETCODE_TEST_SEED =", seed)  # noqa: T201 - shown where it fails
+    made = Storm(tmp_path, url, 1 if kind == "sqlite" else 2, cut, seed)
     yield made
     made.close()
 

@@ -111,11 +111,20 @@ def test_a_key_that_the_operator_keeps(tmp_path: Path) -> None:
         KeyRing(tmp_path / "data", tmp_path / "2.pem").signing_key()
     one_line(caught, "2.pem", "`dietcode key rotate --to` it first")
     assert ring.rotate(tmp_path / "2.pem") == (first.public.fingerprint, second.public.fingerprint)
-    with pytest.raises(DietCodeError) as caught:
-        ring.signing_key()
-    one_line(caught, "1.pem", "give the file of the key that followed it")
+    assert ring.signing_key().public == second.public  # a server that runs takes the new file by itself
+    (tmp_path / "1.pem").unlink()
+    assert ring.signing_key().public == second.public
+    (tmp_path / "2.pem").rename(tmp_path / "1.pem")
+    assert ring.signing_key().public == second.public
+    (tmp_path / "1.pem").rename(tmp_path / "2.pem")
     later = KeyRing(tmp_path / "data", tmp_path / "2.pem")
     assert later.signing_key().public == second.public
+    write_key(tmp_path / "3.pem")
+    with pytest.raises(DietCodeError) as caught:
+        KeyRing(tmp_path / "data", tmp_path / "3.pem").signing_key()
+    one_line(caught, "3.pem", "`dietcode key rotate --to` it first")
+    (tmp_path / "1.pem").write_bytes(first.pem)
+    (tmp_path / "1.pem").chmod(0o600)
     with pytest.raises(RequestError, match="has signed before"):
         later.rotate(tmp_path / "1.pem")
     with pytest.raises(RequestError, match="is for a server with that setting"):

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from small_libraries import library_bytes, with_manifest
+from small_libraries import as_served, library_bytes, with_manifest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 from store_helpers import job_in, library_files
@@ -40,7 +40,7 @@ def test_a_published_library(database: Database) -> None:
     job_id = job_in(database, JobState.RUNNING)
     with database.read() as session:
         job = jobs.get(session, job_id)
-    files = library_files()
+    files = as_served(library_files())
     row = publish(database, files, job=job)
     with database.read() as session:
         info = wire.library_to_wire(session, libraries.get(session, "dense"))
@@ -70,7 +70,7 @@ def test_a_published_library(database: Database) -> None:
 
 
 def test_a_library_that_was_really_built(database: Database) -> None:
-    files = dict(library_bytes("dense"))
+    files = as_served(library_bytes("dense"))
     row = publish(database, files)
     report = json.loads(files["report.json"])
     with database.read() as session:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
+from sqlalchemy import event
 from store_helpers import ALL, F, Q, R, S, job_in, submit
 
 from dietcode.errors import DietCodeError, RequestError
-from dietcode_server.store import jobs, libraries
+from dietcode_server.api.work_figures import WorkFigures
+from dietcode_server.store import jobs, leases, libraries
 from dietcode_server.store.database import Database
+from dietcode_server.store.tables import Base
 
 
 def all_pages(database: Database, limit: int, between: Any = None, **filters: Any) -> list[str]:
@@ -82,3 +88,82 @@ def test_a_limit_out_of_range(database: Database, limit: int) -> None:
         database.read() as session,
     ):
         jobs.list_jobs(session, limit=limit)
+
+
+def test_a_page_of_one_owner(database: Database) -> None:
+    with database.write() as session:
+        ids = {
+            (owner, name): submit(session, name, owner=owner)[0].id
+            for owner in ("alice", "bob")
+            for name in (f"{owner}-one", f"{owner}-two")
+        }
+    assert set(all_pages(database, 1, owner="alice")) == {ids["alice", f"alice-{n}"] for n in ("one", "two")}
+    assert all_pages(database, 50, owner="bob", name="bob-one") == [ids["bob", "bob-one"]]
+    assert all_pages(database, 50, owner="bob", states=[F]) == []
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"states": [Q]},
+    {"states": [Q, F, S]},
+    {"name": "dense"},
+    {"owner": "local"},
+    {"owner": "local", "name": "dense", "states": [S, F]},
+]
+
+
+@contextmanager
+def plans_of(database: Database) -> Iterator[list[str]]:
+    """What SQLite does for each statement meanwhile."""
+    plans: list[str] = []
+
+    def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith(("SELECT", "DELETE", "UPDATE")):
+            rows = connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()
+            plans.append(f"{statement}: {'; '.join(row[3] for row in rows)}")
+
+    event.listen(database.engine, "before_cursor_execute", explain)
+    try:
+        yield plans
+    finally:
+        event.remove(database.engine, "before_cursor_execute", explain)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("filters", FILTERS)
+def test_no_page_reads_or_sorts_a_whole_table(database: Database, filters: dict[str, Any]) -> None:
+    with database.write() as session:
+        for number in range(4):
+            submit(session, force=True, now=datetime(2026, 1, 1, 0, 0, number, tzinfo=timezone.utc))
+    with plans_of(database) as plans, database.read() as session:
+        _, cursor = jobs.list_jobs(session, limit=2)
+        jobs.list_jobs(session, limit=2, cursor=cursor, **filters)
+        libraries.list_libraries(session, limit=2)
+        libraries.list_libraries(session, limit=2, name="dense")
+        WorkFigures(CollectorRegistry()).read(session)
+        leases.has_overdue(session, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    assert len(plans) > 5
+    for plan in plans:
+        assert "TEMP B-TREE" not in plan, plan
+        scans = [step for step in plan.split("; ") if "SCAN" in step]
+        assert all("USING" in step and "INDEX" in step for step in scans), plan
+    assert any("jobs_by_deadline (state=? AND deadline_at<?)" in plan for plan in plans)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_what_is_deleted_is_found_by_indexes(database: Database) -> None:
+    """Also where the database itself looks for what refers to a row; it shows none of those plans."""
+    indexed = {
+        (table.name, column.name)
+        for table in Base.metadata.sorted_tables
+        for index in [*table.indexes, table.primary_key, *table.constraints]
+        for column in list(getattr(index, "columns", ()))[:1]
+    }
+    deleted = {"jobs", "workloads", "blobs", "events"}
+    wanted = {
+        (table.name, key.parent.name)
+        for table in Base.metadata.sorted_tables
+        for key in table.foreign_keys
+        if key.column.table.name in deleted
+    }
+    assert len(wanted) > 5 and wanted <= indexed, wanted - indexed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from small_libraries import as_served
 from sqlalchemy import func, select
 from store_helpers import ALL, C, F, R, S, job_in, library_files
 
@@ -61,7 +62,7 @@ def test_jobs_that_ended_long_ago_and_made_no_library_go_with_their_events(datab
 
 
 def test_a_job_that_published_stays_with_its_library(database: Database) -> None:
-    files = library_files()
+    files = as_served(library_files())
     job_id = job_in(database, R)
     with database.write() as session:
         row = libraries.publish(session, job=jobs.get(session, job_id), device_name="x", files=files)

@@ -79,14 +79,14 @@ def test_whether_there_is_a_token(database: Database) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a/b", "-a", "a" * 65, "ü", "a\n", "a\0"])
 def test_names_that_are_none(database: Database, name: str) -> None:
-    with pytest.raises(RequestError, match=r"^NAME: given") as caught:
+    with pytest.raises(RequestError, match=r"^owner: given") as caught:
         make(database, name)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scopes", [[], ["write"], ["read", "Admin"], [""]])
 def test_scopes_that_are_none(database: Database, scopes: list[str]) -> None:
-    with pytest.raises(RequestError, match=r"^--scopes: given .*read, submit, publish, admin"):
+    with pytest.raises(RequestError, match=r"^scopes: given .*read, submit, publish, admin"):
         make(database, scopes=scopes)
 
 

@@ -1,63 +1,30 @@
-"""What the service costs: a job beside `dietcode tune`, metadata calls while it tunes, a pull of 10 MB.
-
-python -m benchmarks.service
-"""
+"""What the service costs: a job beside `dietcode tune`, metadata calls while it tunes, a pull of 10 MB."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-import yaml
 
-from benchmarks.facts import write
-from dietcode.client import Client
+from benchmarks.service.base import percentiles, served, spec_of
 from dietcode.protocol import JobState
 from dietcode_server.store import libraries
 from dietcode_server.store.database import Database
 
-ROOT = Path(__file__).resolve().parent.parent
 _ROUNDS = 7
 _CALLS_A_SECOND = 50
 _PULLED_BYTES = 10_000_000
 _HELP_ROUNDS = 21
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[Client, psutil.Process]]:
-    """A server process on its own data folder and cache."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dietcode", "serve", "--port", "0", "--data-dir", str(folder)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"DIETCODE_CACHE": str(folder / "cache")},
-    )
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    found = re.match(r"dietcode: serving (\S+),", line)
-    assert found, line
-    threading.Thread(target=process.stderr.read, daemon=True).start()
-    try:
-        with Client(found[1]) as client:
-            yield client, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def command(*arguments: object, cache: Path, server: str = "") -> float:
@@ -71,12 +38,6 @@ def command(*arguments: object, cache: Path, server: str = "") -> float:
         env=environment,
     )
     return time.perf_counter() - started
-
-
-def spec_of(number: int, **changes: Any) -> dict[str, Any]:
-    """The paper's dense layer with a job identity of its own: the same workload and records each time."""
-    data: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "bert-dense.yaml").read_text())
-    return data | {"budget": {"trials": 64, "seconds": 300 + number}} | changes
 
 
 def overhead(folder: Path) -> dict[str, Any]:
@@ -134,17 +95,8 @@ def latency(folder: Path) -> dict[str, Any]:
     return {
         "tuning_secs": time.perf_counter() - start,
         "server_rss_bytes": memory,
-        "all": _percentiles(every),
-        **{name: _percentiles(values) for name, values in millis.items()},
-    }
-
-
-def _percentiles(values: list[float]) -> dict[str, float]:
-    return {
-        "count": len(values),
-        "p50_ms": float(np.percentile(values, 50)),
-        "p99_ms": float(np.percentile(values, 99)),
-        "max_ms": max(values),
+        "all": percentiles(every),
+        **{name: percentiles(values) for name, values in millis.items()},
     }
 
 
@@ -202,20 +154,11 @@ def startup() -> dict[str, Any]:
     return {f"median_{name}_secs": statistics.median(values) for name, values in rounds.items()}
 
 
-def main() -> None:
-    """Measure everything and write JSON."""
-    with tempfile.TemporaryDirectory(prefix="dietcode-bench-") as temporary:
-        folder = Path(temporary)
-        results: dict[str, Any] = {"startup": startup()}
-        print(json.dumps(results["startup"]), flush=True)
-        results["overhead"] = overhead(folder)
-        print(json.dumps(results["overhead"]), flush=True)
-        results["pull"] = pull(folder)
-        print(json.dumps(results["pull"]), flush=True)
-        results["latency"] = latency(folder / "latency")
-        print(json.dumps(results["latency"]), flush=True)
-    write(ROOT / "benchmarks" / "results" / "service.json", results)
-
-
-if __name__ == "__main__":
-    main()
+def measure(folder: Path) -> dict[str, Any]:
+    """All of it."""
+    return {
+        "startup": startup(),
+        "overhead": overhead(folder),
+        "pull": pull(folder),
+        "latency": latency(folder / "latency"),
+    }

@@ -1,0 +1,114 @@
+"""One connection: what is no HTTP gets a problem document, and who is too slow is sent away.
+
+Neither reaches the application: a request begins there when its headers have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dietcode_server.api.guards import HEADERS
+from dietcode_server.api.problems import problem
+
+_REASONS = {400: b"Bad Request", 408: b"Request Timeout"}
+
+
+class Connection(H11Protocol):
+    """Uvicorn's, with a time by which a request is whole, and one by which an answer is taken.
+
+    Attributes
+    ----------
+    slow_secs : float
+        Both, in seconds; `limited` sets it.
+    """
+
+    slow_secs: float
+
+    _arriving: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a first request."""
+        super().connection_made(transport)
+        self._set_clock()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request, or of several."""
+        super().data_received(data)
+        self._set_clock()
+
+    def on_response_complete(self) -> None:
+        """The next request may have begun already."""
+        super().on_response_complete()
+        self._set_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._arriving, self._leaving = _ended(self._arriving), _ended(self._leaving)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent: it must go on soon."""
+        super().pause_writing()
+        self._leaving = self._leaving or self.loop.call_later(self.slow_secs, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        self._leaving = _ended(self._leaving)
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What arrived is no HTTP request."""
+        self._refuse("request", 400, "what was sent is no HTTP/1.1 request; send one with valid headers")
+
+    def _set_clock(self) -> None:
+        """It runs from the first byte of a request, or from the beginning, until the request is whole."""
+        if self._is_awaited() and not self.transport.is_closing():
+            self._arriving = self._arriving or self.loop.call_later(self.slow_secs, self._too_slow)
+        else:
+            self._arriving = _ended(self._arriving)
+
+    def _is_awaited(self) -> bool:
+        if self.cycle is None:
+            return True
+        if self.cycle.response_complete:
+            return len(self.conn.trailing_data[0]) > 0
+        return self.cycle.more_body
+
+    def _too_slow(self) -> None:
+        limit = f"{self.slow_secs:g} s; DIETCODE_SERVE_SLOW_PEER_SECS sets the limit"
+        self._refuse("too-slow", 408, f"the request did not arrive within {limit}")
+
+    def _refuse(self, kind: str, status: int, detail: str) -> None:
+        """Answer where nothing was answered yet, and hang up."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # so that nobody waits for the rest of the body, or answers
+            self.cycle.message_event.set()
+        answer = problem(kind, status, detail, headers={**HEADERS, "Connection": "close"})
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            head = h11.Response(status_code=status, headers=answer.raw_headers, reason=_REASONS[status])
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def limited(slow_secs: float) -> type[Connection]:
+    """Connections whose requests arrive, and whose answers are taken, within so many seconds."""
+
+    class Limited(Connection):
+        pass
+
+    Limited.slow_secs = slow_secs
+    return Limited
+
+
+def _ended(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """What is left of a timer that is not needed."""
+    if timer is not None:
+        timer.cancel()
+    return None
