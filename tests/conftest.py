@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
-# Folders and files whose tests tune for real, or kill at some moment: one after the other, beside the others.
-_ONE_BY_ONE = ("cli/test_tune_for_real.py", "client/test_client_real_server.py", "engines/", "server/engine/")
+# Whose tests tune for real: one after the other, beside the others.
+_ONE_BY_ONE = (
+    "cli/test_tune_for_real.py",
+    "client/test_client_real_server.py",
+    "engines/",
+    "server/engine/test_kills.py",
+    "server/engine/test_service_for_real.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

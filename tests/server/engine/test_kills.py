@@ -26,7 +26,8 @@ from dietcode.client import Client
 from dietcode.protocol import FINAL_STATES, Job, JobState
 
 # Each kill comes at a random moment within so many seconds after its stage was reached, or a later one.
-KILLS = [("start", 2.0)] * 10 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 4 + [("measure", 1.2)] * 4
+# The storm has many more, of jobs that tune nothing.
+KILLS = [("start", 2.0)] * 4 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 3 + [("measure", 1.2)] * 3
 STAGES = ("start", "seed", "calibrate", "measure", "select", "build", "verify", "publish")
 MARK = "DIETCODE_TEST_MARK"
 BUDGET = {"trials": 12, "seconds": 120}
@@ -155,7 +156,7 @@ def wait_until_alone(service: Service, alone: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_twenty_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
+def test_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
     rng = random.Random(time.time_ns())
     client = service.start()
     number, killed, hit = 0, 0, Counter[str]()
