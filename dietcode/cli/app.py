@@ -198,6 +198,7 @@ def bench(
 def targets(as_json: Json = False) -> None:
     """What can be built for, and what can be measured on, here and now."""
     need_compiler()
+    from dietcode.cli.cuda import cuda_facts
     from dietcode.cli.show import show_targets
     from dietcode.target.cpu import device_record, resolve_target
     from dietcode.workload.target_spec import TargetSpec
@@ -215,7 +216,7 @@ def targets(as_json: Json = False) -> None:
             "build": True,
             "measure": target.runs_here,
         },
-        {"kind": "cuda", "build": False, "measure": False, "reason": "not supported by this version"},
+        cuda_facts(),
     ]
     if as_json:
         print_json(facts)

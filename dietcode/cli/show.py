@@ -40,10 +40,11 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console, selection, rule = _console(), report["selection"], report["rule"]
     target, seed = report["target"], report["seed"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
-    console.print(
-        f"target      {target['mcpu']}, {target['num_cores']} cores; device {report['device']['name']}"
-    )
-    console.print(f"seed        {_seed(seed)}")
+    console.print(f"target      {_target(target)}; device {report['device']['name']}")
+    if "standing" in report:
+        console.print(f"standing    {report['standing']}")
+    is_cuda = target.get("kind") == "cuda"
+    console.print(f"seed        {'from the limits of the hardware' if is_cuda else _seed(seed)}")
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
         f"{len(report['space'].get('pruned', []))} pruned after a wave, "
@@ -72,9 +73,22 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
             f"{_loss(unseen['loss_mean'])} mean, {_loss(unseen['loss_worst'])} worst"
         )
     sizes = ", ".join(f"{name} {facts['bytes']}" for name, facts in manifest["files"].items())
-    console.print(f"bytes       {sizes}; runtime {manifest['runtime']['bytes']} (shared)")
+    shared = f"; runtime {manifest['runtime']['bytes']} (shared)" if manifest["runtime"] else ""
+    console.print(f"bytes       {sizes}{shared}")
+    for arch, kernels in report.get("machine_code", {}).items():
+        most = max(facts["registers"] for facts in kernels.values())
+        spilling = sorted(name for name, facts in kernels.items() if facts["spills"])
+        spills = f"; spills: {', '.join(spilling)}" if spilling else ""
+        console.print(f"            {arch}: {len(kernels)} functions, up to {most} registers{spills}")
     console.print(_categories(dispatch, report))
     console.print(_runs(dispatch))
+
+
+def _target(target: Mapping[str, Any]) -> str:
+    """A processor and its cores, or the architecture of a GPU."""
+    if target.get("kind") == "cuda":
+        return str(target["arch"])
+    return f"{target['mcpu']}, {target['num_cores']} cores"
 
 
 def _seed(seed: Mapping[str, Any] | None) -> str:
@@ -142,7 +156,7 @@ def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
     for row in facts:
         table.add_row(
             row["kind"],
-            str(row.get("mcpu", "-")),
+            str(row.get("mcpu", " ".join(row.get("archs", ())) or "-")),
             str(row.get("device", row.get("reason", "-"))),
             str(row.get("num_cores", "-")),
             str(row.get("vector_bits", "-")),

@@ -184,7 +184,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "inputs": inputs,
         "output": {"name": problem.output, "dims": spec.output_subscripts, "dtype": problem.output_dtype},
         "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
-        "variables": {name: _variable(spec, name) for name in spec.variables},
+        "variables": {name: variable_facts(spec, name) for name in spec.variables},
         "variable_order": list(spec.variables),  # of the code's arguments; JSON's keys are sorted
         "binding": binding.to_json(),
         "packed": _packed(problem, target),
@@ -195,7 +195,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
     }
 
 
-def _variable(spec: Spec, name: str) -> dict[str, Any]:
+def variable_facts(spec: Spec, name: str) -> dict[str, Any]:
     variable = spec.shape_vars[name]
     values = getattr(variable, "values", None)
     return {

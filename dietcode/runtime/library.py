@@ -41,7 +41,8 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
         The folder is incomplete or altered, its signature is wrong or of a key that is not trusted, or its
         code cannot be loaded.
     TargetError
-        This CPU lacks an instruction set that the code uses.
+        This CPU lacks an instruction set that the code uses; or, for a library for CUDA, there is no GPU or
+        driver, the driver is too old, or the library has no code for the GPU.
     """
     if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
         raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
@@ -50,6 +51,12 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
     manifest = read_manifest(place)
     try:
         _check_machine(place, manifest)
+        if "cuda" in manifest["requires"]:
+            from dietcode.runtime.cuda_library import CudaLibrary
+
+            on_gpus = CudaLibrary(place, manifest, load_code(place / CODE))
+            on_gpus.prepare()
+            return on_gpus
         threads = num_threads or max(1, min(manifest["num_threads"], available_cores()))
         pool.set_num_threads(threads)
         load_runtime(place, manifest["runtime"])
@@ -203,15 +210,8 @@ class Library:
                 tensor, shape = accept(name, value, dtype)
             tensors.append(tensor)
             shapes.append(shape)
-        keywords = tuple([_keyword(name, arguments.get(name)) for name in self._plan.keywords])
-        key = (*shapes, keywords)
-        known = self._shapes.get(key)
-        if known is None:
-            known = self._resolve(shapes, keywords)
-            self._shapes[key] = known
-            if len(self._shapes) > _MAX_CACHED_SHAPES:
-                self._shapes.popitem(last=False)
-        values, output_shape = known
+        keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
+        values, output_shape = self.resolve(shapes, keywords)
         dtype = self._output["dtype"]
         result = new_output(output_shape, dtype, arguments.values()) if out is None else out
         destination = result if out is None else self._check_out(out, output_shape, tensors)
@@ -240,6 +240,25 @@ class Library:
             if low < end and first < high:
                 raise TensorError("out: overlaps an input; pass memory of its own")
         return destination
+
+    def resolve(
+        self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Values of the shape variables and shape of the output, kept for shapes that come again.
+
+        Raises
+        ------
+        ShapeError
+            Shapes do not fit together, or a shape variable is outside its range.
+        """
+        key = (*shapes, keywords)
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._resolve(shapes, keywords)
+            self._shapes[key] = known
+            if len(self._shapes) > _MAX_CACHED_SHAPES:
+                self._shapes.popitem(last=False)
+        return known
 
     def _resolve(
         self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]
@@ -303,7 +322,8 @@ def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple
     return sizes[0], -(-sizes[1] // facts["lanes"]), sizes[2], facts["lanes"]
 
 
-def _keyword(name: str, value: Any) -> int:
+def as_keyword(name: str, value: Any) -> int:
+    """A shape variable that is passed by name."""
     if value is None:
         raise ShapeError(f"{name}: missing; no tensor's shape tells it, pass {name}=…")
     return _as_int(name, value)

@@ -198,7 +198,10 @@ def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
     if spec.tag is not None:
         spec = _from_tag(spec.tag)
     if spec.kind != "llvm":
-        raise TargetError(f"target.kind: {spec.kind!r} cannot be built by this version; allowed: llvm")
+        raise TargetError(
+            f"target.kind: {spec.kind!r} cannot be built from measurements made here (experimental: no "
+            "record from a device yet); allowed: llvm, or a GPU's records with dietcode tune --records"
+        )
     host = host or Host.here()
     mcpu = spec.mcpu or host.mcpu
     triple = str(tvm.get_global_func("target.llvm_get_system_triple")())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.fitting import fit_all, predict_all
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
-from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
+from dietcode.dispatcher.select import Objective, Selection, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
 from dietcode.library.build import Parts
 from dietcode.measure.records import Records
@@ -49,6 +49,30 @@ class _Sample:
     max_leaves: int | None
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Categories, and the rule over them.
+
+    Attributes
+    ----------
+    assignment : int64 [num_instances]
+        Category of each instance, by the rule.
+    losses : tuple of float
+        Mean and worst loss of the rule on the instances.
+    unseen : dict or None
+        Its loss on shapes that it was not fitted on; None where it saw all.
+    table : dict
+        The dispatch table.
+    """
+
+    selection: Selection
+    rule: Rule
+    assignment: IntArray
+    losses: tuple[float, float]
+    unseen: dict[str, Any] | None
+    table: dict[str, Any]
+
+
 def assemble(
     spec: Spec, problem: Problem, target: CpuTarget, instances: Instances, records: Records
 ) -> Parts:
@@ -61,11 +85,72 @@ def assemble(
     """
     extents = instance_extents(spec, instances.columns())
     fitted = fit_all(problem, target, records, extents)
-    selection = select_categories(
+
+    def predict(chosen: Sequence[int], extents: dict[str, IntArray]) -> FloatArray:
+        return predict_all([fitted.models[i] for i in chosen], problem, target, records, extents)
+
+    choice = choose(
+        spec,
+        instances,
         fitted.throughput,
         fitted.flops,
-        instances.weights,
         fitted.sizes,
+        [model.micro_kernel.name for model in fitted.models],
+        predict,
+        records.fixed_bytes or 0,
+    )
+    kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
+    report = build_report(
+        spec,
+        target,
+        records,
+        instances,
+        fitted,
+        choice.selection,
+        choice.rule,
+        choice.assignment,
+        choice.losses,
+        choice.unseen,
+    )
+    return Parts(spec, target, problem, kernels, choice.rule, choice.table, report)
+
+
+def choose(
+    spec: Spec,
+    instances: Instances,
+    throughput: FloatArray,
+    flops: FloatArray,
+    sizes: IntArray,
+    names: Sequence[str],
+    predict_some: Callable[[Sequence[int], dict[str, IntArray]], FloatArray],
+    fixed_bytes: int,
+) -> Choice:
+    """Choose categories from predictions and fit the rule, for whatever target.
+
+    Parameters
+    ----------
+    throughput : float64 [num_instances, num_micro_kernels]
+        Predicted FLOP/s.
+    flops : float64 [num_instances]
+    sizes : int64 [num_micro_kernels]
+        Compiled bytes.
+    names : sequence of str
+        Of the micro-kernels.
+    predict_some : callable
+        ``(indices of micro-kernels, extents of further shapes) -> FLOP/s [num_shapes, num_indices]``.
+    fixed_bytes : int
+        Of a library without any of them.
+
+    Raises
+    ------
+    TuningError
+        The objective's hard caps cannot be met.
+    """
+    selection = select_categories(
+        throughput,
+        flops,
+        instances.weights,
+        sizes,
         Objective(
             binary_size=spec.objective.binary_size,
             max_loss=spec.objective.max_loss,
@@ -73,30 +158,27 @@ def assemble(
             max_bytes=spec.objective.max_bytes,
             weight=spec.objective.weight,
         ),
-        fixed_bytes=records.fixed_bytes or 0,
+        fixed_bytes=fixed_bytes,
     )
 
     def predict(bindings: IntArray) -> FloatArray:
         """Predicted FLOP/s of the chosen, [n, num_categories]; in parts, for the memory it takes."""
-        models = [fitted.models[i] for i in selection.chosen]
         parts = np.split(bindings, range(_PART, len(bindings), _PART))
         columns = [{name: part[:, i] for i, name in enumerate(spec.variables)} for part in parts]
         return np.concatenate(
-            [predict_all(models, problem, target, records, instance_extents(spec, some)) for some in columns]
+            [predict_some(selection.chosen, instance_extents(spec, some)) for some in columns]
         )
 
-    chosen = fitted.throughput[:, list(selection.chosen)]
+    chosen = throughput[:, list(selection.chosen)]
     sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
     rule = _rule(spec.variables, sample)
     assignment = rule.predict(instances.bindings)
     losses = regret(assignment, chosen, instances.weights)
     unseen = _unseen_regret(spec, instances, sample, rule, predict)
-    kernels = tuple(fitted.models[i].micro_kernel for i in selection.chosen)
-    table = dispatch_table(spec.variables, instances.bindings, assignment, names=[k.name for k in kernels])
-    report = build_report(
-        spec, target, records, instances, fitted, selection, rule, assignment, losses, unseen
+    table = dispatch_table(
+        spec.variables, instances.bindings, assignment, names=[names[i] for i in selection.chosen]
     )
-    return Parts(spec, target, problem, kernels, rule, table, report)
+    return Choice(selection, rule, assignment, losses, unseen, table)
 
 
 def _fitting_sample(

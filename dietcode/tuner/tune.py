@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, TuningError
+from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
+from dietcode.measure.cuda_records import read_cuda_records
 from dietcode.measure.engine import Device, Engine, open_engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
@@ -26,6 +27,7 @@ from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.assembly import assemble
+from dietcode.tuner.cuda import EXPERIMENTAL, is_cuda, make_cuda_library
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.search import Search
@@ -89,6 +91,8 @@ def tune(
         See `dietcode.errors`; the folder is untouched then.
     """
     check_writable(folder)
+    if is_cuda(spec):
+        return _tune_cuda(spec, folder, records, listener)
     known = None
     if records is not None:
         known = read_records(records)
@@ -98,6 +102,19 @@ def tune(
         result = make_library(
             spec, known=known, force=force, listener=listener, children=children, engine=opened
         )
+    write_library(result, folder, listener)
+    return result
+
+
+def _tune_cuda(spec: Spec, folder: Path, records: Path | None, listener: Listener) -> TuneResult:
+    """As `tune`, from what a GPU measured."""
+    if records is None:
+        raise TargetError(
+            f"target: cuda is measured on a GPU by benchmarks/gpu, pass its --records ({EXPERIMENTAL})"
+        )
+    known = read_cuda_records(records)
+    files, report, secs = make_cuda_library(spec, known, listener=listener)
+    result = TuneResult(files, report, known.device, secs, 0)
     write_library(result, folder, listener)
     return result
 

@@ -1,0 +1,116 @@
+"""On the GPU: the chosen micro-kernels against cuBLAS, torch.compile and Triton, each instance in turn.
+
+Everything is timed in the same way: captured in a CUDA graph, warm, over copies of the tensors that are more
+than the L2 cache holds, the median of five readings by CUDA events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import baselines
+from device import need_gpu, seconds_of
+from packed import MicroKernel, Pack, Tensors, ready
+
+_OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
+    "cublas": baselines.cublas,
+    "torch.compile": baselines.compiled,
+    "triton": baselines.triton,
+}
+
+
+def compare_one(
+    torch: Any, pack: Pack, kernels: list[MicroKernel], others: Mapping[str, Any], index: int
+) -> dict[str, Any]:
+    """One instance; a baseline that fails is told with its reason, and has no seconds."""
+    facts, instance = pack.facts, pack.facts["instances"][index]
+    tensors, category = Tensors(torch, pack, instance), facts["assignment"][index]
+    call = kernels[category].bind(torch, tensors, "instances")
+    tensors.sets[0][facts["output"]].fill_(float("nan"))
+    call(0)
+    row: dict[str, Any] = {
+        "shape_vars": instance["shape_vars"],
+        "category": category,
+        "micro_kernel": kernels[category].candidate["name"],
+        "padding_ratio": facts["padding_ratio"][index],
+        "predicted_gflops": facts["predicted_gflops"][index],
+        "max_rel_error": tensors.error_of(torch, pack),
+        "others": {},
+    }
+    row["measured_gflops"] = facts["flops"][index] / seconds_of(torch, call, tensors.copies) / 1e9
+    for name, other in others.items():
+        try:
+            seconds = seconds_of(torch, lambda turn, other=other: other(tensors.sets[turn]), tensors.copies)
+            row["others"][name] = facts["flops"][index] / seconds / 1e9
+        except Exception as error:
+            torch.cuda.synchronize()
+            row["others"][name] = None
+            row.setdefault("failed", {})[name] = " ".join(str(error).split())[:200]
+    return row
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and worst ratio to the better of cuBLAS and torch.compile; the gap to predictions."""
+    ratios = []
+    for row in rows:
+        known = [row["others"].get(name) for name in ("cublas", "torch.compile")]
+        best = max((rate for rate in known if rate), default=None)
+        if best:
+            ratios.append(row["measured_gflops"] / best)
+    gaps = [abs(row["measured_gflops"] / row["predicted_gflops"] - 1.0) for row in rows]
+    return {
+        "geometric_mean": math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None,
+        "worst": min(ratios, default=None),
+        "mean_prediction_gap": sum(gaps) / len(gaps) if gaps else None,
+        "max_rel_error": max((row["max_rel_error"] for row in rows), default=None),
+    }
+
+
+def main() -> None:
+    """Compare until all instances are done or time is up, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pack", type=Path, help="the folder chosen/ that benchmarks.gpu.chosen wrote")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--secs", type=float, default=420.0)
+    parser.add_argument("--most", type=int, default=32, help="instances, evenly spread")
+    parser.add_argument("--without", action="append", default=[], choices=sorted(_OTHERS))
+    given = parser.parse_args()
+    torch, pack = need_gpu(), Pack(given.pack)
+    if "assignment" not in pack.facts:
+        raise SystemExit(f"{given.pack}: holds no choice; run benchmarks.gpu.chosen first")
+    driver = ready(pack)
+    kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]
+    made = {name: make(torch, pack) for name, make in _OTHERS.items() if name not in given.without}
+    others = {name: other for name, other in made.items() if other is not None}
+    count, deadline, rows = len(pack.facts["instances"]), time.time() + given.secs, []
+    for index in range(0, count, max(1, -(-count // given.most))):
+        if time.time() > deadline:
+            print("time is up; the rest is left out")
+            break
+        rows.append(compare_one(torch, pack, kernels, others, index))
+        print(json.dumps(rows[-1]), flush=True)
+    properties = torch.cuda.get_device_properties(0)
+    result = {
+        "workload": pack.facts["name"],
+        "device": properties.name,
+        "standing": pack.facts["standing"],
+        "kappa": pack.facts["kappa"],
+        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "instances": rows,
+        "summary": summary(rows),
+    }
+    given.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result["summary"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

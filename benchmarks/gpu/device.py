@@ -1,0 +1,194 @@
+"""The CUDA driver by ctypes, and timing by CUDA events. Imports nothing of this project."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
+MIN_SECS = 2e-3  # of one reading: events tell half microseconds
+_L2_BYTES = 64 << 20  # inputs rotate through more than this, so that none is in the cache when it comes again
+_MAX_ROTATIONS = 32
+
+
+class GpuError(Exception):
+    """What the driver refuses; one line."""
+
+
+def need_gpu() -> Any:
+    """torch, on a machine with a GPU.
+
+    Raises
+    ------
+    SystemExit
+        There is none, or no PyTorch that can use it; the message says which.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise SystemExit("no GPU benchmark: PyTorch is not installed") from None
+    if not torch.cuda.is_available():
+        raise SystemExit("no GPU benchmark: PyTorch finds no GPU on this machine")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.zeros(1, device="cuda")  # makes the context current
+    return torch
+
+
+class Driver:
+    """The driver, in the context that is current."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise GpuError("no NVIDIA driver: libcuda.so.1 is not found") from None
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorName(status, ctypes.byref(text))
+            raise GpuError(f"{name}: {(text.value or b'unknown').decode()} ({status})")
+
+    def load(self, image: bytes) -> Module:
+        """Load machine code, or PTX that ends in a zero.
+
+        Raises
+        ------
+        GpuError
+            It is not for this GPU, or for a newer driver.
+        """
+        handle = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(handle), image)
+        return Module(self, handle)
+
+
+class Module:
+    """Loaded code."""
+
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
+        self.driver, self._handle = driver, handle
+
+    def function(self, name: str) -> Function:
+        """One function of it."""
+        handle = ctypes.c_void_p()
+        self.driver._call("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
+        return Function(self.driver, handle)
+
+
+class Function:
+    """A function that can be launched."""
+
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
+        self._driver, self._handle = driver, handle
+
+    def facts(self) -> dict[str, int]:
+        """Registers and stack of a thread, as the driver has them."""
+        found = {}
+        for name, number in _ATTRIBUTES.items():
+            value = ctypes.c_int()
+            self._driver._call("cuFuncGetAttribute", ctypes.byref(value), number, self._handle)
+            found[name] = value.value
+        return found
+
+    def resident_blocks(self, threads: int) -> int:
+        """Blocks that one multiprocessor holds at a time, as the driver has it."""
+        count = ctypes.c_int()
+        self._driver._call(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            ctypes.byref(count),
+            self._handle,
+            threads,
+            ctypes.c_size_t(0),
+        )
+        return count.value
+
+    def bind(self, grid: Sequence[int], threads: int, values: Sequence[int]) -> Callable[[int], None]:
+        """A launch with all arguments at hand, 64-bit numbers and addresses; called with the stream."""
+        kept = [ctypes.c_int64(value) for value in values]
+        addresses = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
+        x, y = grid
+
+        def launch(stream: int, _kept: Any = kept) -> None:
+            self._driver._call(
+                "cuLaunchKernel",
+                self._handle,
+                x,
+                y,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                ctypes.c_void_p(stream),
+                addresses,
+                None,
+            )
+
+        return launch
+
+
+def compile_text(text: str, arch: str) -> bytes:
+    """Machine code by this machine's nvcc, where the packed one does not load.
+
+    Raises
+    ------
+    GpuError
+        There is no nvcc, or it refuses the text.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
+        source.write_text(text)
+        command = ["nvcc", "-cubin", f"-arch={arch}", "-std=c++17", str(source), "-o", str(cubin)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise GpuError(f"nvcc cannot be run: {error}") from error
+        if done.returncode != 0:
+            raise GpuError(f"nvcc: {done.stderr.strip()[:300]}")
+        return cubin.read_bytes()
+
+
+def rotations_for(num_bytes: int) -> int:
+    """Copies of a call's tensors that are more than the cache holds."""
+    return max(2, min(_MAX_ROTATIONS, math.ceil(2 * _L2_BYTES / max(1, num_bytes))))
+
+
+def seconds_of(torch: Any, call: Callable[[int], Any], rotations: int, readings: int = 5) -> float:
+    """Median seconds of one call, the GPU's time alone: calls are captured in a graph and replayed.
+
+    Parameters
+    ----------
+    call : callable
+        Takes which copy of the tensors it uses, 0 to `rotations` - 1, and launches on the current stream.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for turn in range(rotations):  # warm: compiled, autotuned, loaded
+            call(turn)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for turn in range(rotations):
+            call(turn)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def reading(replays: int) -> float:
+        start.record()
+        for _ in range(replays):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / replays
+
+    reading(1)
+    replays = max(1, math.ceil(MIN_SECS / max(reading(1), 1e-7)))
+    return statistics.median(reading(replays) for _ in range(readings)) / rotations

@@ -1,0 +1,215 @@
+"""Pack a workload for a GPU's machine: micro-kernels with machine code, and instances. Needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import DietCodeError
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of, workspace_elements
+from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
+from dietcode.search_space.partition import NumpyOps
+from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
+from dietcode.target.cubin import read_kernels
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import compile_cubin
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import largest_instance, make_instances
+from dietcode.workload.parse import load_spec, spec_from_data
+from dietcode.workload.spec import Spec
+
+FORMAT = "dietcode-gpu-pack/1"
+SPLITS = (2, 4, 8)
+_NUM_POINTS = 6
+_MAX_INSTANCES = 128
+_SWEEP_ROWS = 64
+
+
+def spec_for(path: Path, arch: str) -> Spec:
+    """An example's spec, for a GPU."""
+    return spec_from_data(load_spec(path).to_json() | {"target": {"kind": "cuda", "arch": arch}})
+
+
+def candidates_of(
+    problem: Problem, spec: Spec, target: CudaTarget, most: int
+) -> list[tuple[CudaMicroKernel, str]]:
+    """What to measure: T0 first, its paddings (paper, Figure 10), then the space, small tiles also split."""
+    limits, largest = CudaLimits.of(target), extents_of(spec, largest_instance(spec))
+    _, rows, columns, reduction = problem.sizes(largest)
+    seeds = hardware_seeds(problem, limits)
+    space = [(c.micro_kernel, c.provenance) for c in build_space(problem, seeds, limits, rows, columns)]
+    first = [(replace(seed.tile, tails=tails), "hardware") for tails in CUDA_TAILS for seed in seeds]
+    around = [(t, "neighbour") for s in seeds for t in neighbours(problem, s.tile, limits, reduction)]
+    split = [
+        (replace(tile, splits=splits), "split")
+        for tile, _ in space
+        if tile.rows <= 64
+        for splits in SPLITS
+        if reduction >= 2 * splits * tile.steps
+    ]
+    mixed = [item for pair in zip(space, split, strict=False) for item in pair] + space[len(split) :]
+    found: dict[CudaMicroKernel, str] = {}
+    for tile, provenance in [*first, *around, *mixed]:
+        found.setdefault(tile, provenance)
+    return list(found.items())[:most]
+
+
+def instances_of(spec: Spec, problem: Problem) -> list[dict[str, Any]]:
+    """Up to `_MAX_INSTANCES`, evenly spread, each with extents and shapes."""
+    instances = make_instances(spec)
+    picked = np.unique(np.linspace(0, len(instances) - 1, min(len(instances), _MAX_INSTANCES)).astype(int))
+    return [
+        instance_facts(problem, extents_of(spec, binding), index) | {"shape_vars": binding}
+        for index, binding in enumerate(
+            dict(zip(spec.variables, map(int, instances.bindings[row]), strict=True)) for row in picked
+        )
+    ]
+
+
+def instance_facts(problem: Problem, extents: dict[str, int], index: int) -> dict[str, Any]:
+    """Extents and shapes of one instance."""
+    own = {letter: int(extents[letter]) for letter in problem.extents}
+    shapes = {name: [int(n) for n in problem.shape(name, own)] for name in (*problem.inputs, problem.output)}
+    return {"index": index, "extents": own, "shapes": shapes}
+
+
+def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[str, Any]]:
+    """Instances of whole tiles, 1 to `_SWEEP_ROWS` rows of them, by the last dynamic letter of the rows."""
+    largest = extents_of(spec, largest_instance(spec))
+    dynamic = [letter for letter in problem.rows if problem.extents[letter] is None]
+    found = []
+    for count in range(1, _SWEEP_ROWS + 1 if dynamic else 1):
+        extents = largest | dict.fromkeys(dynamic[-1:], tile.rows * count)
+        found.append(instance_facts(problem, extents, len(found)) | {"shape_vars": {}})
+    return found
+
+
+def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
+    """Grids and workspace of a micro-kernel at each instance."""
+    rows = []
+    for instance in instances:
+        grid = grid_of(problem, tile, instance["extents"], NumpyOps())
+        grids = [[int(grid.blocks), tile.splits]]
+        if tile.splits > 1:
+            grids.append([-(-int(grid.elements) // SUM_THREADS), 1])
+        workspace = int(workspace_elements(problem, tile, instance["extents"]))
+        rows.append({"grids": grids, "workspace": workspace})
+    return rows
+
+
+def candidate_facts(
+    problem: Problem,
+    tile: CudaMicroKernel,
+    provenance: str,
+    number: int,
+    sets: dict[str, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    """What the GPU's machine needs to know of one micro-kernel."""
+    functions = functions_of(problem, tile)
+    return {
+        "name": tile.name,
+        "tile": tile.to_json(),
+        "provenance": provenance,
+        "file": f"k{number:04d}",
+        "functions": [
+            {"symbol": f.symbol, "arguments": list(f.arguments), "threads": f.threads} for f in functions
+        ],
+        "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},
+    }
+
+
+def write_pack(
+    folder: Path,
+    spec: Spec,
+    target: CudaTarget,
+    tiles: Sequence[tuple[CudaMicroKernel, str]],
+    more: dict[str, Any],
+) -> Iterator[str]:
+    """Compile all and write ``pack.json`` and ``kernels.zip``; yields a line for each that is left out."""
+    problem = device_problem(problem_from_spec(spec))
+    instances, sweep = instances_of(spec, problem), sweep_of(problem, spec, tiles[0][0])
+    points = np.unique(np.geomspace(1, len(instances), _NUM_POINTS).round().astype(int) - 1)
+    texts = [cuda_text(problem, [tile], target) for tile, _ in tiles]
+
+    def compiled(text: str) -> bytes | DietCodeError:
+        try:
+            return compile_cubin(text, target)
+        except DietCodeError as error:
+            return error
+
+    with ThreadPoolExecutor() as pool:
+        cubins = list(pool.map(compiled, texts))
+    candidates = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / "kernels.zip", "w", zipfile.ZIP_DEFLATED) as kernels:
+        for (tile, provenance), text, cubin in zip(tiles, texts, cubins, strict=True):
+            if isinstance(cubin, DietCodeError):
+                yield f"{tile.name}: {cubin}"
+                continue
+            known = read_kernels(cubin, tile.name)
+            if any(facts.stack_bytes for facts in known.values()) and not more:
+                yield f"{tile.name}: spills"
+                continue
+            sets = {"instances": instances} | ({"sweep": sweep} if not candidates else {})
+            facts = candidate_facts(problem, tile, provenance, len(candidates), sets)
+            sizes = {
+                "shared_bytes": known[tile.symbol].shared_bytes,
+                "code_bytes": sum(f.code_bytes for f in known.values()),
+            }
+            candidates.append(facts | sizes)
+            kernels.writestr(f"{facts['file']}.cubin", cubin)
+            kernels.writestr(f"{facts['file']}.cu", text)
+    operands = list(spec.tensors)
+    pack = {
+        "format": FORMAT,
+        "name": spec.name,
+        "workload": workload_digest(spec),
+        "arch": target.arch,
+        "einsum": spec.op.einsum,
+        "operands": operands,
+        "output": problem.output,
+        "stages": [{"kind": s.kind, "tensor": s.tensor, "value": s.value} for s in problem.stages],
+        "dynamic": list(problem.dynamic),
+        "instances": instances,
+        "points": [int(i) for i in points],
+        "sweep": sweep,
+        "candidates": candidates,
+    }
+    (folder / "pack.json").write_text(json.dumps(pack | more) + "\n")
+
+
+def main() -> None:
+    """Pack what is to be measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--most", type=int, default=400, help="micro-kernels")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        target, spec = CudaTarget(given.arch), spec_for(given.spec, given.arch)
+        problem = device_problem(problem_from_spec(spec))
+        tiles = candidates_of(problem, spec, target, given.most)
+        for line in write_pack(given.output, spec, target, tiles, {}):
+            print(line)
+    except (DietCodeError, ValueError) as error:
+        raise SystemExit(str(error)) from error
+    sizes = ", ".join(f"{p.name} {p.stat().st_size} bytes" for p in sorted(given.output.iterdir()))
+    packed = len(json.loads((given.output / "pack.json").read_text())["candidates"])
+    print(f"{given.output}: {packed} micro-kernels for {target.arch}; {sizes}")
+
+
+if __name__ == "__main__":
+    main()

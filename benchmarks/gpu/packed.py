@@ -1,0 +1,166 @@
+"""What was packed, as the GPU's machine sees it: kernels that can be called on torch tensors."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from device import Driver, GpuError, compile_text, rotations_for
+
+FORMAT = "dietcode-gpu-pack/1"
+_LOCAL = "compiled-here"
+
+
+class Pack:
+    """One workload: its instances, and micro-kernels with their machine code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, Any] = json.loads((folder / "pack.json").read_text())
+        if self.facts["format"] != FORMAT:
+            raise SystemExit(f"{folder}: format {self.facts['format']}; this benchmark reads {FORMAT}")
+        self._kernels = zipfile.ZipFile(folder / "kernels.zip")
+
+    def file(self, name: str) -> bytes:
+        """Machine code, or text, of a micro-kernel; what `compile_here` made comes first."""
+        own = self.folder / _LOCAL / name
+        return own.read_bytes() if own.is_file() else self._kernels.read(name)
+
+    def compile_here(self) -> None:
+        """Compile all by this machine's nvcc, where its driver is older than what was packed.
+
+        Raises
+        ------
+        GpuError
+            There is no nvcc, or it refuses a text.
+        """
+        folder = self.folder / _LOCAL
+        folder.mkdir(exist_ok=True)
+
+        def compile_one(name: str) -> None:
+            cubin = compile_text(self._kernels.read(f"{name}.cu").decode(), self.facts["arch"])
+            (folder / f"{name}.cubin").write_bytes(cubin)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(compile_one, [candidate["file"] for candidate in self.facts["candidates"]]))
+
+
+def ready(pack: Pack) -> Driver:
+    """The driver, once it loads what was packed; compiled anew where it does not.
+
+    Raises
+    ------
+    SystemExit
+        It does not load what nvcc made of it either, or there is no nvcc.
+    """
+    try:
+        driver = Driver()
+        first = f"{pack.facts['candidates'][0]['file']}.cubin"
+        try:
+            driver.load(pack.file(first))
+        except GpuError as error:
+            print(f"{error}: compiling for this driver", flush=True)
+            pack.compile_here()
+            driver.load(pack.file(first))
+    except GpuError as error:
+        raise SystemExit(str(error)) from error
+    return driver
+
+
+class Tensors:
+    """Copies of one instance's tensors, normal numbers."""
+
+    def __init__(
+        self,
+        torch: Any,
+        pack: Pack,
+        instance: Mapping[str, Any],
+        copies: int | None = None,
+        device: str = "cuda",
+    ) -> None:
+        shapes: dict[str, list[int]] = instance["shapes"]
+        num_bytes = 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
+        self.copies = copies or rotations_for(num_bytes)
+        self.instance, self.output, self.device = instance, pack.facts["output"], device
+        generator = torch.Generator(device=device).manual_seed(0)
+        self.sets = [
+            {n: torch.randn(shape, device=device, generator=generator) for n, shape in shapes.items()}
+            for _ in range(self.copies)
+        ]
+        self._expected: Any = None
+
+    def error_of(self, torch: Any, pack: Pack) -> float:
+        """Largest error of the first copy's output against float64, over the largest value."""
+        given = self.sets[0]
+        if self._expected is None:  # the inputs stay as they are
+            self._expected = reference(torch, pack, {name: value.double() for name, value in given.items()})
+        difference = (given[self.output].double() - self._expected).abs().max()
+        return float(difference / self._expected.abs().max().clamp(min=1.0))
+
+
+def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
+    """What the workload computes, in the dtype of the tensors."""
+    facts = pack.facts
+    value = torch.einsum(facts["einsum"], *(given[name] for name in facts["operands"]))
+    for stage in facts["stages"]:
+        kind, tensor = stage["kind"], stage["tensor"]
+        if kind in {"bias", "residual"}:
+            value = value + given[tensor]
+        elif kind == "scale":
+            value = value * stage["value"]
+        elif kind == "relu":
+            value = torch.relu(value)
+        elif kind == "silu":
+            value = torch.nn.functional.silu(value)
+        else:
+            value = torch.nn.functional.gelu(value, approximate="tanh" if kind == "gelu-tanh" else "none")
+    return value
+
+
+class MicroKernel:
+    """One packed micro-kernel, loaded."""
+
+    def __init__(self, driver: Driver, pack: Pack, candidate: Mapping[str, Any]) -> None:
+        self.candidate, self._dynamic = candidate, pack.facts["dynamic"]
+        module = driver.load(pack.file(f"{candidate['file']}.cubin"))
+        self._functions = [module.function(f["symbol"]) for f in candidate["functions"]]
+        self.facts = self._functions[0].facts() | {
+            name: candidate[name] for name in ("shared_bytes", "code_bytes")
+        }
+
+    def wave_blocks(self, num_sms: int) -> int:
+        """Blocks of the first function that the GPU runs at a time."""
+        return num_sms * self._functions[0].resident_blocks(self.candidate["functions"][0]["threads"])
+
+    def bind(self, torch: Any, tensors: Tensors, which: str) -> Callable[[int], None]:
+        """``call(turn)`` for all copies of tensors; `which` instances they are of: instances, or sweep."""
+        instance, calls, kept = tensors.instance, [], []
+        shape = self.candidate["grids"][which][instance["index"]]
+        for given in tensors.sets:
+            workspace = torch.empty(max(1, shape["workspace"]), device=tensors.device)
+            kept.append(workspace)
+            addresses = {name: value.data_ptr() for name, value in given.items()} | {
+                "workspace": workspace.data_ptr()
+            }
+            sizes = [instance["extents"][letter] for letter in self._dynamic]
+            calls.append(
+                [
+                    function.bind(
+                        grid, facts["threads"], [*(addresses[n] for n in facts["arguments"]), *sizes]
+                    )
+                    for function, facts, grid in zip(
+                        self._functions, self.candidate["functions"], shape["grids"], strict=True
+                    )
+                ]
+            )
+
+        def call(turn: int, _kept: Any = kept) -> None:
+            stream = torch.cuda.current_stream().cuda_stream if tensors.device == "cuda" else 0
+            for launch in calls[turn]:
+                launch(stream)
+
+        return call

@@ -1,0 +1,133 @@
+"""From chosen micro-kernels and a dispatch rule to the files of a library for CUDA."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from dietcode._version import __version__
+from dietcode.dispatcher.rule import Rule
+from dietcode.library.build import dispatch_tree, variable_facts
+from dietcode.library.cuda.code import CudaCode, compile_library
+from dietcode.runtime.manifest import CODE, DISPATCH, FORMAT, MANIFEST, REPORT, file_facts, pretty_json
+from dietcode.search_space.cuda.fetching import alignments
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import workspace_elements
+from dietcode.search_space.problem import Problem, extents_of
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import nvrtc_version
+from dietcode.workload.binding import plan_bindings
+from dietcode.workload.identity import job_digest, workload_digest
+from dietcode.workload.instances import largest_instance
+from dietcode.workload.spec import Spec
+
+
+@dataclass(frozen=True)
+class CudaParts:
+    """What a library for CUDA is made of.
+
+    Attributes
+    ----------
+    targets : tuple of CudaTarget
+        Architectures to hold machine code for; the first is the one that was measured.
+    micro_kernels : tuple of CudaMicroKernel
+        One for each category.
+    rule : Rule
+        Total over the declared ranges.
+    table, report : dict
+        What a person reads; what the compiler tells of each kernel is added to the report.
+    """
+
+    spec: Spec
+    targets: tuple[CudaTarget, ...]
+    problem: Problem
+    micro_kernels: tuple[CudaMicroKernel, ...]
+    rule: Rule
+    table: dict[str, Any]
+    report: dict[str, Any]
+
+
+def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
+    """All files of the folder by relative path; the same parts give the same bytes.
+
+    Raises
+    ------
+    TargetError, TuningError
+        As `compile_library` has them.
+    """
+    code = compile_library(
+        parts.problem,
+        parts.micro_kernels,
+        dispatch_tree(parts.rule.root),
+        parts.spec.variables,
+        parts.targets,
+    )
+    dispatch = {
+        "categories": [
+            {"category": index, "micro_kernel": kernel.name, **kernel.to_json()}
+            for index, kernel in enumerate(parts.micro_kernels)
+        ],
+        "rule": parts.rule.to_json(),
+        "table": parts.table,
+    }
+    files = {
+        CODE: code.library,
+        DISPATCH: pretty_json(dispatch),
+        REPORT: pretty_json(parts.report | {"machine_code": code.to_json(), "ptx": code.ptx_arch}),
+    }
+    return {**files, MANIFEST: pretty_json(_manifest(parts, code, files))}
+
+
+def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict[str, Any]:
+    spec, problem = parts.spec, device_problem(parts.problem)
+    seen = spec.subscripts | spec.epilogue_tensors
+    subscripts = {name: seen[name] for name in problem.inputs}
+    needed = [alignments(problem, tile) for tile in parts.micro_kernels]
+    extents = extents_of(spec, largest_instance(spec))
+    target = parts.targets[0].to_json()
+    return {
+        "format": FORMAT,
+        "name": spec.name,
+        "workload": spec.to_json(),
+        "tensor_order": list(spec.tensors),
+        "workload_digest": workload_digest(spec),
+        "job_digest": job_digest(spec, target),
+        "target": target,
+        "requires": {
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "cpu_features": [],
+            "cuda": {
+                "archs": list(code.kernels),
+                "ptx": code.ptx_arch,
+                "driver": f"{nvrtc_version().partition('.')[0]}.0",
+            },
+        },
+        "versions": {
+            "dietcode": __version__,
+            "tvm": str(tvm.__version__),
+            "tvm_ffi": str(tvm_ffi.__version__),
+            "nvrtc": nvrtc_version(),
+        },
+        "num_threads": 1,
+        "argument_order": list(problem.inputs),
+        "inputs": {name: {"dims": letters, "dtype": "float32"} for name, letters in subscripts.items()},
+        "output": {"name": problem.output, "dims": spec.output_subscripts, "dtype": problem.output_dtype},
+        "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
+        "variables": {name: variable_facts(spec, name) for name in spec.variables},
+        "variable_order": list(spec.variables),
+        "binding": plan_bindings(subscripts, spec.dims_parsed, spec.variables).to_json(),
+        "packed": {},
+        "alignment_bytes": {name: max(of_tile[name] for of_tile in needed) for name in needed[0]},
+        # A call gets so many copies of the output, in float32, from its caller: none where nothing is split.
+        "workspace_parts": [tile.splits if tile.splits > 1 else 0 for tile in parts.micro_kernels],
+        "workspace_bytes": max(4 * workspace_elements(problem, t, extents) for t in parts.micro_kernels),
+        "runtime": {},
+        "files": {name: file_facts(data) for name, data in files.items()},
+        "signature": None,
+    }

@@ -1,0 +1,126 @@
+"""From micro-kernels to ``library.so``: machine code for each architecture, and the host part around it."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi.libinfo
+from tvm.support.cc import get_cc
+
+from dietcode.errors import TuningError
+from dietcode.library.cuda.host import Image, host_text
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.host import DispatchTree
+from dietcode.search_space.problem import Problem
+from dietcode.target.cubin import KernelFacts, read_kernels
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import compile_cubin, compile_ptx, nvrtc_version
+
+# Machine code of one major version of CUDA runs under any driver for it (minor version compatibility).
+_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+
+
+@dataclass(frozen=True)
+class CudaCode:
+    """A compiled library.
+
+    Attributes
+    ----------
+    library : bytes
+        ``library.so``.
+    kernels : dict
+        Facts of each function by architecture and symbol.
+    ptx_arch : str
+        Of the PTX for newer GPUs.
+    """
+
+    library: bytes
+    kernels: dict[str, dict[str, KernelFacts]]
+    ptx_arch: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the report: what each kernel takes, and whether it spills."""
+        return {
+            arch: {name: facts.to_json() | {"spills": facts.stack_bytes > 0} for name, facts in known.items()}
+            for arch, known in self.kernels.items()
+        }
+
+
+def compile_library(
+    problem: Problem,
+    tiles: Sequence[CudaMicroKernel],
+    tree: DispatchTree,
+    variables: Sequence[str],
+    targets: Sequence[CudaTarget],
+) -> CudaCode:
+    """Compile a library; the same arguments give the same bytes. Needs neither a GPU nor a toolkit.
+
+    Parameters
+    ----------
+    tiles, tree, variables
+        As `dietcode.library.cuda.host.host_text` has them.
+    targets : sequence of CudaTarget
+        Architectures to hold machine code for; PTX of the newest is added for GPUs that are newer still.
+
+    Raises
+    ------
+    TargetError
+        The compiler is not installed, or knows one of the architectures not.
+    TuningError
+        The text is refused, what comes out is no machine code or lacks a kernel, or nothing can be linked.
+    """
+    distinct = list(dict.fromkeys(tiles))
+    needed = {f.symbol for tile in distinct for f in functions_of(problem, tile)}
+    files: dict[str, bytes] = {}
+    kernels, images = {}, []
+    for target in targets:
+        name = f"{target.arch}.cubin"
+        files[name] = compile_cubin(cuda_text(problem, distinct, target), target, reproducible=True)
+        kernels[target.arch] = read_kernels(files[name], target.arch)
+        lacking = needed - set(kernels[target.arch])
+        if lacking:
+            raise TuningError(f"{target.arch}: the machine code lacks {sorted(lacking)[0]}")
+        images.append(Image(target.arch, False, name))
+    newest = _without_suffix(max(targets, key=lambda target: target.number))
+    ptx = f"{newest.arch}.ptx"
+    files[ptx] = compile_ptx(cuda_text(problem, distinct, newest), newest, reproducible=True)
+    images.append(Image(newest.arch, True, ptx))
+    major = int(nvrtc_version().partition(".")[0])
+    text = host_text(problem, tiles, tree, variables, images, 1000 * major)
+    return CudaCode(_link(text, files), kernels, newest.arch)
+
+
+def _without_suffix(target: CudaTarget) -> CudaTarget:
+    """What later architectures keep: ``sm_90`` of ``sm_90a``."""
+    return CudaTarget(f"sm_{target.number}")
+
+
+def _link(text: str, files: dict[str, bytes]) -> bytes:
+    """Compile the host part with the images beside it, by names that are the same on every machine."""
+    compiler = get_cc()
+    if compiler is None:
+        raise TuningError("no C compiler found to link with; install cc, gcc or clang, or set CC")
+    includes = {tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()}
+    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
+        folder = Path(temporary)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        (folder / "library.c").write_text(text, encoding="utf-8")
+        command = [compiler, *_FLAGS, *(f"-I{path}" for path in sorted(includes)), "-x", "c", "library.c"]
+        done = subprocess.run(
+            [*command, "-o", "library.so", "-ldl", "-lpthread"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-200:]]
+            raise TuningError(f"the library could not be linked: {lines[0][:200]}")
+        return (folder / "library.so").read_bytes()

@@ -1,0 +1,220 @@
+"""C text of a library's host part: the launcher, and tables of what this library launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dietcode.search_space.cuda.fetching import alignments
+from dietcode.search_space.cuda.lowering import WORKSPACE, device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of
+from dietcode.search_space.cuda.source import functions_of
+from dietcode.search_space.host import DispatchTree
+from dietcode.search_space.problem import Problem
+
+_LAUNCHER = Path(__file__).with_name("launcher.c")
+_DTYPES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16)}  # DLPack's codes, and bits
+
+
+@dataclass(frozen=True)
+class Image:
+    """Code for one architecture.
+
+    Attributes
+    ----------
+    arch : str
+        As in ``sm_90``.
+    is_ptx : bool
+        Text that the driver compiles, for that architecture and all later ones.
+    file : str
+        Where its bytes are, beside the C text.
+    """
+
+    arch: str
+    is_ptx: bool
+    file: str
+
+
+class _Size:
+    """An int64 expression of C, so that `grid_of` can be asked for text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __mul__(self, other: object) -> _Size:
+        return _Size(f"{self.text} * {_text(other)}")
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: object) -> _Size:
+        return _Size(f"({self.text} + {_text(other)})")
+
+
+class _COps:
+    """`dietcode.search_space.partition.Ops` over C expressions; a grid takes divisions alone."""
+
+    def floordiv(self, a: Any, b: Any) -> Any:
+        """Of non-negative integers."""
+        return _Size(f"({_text(a)} / {_text(b)})")
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """Not used by a grid."""
+        raise NotImplementedError
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        """Not used by a grid."""
+        raise NotImplementedError
+
+    def bind(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+
+def _text(value: object) -> str:
+    return value.text if isinstance(value, _Size) else f"INT64_C({value})"
+
+
+def host_text(
+    problem: Problem,
+    tiles: Sequence[CudaMicroKernel],
+    tree: DispatchTree,
+    variables: Sequence[str],
+    images: Sequence[Image],
+    min_driver: int,
+) -> str:
+    """The C file.
+
+    Parameters
+    ----------
+    tiles : sequence of CudaMicroKernel
+        One for each category, in the order that the tree's leaves number them.
+    tree : DispatchTree
+        Which category serves which values of the shape variables.
+    min_driver : int
+        The least version of CUDA that the driver must be for, as 13000 for 13.0.
+    """
+    problem = device_problem(problem)
+    names = (*problem.inputs, problem.output)
+    letters = sorted(problem.extents)
+    kernels = list(dict.fromkeys(f.symbol for tile in tiles for f in functions_of(problem, tile)))
+    known = ", ".join(f"{i.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
+    defines = {
+        "NUM_IMAGES": len(images),
+        "NUM_KERNELS": len(kernels),
+        "NUM_TENSORS": len(names),
+        "NUM_LETTERS": len(letters),
+        "NUM_DYNAMIC": len(problem.dynamic),
+        "NUM_VARIABLES": len(variables),
+        "MAX_RANK": max(len(problem.subscripts[name]) for name in names),
+        "MIN_DRIVER": min_driver,
+        "IMAGES_TEXT": f'"{known}"',
+    }
+    parts = [
+        "".join(f"#define {name} {value}\n" for name, value in defines.items()),
+        _LAUNCHER.read_text(encoding="utf-8"),
+        _images(images),
+        _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
+        _tensors(problem, tiles, names),
+        _array(
+            "const int letters[NUM_TENSORS][MAX_RANK]",
+            ["{" + ", ".join(str(letters.index(k)) for k in problem.subscripts[n]) + "}" for n in names],
+        ),
+        _array("const int64_t fixed[NUM_LETTERS]", [f"{problem.extents[k] or 0}" for k in letters]),
+        _array(
+            "const int dynamic[NUM_DYNAMIC + 1]", [*(str(letters.index(k)) for k in problem.dynamic), "-1"]
+        ),
+        _select(tree, variables),
+        _plan(problem, tiles, kernels, names, letters),
+    ]
+    return "\n".join(parts)
+
+
+def _array(declaration: str, values: Sequence[str]) -> str:
+    return f"static {declaration} = {{{', '.join(values)}}};\n"
+
+
+def _images(images: Sequence[Image]) -> str:
+    text = ""
+    for index, image in enumerate(images):
+        # A zero at the end: PTX is a string.
+        lines = (
+            ".section .rodata\\n.balign 16\\n",
+            f'image_{index}:\\n.incbin \\"{image.file}\\"\\n.byte 0\\n',
+        )
+        text += f'__asm__("{lines[0]}{lines[1]}.previous\\n");\n'
+        text += f'extern const char image_{index}[] __attribute__((visibility("hidden")));\n'
+    rows = [
+        f"{{{''.join(c for c in i.arch if c.isdigit())}, {int(not i.arch[-1].isdigit())}, {int(i.is_ptx)}, "
+        f"image_{index}}}"
+        for index, i in enumerate(images)
+    ]
+    return text + _array("const Image images[NUM_IMAGES]", rows)
+
+
+def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:
+    needed = [alignments(problem, tile) for tile in tiles]
+    rows = []
+    for name in names:
+        code, bits = _DTYPES[problem.output_dtype if name == problem.output else "float32"]
+        alignment = max(of_tile[name] for of_tile in needed)
+        shown = name if name.isidentifier() else "tensor"
+        rows.append(f'{{"{shown}", {code}, {bits}, {len(problem.subscripts[name])}, {alignment}}}')
+    return _array("const Tensor tensors[NUM_TENSORS]", rows)
+
+
+def _select(tree: DispatchTree, variables: Sequence[str]) -> str:
+    return f"static int64_t select_category(const int64_t* values) {{\n{_branches(tree, variables, '  ')}}}\n"
+
+
+def _branches(tree: DispatchTree, variables: Sequence[str], indent: str) -> str:
+    if isinstance(tree, int):
+        return f"{indent}return {tree};\n"
+    variable, threshold, below, above = tree
+    condition = f"values[{variables.index(variable)}] <= INT64_C({threshold})"
+    inner = _branches(below, variables, indent + "  ")
+    return f"{indent}if ({condition}) {{\n{inner}{indent}}}\n{_branches(above, variables, indent)}"
+
+
+def _plan(
+    problem: Problem,
+    tiles: Sequence[CudaMicroKernel],
+    kernels: Sequence[str],
+    names: Sequence[str],
+    letters: Sequence[str],
+) -> str:
+    """What a call of each category launches, one function after the other."""
+    places = {name: index for index, name in enumerate(names)} | {WORKSPACE: len(names)}
+    extents: dict[str, Any] = {
+        k: _Size(f"extents[{letters.index(k)}]") if extent is None else extent
+        for k, extent in problem.extents.items()
+    }
+    text = "static int plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
+    text += "  (void)extents;\n  switch (category) {\n"
+    for category, tile in enumerate(tiles):
+        grid = grid_of(problem, tile, extents, _COps())
+        sums = _COps().floordiv(grid.elements + (SUM_THREADS - 1), SUM_THREADS)
+        shapes = [(grid.blocks, tile.splits), (sums, 1)]
+        text += f"    case {category}: {{\n"
+        functions = functions_of(problem, tile)
+        for index, function in enumerate(functions):
+            (x, y), given = shapes[index], [str(places[name]) for name in function.arguments]
+            text += f"      static const int of_{index}[] = {{{', '.join(given)}}};\n"
+            text += (
+                f"      launches[{index}] = (Launch){{{_text(x)}, {y}, {function.threads}, "
+                f"{kernels.index(function.symbol)}, {len(given)}, of_{index}}};\n"
+            )
+        text += f"      return {len(functions)};\n    }}\n"
+    return text + "    default:\n      return 0;\n  }\n}\n"
+
+
+def category_workspaces(
+    problem: Problem, tiles: Sequence[CudaMicroKernel], extents: Mapping[str, int]
+) -> list[int]:
+    """Bytes of workspace that a call of each category needs at some extents."""
+    from dietcode.search_space.cuda.shape import workspace_elements
+
+    problem = device_problem(problem)
+    return [4 * int(workspace_elements(problem, tile, dict(extents))) for tile in tiles]

@@ -1,0 +1,304 @@
+/* The host part of a library for CUDA: picks machine code for the GPU at hand, and launches it on the caller's
+ * current stream. It waits for nothing, copies nothing and allocates nothing.
+ *
+ * The driver is looked for when it is first needed, so that the library loads where there is none, and says so.
+ * What describes this library is generated: sizes ahead of this text, and behind it images, kernels, categories.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <tvm/ffi/c_api.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#define MAX_DEVICES 64
+#define MAX_ARGUMENTS (NUM_TENSORS + 1 + NUM_DYNAMIC)
+#define CUDA 2 /* DLPack's kDLCUDA */
+#define CAPABILITY_MAJOR 75
+#define CAPABILITY_MINOR 76
+
+typedef struct {
+  int number;        /* 86 for sm_86 */
+  int is_exact;      /* runs on that number alone, as sm_90a does */
+  int is_ptx;
+  const void* data;
+} Image;
+
+typedef struct {
+  const char* name;
+  int dtype_code, dtype_bits, rank, alignment;
+} Tensor;
+
+typedef struct {
+  int64_t x, y;
+  unsigned threads;
+  int kernel; /* index into kernel_names */
+  int num_tensors;
+  const int* tensors; /* indices into the arguments; the workspace is the last */
+} Launch;
+
+/* Generated, at the end of the file. */
+static const Image images[NUM_IMAGES];
+static const char* const kernel_names[NUM_KERNELS];
+static const Tensor tensors[NUM_TENSORS];
+static const int letters[NUM_TENSORS][MAX_RANK];
+static const int64_t fixed[NUM_LETTERS]; /* extents; 0 for those that a call's tensors tell */
+static const int dynamic[NUM_DYNAMIC + 1];
+static int64_t select_category(const int64_t* values);
+static int plan(int64_t category, const int64_t* extents, Launch* launches);
+
+static struct {
+  int (*init)(unsigned);
+  int (*version)(int*);
+  int (*device)(int*, int);
+  int (*attribute)(int*, int, int);
+  int (*retain)(void**, int);
+  int (*current)(void**);
+  int (*push)(void*);
+  int (*pop)(void**);
+  int (*load)(void**, const void*);
+  int (*function)(void**, void*, const char*);
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                void**);
+  int (*error_name)(int, const char**);
+} driver;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int is_driver_ready;
+
+static int fail(const char* kind, const char* format, ...) {
+  char message[512];
+  va_list values;
+  va_start(values, format);
+  vsnprintf(message, sizeof(message), format, values);
+  va_end(values);
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+static int check(int status, const char* what) {
+  const char* name = "unknown";
+  if (status == 0) return 0;
+  if (driver.error_name != NULL) driver.error_name(status, &name);
+  return fail("RuntimeError", "%s: %s (%d)", what, name != NULL ? name : "unknown", status);
+}
+
+/* Whole or not at all; called with the lock held. */
+static int open_driver(void) {
+  static const struct {
+    const char* name;
+    void** place;
+  } entries[] = {
+      {"cuInit", (void**)&driver.init},
+      {"cuDriverGetVersion", (void**)&driver.version},
+      {"cuDeviceGet", (void**)&driver.device},
+      {"cuDeviceGetAttribute", (void**)&driver.attribute},
+      {"cuDevicePrimaryCtxRetain", (void**)&driver.retain},
+      {"cuCtxGetCurrent", (void**)&driver.current},
+      {"cuCtxPushCurrent_v2", (void**)&driver.push},
+      {"cuCtxPopCurrent_v2", (void**)&driver.pop},
+      {"cuModuleLoadData", (void**)&driver.load},
+      {"cuModuleGetFunction", (void**)&driver.function},
+      {"cuLaunchKernel", (void**)&driver.launch},
+      {"cuGetErrorName", (void**)&driver.error_name},
+  };
+  int version = 0;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) return fail("RuntimeError", "no NVIDIA driver: libcuda.so.1 is not found; install one");
+  for (unsigned i = 0; i < sizeof(entries) / sizeof(entries[0]); ++i) {
+    *entries[i].place = dlsym(library, entries[i].name);
+    if (*entries[i].place == NULL) return fail("RuntimeError", "the NVIDIA driver lacks %s", entries[i].name);
+  }
+  if (check(driver.init(0), "no GPU can be used: cuInit") != 0) return -1;
+  if (check(driver.version(&version), "cuDriverGetVersion") != 0) return -1;
+  if (version < MIN_DRIVER) {
+    return fail("RuntimeError", "the NVIDIA driver is for CUDA %d.%d; this library needs one for %d.%d or newer",
+                version / 1000, version % 1000 / 10, MIN_DRIVER / 1000, MIN_DRIVER % 1000 / 10);
+  }
+  atomic_store_explicit(&is_driver_ready, 1, memory_order_release);
+  return 0;
+}
+
+static const Image* choose_image(int capability);
+
+typedef struct {
+  atomic_int is_ready;
+  void* context;
+  void* functions[NUM_KERNELS];
+} Device;
+static Device devices[MAX_DEVICES];
+
+/* Load the machine code on one device; called with the lock held. */
+static int prepare(Device* device, int index) {
+  int handle = 0, major = 0, minor = 0, status;
+  void *module = NULL, *popped = NULL;
+  const Image* image;
+  if (!atomic_load_explicit(&is_driver_ready, memory_order_acquire) && open_driver() != 0) return -1;
+  if (check(driver.device(&handle, index), "cuDeviceGet") != 0) return -1;
+  if (check(driver.attribute(&major, CAPABILITY_MAJOR, handle), "cuDeviceGetAttribute") != 0) return -1;
+  if (check(driver.attribute(&minor, CAPABILITY_MINOR, handle), "cuDeviceGetAttribute") != 0) return -1;
+  image = choose_image(10 * major + minor);
+  if (image == NULL) {
+    return fail("RuntimeError", "cuda:%d is an sm_%d%d; this library holds code for " IMAGES_TEXT
+                "; build it for that architecture", index, major, minor);
+  }
+  if (check(driver.retain(&device->context, handle), "cuDevicePrimaryCtxRetain") != 0) return -1;
+  if (check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
+  status = check(driver.load(&module, image->data), "cuModuleLoadData");
+  for (int i = 0; i < NUM_KERNELS && status == 0; ++i) {
+    status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
+  }
+  driver.pop(&popped);
+  if (status == 0) atomic_store_explicit(&device->is_ready, 1, memory_order_release);
+  return status;
+}
+
+static Device* device_of(int index) {
+  int status = 0;
+  if (index < 0 || index >= MAX_DEVICES) {
+    fail("RuntimeError", "cuda:%d: no such device", index);
+    return NULL;
+  }
+  if (!atomic_load_explicit(&devices[index].is_ready, memory_order_acquire)) {
+    pthread_mutex_lock(&lock);
+    if (!atomic_load_explicit(&devices[index].is_ready, memory_order_acquire)) {
+      status = prepare(&devices[index], index);
+    }
+    pthread_mutex_unlock(&lock);
+  }
+  return status == 0 ? &devices[index] : NULL;
+}
+
+static const Image* choose_image(int capability) {
+  const Image* best = NULL;
+  for (int i = 0; i < NUM_IMAGES; ++i) {
+    const Image* image = &images[i];
+    int is_same = image->number / 10 == capability / 10 && image->number <= capability;
+    int runs = image->is_exact ? image->number == capability
+               : image->is_ptx ? image->number <= capability
+                               : is_same;
+    if (!runs) continue;
+    /* Machine code before PTX, that of the very GPU before others, newer before older. */
+    if (best == NULL || (best->is_ptx && !image->is_ptx) ||
+        (best->is_ptx == image->is_ptx && (image->is_exact || image->number > best->number))) {
+      best = image;
+    }
+  }
+  return best;
+}
+
+static const DLTensor* tensor_of(const TVMFFIAny* value) {
+  if (value->type_index == kTVMFFIDLTensorPtr) return (const DLTensor*)value->v_ptr;
+  if (value->type_index == kTVMFFITensor) return (const DLTensor*)((char*)value->v_ptr + sizeof(TVMFFIObject));
+  return NULL;
+}
+
+/* Checks what the caller's own checks may have missed; a wrong pointer would be a wrong answer. */
+static int read_tensor(const TVMFFIAny* value, const Tensor* expected, const DLTensor** found) {
+  const DLTensor* tensor = tensor_of(value);
+  int64_t step = 1;
+  *found = tensor;
+  if (tensor == NULL) return fail("TypeError", "%s: no tensor", expected->name);
+  if (tensor->device.device_type != CUDA) {
+    return fail("ValueError", "%s: not on a GPU; this library runs on cuda", expected->name);
+  }
+  if (tensor->dtype.code != expected->dtype_code || tensor->dtype.bits != expected->dtype_bits ||
+      tensor->dtype.lanes != 1) {
+    return fail("TypeError", "%s: of another dtype than this library is for", expected->name);
+  }
+  if (tensor->ndim != expected->rank) {
+    return fail("ValueError", "%s: %d dimensions; allowed: %d", expected->name, tensor->ndim, expected->rank);
+  }
+  for (int axis = tensor->ndim - 1; axis >= 0; --axis) {
+    if (tensor->strides != NULL && tensor->shape[axis] != 1 && tensor->strides[axis] != step) {
+      return fail("ValueError", "%s: not contiguous", expected->name);
+    }
+    step *= tensor->shape[axis];
+  }
+  if (((uintptr_t)tensor->data + tensor->byte_offset) % expected->alignment != 0) {
+    return fail("ValueError", "%s: its address is no multiple of %d bytes; pass a copy, as of .clone()",
+                expected->name, expected->alignment);
+  }
+  return 0;
+}
+
+/* select(variables...) -> category */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_select(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  int64_t values[NUM_VARIABLES + 1];
+  if (num_args != NUM_VARIABLES) return fail("TypeError", "select: %d arguments", num_args);
+  for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = args[i].v_int64;
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = select_category(values);
+  return 0;
+}
+
+/* prepare(device): loads the machine code now, so that no call does. */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_prepare(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  result->type_index = kTVMFFINone;
+  if (num_args != 1) return fail("TypeError", "prepare: %d arguments", num_args);
+  return device_of((int)args[0].v_int64) == NULL ? -1 : 0;
+}
+
+/* run(inputs..., output, workspace address, variables...) */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const DLTensor* found[NUM_TENSORS];
+  void* addresses[NUM_TENSORS + 1];
+  int64_t extents[NUM_LETTERS + 1], values[NUM_VARIABLES + 1];
+  Launch launches[2];
+  void *stream, *current = NULL, *popped = NULL;
+  Device* device;
+  int index, count, status = 0, switches;
+  result->type_index = kTVMFFINone;
+  if (num_args != NUM_TENSORS + 1 + NUM_VARIABLES) return fail("TypeError", "run: %d arguments", num_args);
+  for (int i = 0; i < NUM_TENSORS; ++i) {
+    if (read_tensor(&args[i], &tensors[i], &found[i]) != 0) return -1;
+    if (found[i]->device.device_id != found[0]->device.device_id) {
+      return fail("ValueError", "%s: on cuda:%d, but %s is on cuda:%d; move one of them", tensors[i].name,
+                  found[i]->device.device_id, tensors[0].name, found[0]->device.device_id);
+    }
+    addresses[i] = (char*)found[i]->data + found[i]->byte_offset;
+  }
+  addresses[NUM_TENSORS] = (void*)(uintptr_t)args[NUM_TENSORS].v_int64;
+  for (int i = 0; i < NUM_LETTERS; ++i) extents[i] = -1;
+  for (int i = 0; i < NUM_TENSORS; ++i) {
+    for (int axis = 0; axis < tensors[i].rank; ++axis) {
+      int64_t extent = found[i]->shape[axis], *letter = &extents[letters[i][axis]];
+      if (*letter == -1) *letter = fixed[letters[i][axis]] ? fixed[letters[i][axis]] : extent;
+      if (*letter != extent) {
+        return fail("ValueError", "%s: extent %lld of axis %d; allowed: %lld", tensors[i].name, (long long)extent,
+                    axis, (long long)*letter);
+      }
+    }
+  }
+  for (int i = 0; i < NUM_LETTERS; ++i) {
+    if (extents[i] == 0) return 0;
+  }
+  for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = args[NUM_TENSORS + 1 + i].v_int64;
+  index = found[0]->device.device_id;
+  device = device_of(index);
+  if (device == NULL) return -1;
+  count = plan(select_category(values), extents, launches);
+  if (count == 2 && addresses[NUM_TENSORS] == NULL) return fail("ValueError", "run: no workspace");
+  stream = TVMFFIEnvGetStream(CUDA, index);
+  if (check(driver.current(&current), "cuCtxGetCurrent") != 0) return -1;
+  switches = current != device->context;
+  if (switches && check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
+  for (int i = 0; i < count && status == 0; ++i) {
+    const Launch* launch = &launches[i];
+    void* arguments[MAX_ARGUMENTS];
+    int at = 0;
+    for (int k = 0; k < launch->num_tensors; ++k) arguments[at++] = &addresses[launch->tensors[k]];
+    for (int k = 0; k < NUM_DYNAMIC; ++k) arguments[at++] = &extents[dynamic[k]];
+    if (launch->x > INT32_MAX) {
+      status = fail("ValueError", "run: %lld blocks; allowed: %d", (long long)launch->x, INT32_MAX);
+      break;
+    }
+    status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
+                                 launch->threads, 1, 1, 0, stream, arguments, NULL),
+                   "cuLaunchKernel");
+  }
+  if (switches) driver.pop(&popped);
+  return status;
+}

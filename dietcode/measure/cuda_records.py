@@ -1,0 +1,229 @@
+"""Tuning records of a GPU: measured where there is one, read where the library is built.
+
+The format is that of `dietcode.measure.records`, and a file is told from one of a CPU by its header:
+
+    {"format": "dietcode-records/1", "workload": "sha256:…", "device": {"id": "…", "name": "NVIDIA H200",
+     "num_sms": 132, "target": {"kind": "cuda", "arch": "sm_90a"}, "synthetic": false}}
+    {"kind": "calibration", "micro_kernel": "128x128-…", "wave_blocks": 264, "num_blocks": […], "secs": […]}
+    {"kind": "micro_kernel", "rows": 128, …, "provenance": "hardware", "points": [{"m": 16, …}, …],
+     "secs": […], "facts": {"registers": 128, "shared_bytes": 33792, "stack_bytes": 0, "code_bytes": 22016},
+     "max_error": 1e-6, "error": null}
+
+Records that no device measured say ``synthetic: true``, and nothing is published from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import RecordsError
+from dietcode.measure import checks
+from dietcode.measure.records import FORMAT
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.target.cubin import KernelFacts
+from dietcode.target.cuda import CudaTarget
+from dietcode.workload.text import clip
+
+_MAX_SMS = 4096
+_FACTS = ("registers", "shared_bytes", "stack_bytes", "code_bytes")
+
+
+@dataclass(frozen=True)
+class CudaMeasurement:
+    """One micro-kernel, measured or failed.
+
+    Attributes
+    ----------
+    points : tuple of dict
+        Extents of every letter at each timed call.
+    secs : tuple of float
+        Seconds of one call at each point, the median of several.
+    facts : KernelFacts or None
+        Of the block function, as it was compiled for the device; None where it was not.
+    error : str or None
+        Why it was not measured.
+    """
+
+    micro_kernel: CudaMicroKernel
+    provenance: str
+    points: tuple[dict[str, int], ...] = ()
+    secs: tuple[float, ...] = ()
+    facts: KernelFacts | None = None
+    error: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Measured, and nothing of it spilled."""
+        return self.error is None and self.facts is not None and self.facts.stack_bytes == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of a records file."""
+        return {
+            "kind": "micro_kernel",
+            **self.micro_kernel.to_json(),
+            "provenance": self.provenance,
+            "points": list(self.points),
+            "secs": list(self.secs),
+            "facts": None if self.facts is None else self.facts.to_json(),
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CudaMeasurement:
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no measurement.
+        """
+        tile = CudaMicroKernel.from_json(data)
+        checks.line(data["provenance"], "provenance", checks.MAX_PROVENANCE)
+        points, secs = checks.array(data["points"], "points"), checks.array(data["secs"], "secs")
+        if len(points) != len(secs) or (data["error"] is None) != bool(points):
+            raise ValueError(f"{len(secs)} times for {len(points)} points, error {clip(data['error'])}")
+        for point in points:
+            checks.check_letters([point], frozenset(points[0]))
+            for letter, extent in point.items():
+                checks.whole(extent, f"extent of {clip(letter)}")
+        for value in secs:
+            checks.real(value, "secs", above=0.0)
+        facts = data["facts"]
+        if facts is not None:
+            for name in _FACTS:
+                checks.whole(facts[name], name, least=0)
+            facts = KernelFacts(*(facts[name] for name in _FACTS))
+        if data["error"] is not None:
+            checks.line(data["error"], "error")
+        return cls(tile, data["provenance"], tuple(map(dict, points)), tuple(secs), facts, data["error"])
+
+
+@dataclass
+class CudaRecords:
+    """All that is known of one workload on one GPU."""
+
+    workload: str
+    device: dict[str, Any]
+    measurements: dict[CudaMicroKernel, CudaMeasurement] = field(default_factory=dict)
+    calibration: dict[str, Any] | None = None
+
+    @property
+    def target(self) -> CudaTarget:
+        """What was measured."""
+        return CudaTarget.from_json(self.device["target"])
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether no device measured this."""
+        return bool(self.device["synthetic"])
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Every line of the file, header first."""
+        yield {"format": FORMAT, "workload": self.workload, "device": self.device}
+        if self.calibration is not None:
+            yield {"kind": "calibration", **self.calibration}
+        for measurement in self.measurements.values():
+            yield measurement.to_json()
+
+    def apply(self, line: Mapping[str, Any]) -> None:
+        """Take in one line after the header.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is no record.
+        """
+        if line.get("kind") == "calibration":
+            _check_calibration(line)
+            self.calibration = {key: value for key, value in line.items() if key != "kind"}
+        elif line.get("kind") == "micro_kernel":
+            measurement = CudaMeasurement.from_json(line)
+            self.measurements[measurement.micro_kernel] = measurement
+
+
+def _check_calibration(line: Mapping[str, Any]) -> None:
+    """The sweep of grids that κ is fitted on: blocks and seconds of each call, and the blocks of a wave."""
+    checks.whole(line["wave_blocks"], "wave_blocks")
+    blocks, secs = checks.array(line["num_blocks"], "num_blocks"), checks.array(line["secs"], "secs")
+    for count in blocks:
+        checks.whole(count, "num_blocks")
+    for value in secs:
+        checks.real(value, "secs", above=0.0)
+    if len(blocks) != len(secs):
+        raise ValueError(f"{len(secs)} times for {len(blocks)} grids")
+
+
+def check_device(device: Mapping[str, Any]) -> None:
+    """Refuse a header that names no GPU.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        It names none.
+    """
+    checks.line(device["name"], "device.name")
+    checks.line(device["id"], "device.id", 64)
+    checks.whole(device["num_sms"], "device.num_sms", most=_MAX_SMS)
+    CudaTarget.from_json(dict(device["target"]))
+    if not isinstance(device["synthetic"], bool):
+        raise TypeError(f"device.synthetic {clip(device['synthetic'])}; allowed: true or false")
+
+
+def is_of_cuda(path: Path) -> bool:
+    """Whether the header of a records file says that a GPU measured; False where it cannot be told."""
+    try:
+        with path.open(encoding="utf-8") as stream:
+            header = json.loads(stream.readline(1 << 20))
+        return bool(header["device"]["target"]["kind"] == "cuda")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def read_cuda_records(path: Path) -> CudaRecords:
+    """Read a ``.jsonl`` file; a torn last line is dropped.
+
+    Raises
+    ------
+    RecordsError
+        It is no records file of a GPU, or is damaged before its last line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise RecordsError(f"{path}: cannot be read: {error}") from error
+    records: CudaRecords | None = None
+    for number, raw in enumerate(lines[:-1], 1):
+        try:
+            line = json.loads(raw)
+            if records is None:
+                if line["format"] != FORMAT:
+                    raise RecordsError(f"{path}: format {clip(line['format'])}; this version reads {FORMAT}")
+                check_device(line["device"])
+                records = CudaRecords(str(line["workload"]), dict(line["device"]))
+            else:
+                records.apply(line)
+        except checks.WRONG as error:
+            raise RecordsError(
+                f"{path}: line {number} is no record of a GPU: {checks.reason(error)}"
+            ) from error
+    if records is None:
+        raise RecordsError(f"{path}: empty; a records file begins with a header line")
+    return records
+
+
+def write_cuda_records(path: Path, records: CudaRecords) -> None:
+    """Write all records.
+
+    Raises
+    ------
+    RecordsError
+        They cannot be written.
+    """
+    try:
+        path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in records.lines()))
+    except OSError as error:
+        raise RecordsError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,139 @@
+"""A library for CUDA, loaded: it takes torch tensors on a GPU and runs on torch's current stream."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime.library import Library, as_keyword
+
+
+class CudaLibrary(Library):
+    """One tuned operator for a range of shapes, on GPUs.
+
+    A call launches its kernels on torch's current stream of the tensors' device and returns. It waits for
+    nothing and copies nothing, and what it allocates comes from torch's allocator, so that CUDA graphs can
+    capture it; `prepare` loads the machine code ahead of that. Calls are thread-safe.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
+        super().__init__(folder, manifest, module)
+        self._prepare = module["prepare"]
+        self._parts: list[int] = manifest["workspace_parts"]
+        self._alignments: dict[str, int] = manifest["alignment_bytes"]
+
+    def prepare(self, device: int | None = None) -> None:
+        """Load the machine code on one device, so that no call has to.
+
+        Parameters
+        ----------
+        device : int, optional
+            torch's current one by default.
+
+        Raises
+        ------
+        TargetError
+            There is no driver, it is too old, there is no such GPU, or no code for it in the library.
+        """
+        torch = sys.modules.get("torch")
+        if device is None:
+            device = torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+        try:
+            self._prepare(device)
+        except RuntimeError as error:
+            raise TargetError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
+
+    def pack(self, **constants: Any) -> Any:
+        """A constant tensor as calls take it: on a GPU it lies as it is, so that it is returned itself.
+
+        Raises
+        ------
+        TensorError
+            It is no tensor of this library, or has the wrong dtype, device or layout.
+        """
+        if len(constants) != 1 or next(iter(constants)) not in self._inputs:
+            raise TensorError(
+                f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {self._order}"
+            )
+        ((name, value),) = constants.items()
+        self._accept(name, value, self._inputs[name]["dtype"])
+        return value
+
+    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+        """Compute the operator.
+
+        Parameters
+        ----------
+        out : torch.Tensor, optional
+            Where the result goes; a new tensor on the inputs' device otherwise.
+        **arguments
+            Every tensor by name, and the shape variables that no tensor's shape determines.
+
+        Raises
+        ------
+        TensorError
+            A tensor is missing, unknown, on a CPU or another GPU, or of the wrong dtype or layout.
+        ShapeError
+            Shapes do not fit together, or a shape variable is outside its range.
+        """
+        if not self._allowed.issuperset(arguments):
+            unknown = sorted(set(arguments) - self._allowed)
+            raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
+        tensors = [self._accept(name, arguments.get(name), dtype) for name, dtype, _ in self._arguments]
+        for name, tensor in zip(self._order, tensors, strict=True):
+            if tensor.device != tensors[0].device:
+                given = f"{name}: on {tensor.device}, but {self._order[0]} is on {tensors[0].device}"
+                raise TensorError(f"{given}; pass tensors of one device")
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
+        values, output_shape = self.resolve(shapes, keywords)
+        result = out
+        if out is None:
+            torch = sys.modules["torch"]
+            result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
+        else:
+            self._check_output(out, output_shape, tensors)
+        parts = self._parts[int(self._select(*values))]
+        workspace = tensors[0].new_empty(parts * result.numel()) if parts else None  # float32, as they are
+        address = 0 if workspace is None else workspace.data_ptr()
+        try:
+            self._run(*tensors, result, address, *values)
+        except RuntimeError as error:
+            raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
+        return result
+
+    def _accept(self, name: str, value: Any, dtype: str) -> Any:
+        torch = sys.modules.get("torch")
+        if value is None:
+            raise TensorError(f"{name}: missing; pass it by keyword")
+        if torch is None or not isinstance(value, torch.Tensor):
+            raise TensorError(f"{name}: {type(value).__name__}; allowed: a torch tensor on cuda")
+        if value.requires_grad:
+            raise TensorError(
+                f"{name}: requires grad, and this call records no gradient; pass {name}.detach()"
+            )
+        if value.dtype is not getattr(torch, dtype):
+            raise TensorError(f"{name}: dtype {value.dtype}; allowed: {dtype}")
+        if not value.is_cuda:
+            raise TensorError(f"{name}: on {value.device}; this library runs on cuda, pass {name}.cuda()")
+        if not value.is_contiguous():
+            raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
+        if value.data_ptr() % self._alignments[name]:
+            raise TensorError(
+                f"{name}: its address is no multiple of {self._alignments[name]} bytes; pass {name}.clone()"
+            )
+        return value
+
+    def _check_output(self, out: Any, shape: tuple[int, ...], tensors: list[Any]) -> None:
+        name = self._output["name"]
+        self._accept(name, out, self._output["dtype"])
+        if out.device != tensors[0].device:
+            raise TensorError(f"out: on {out.device}, but {self._order[0]} is on {tensors[0].device}")
+        if tuple(out.shape) != shape:
+            raise ShapeError(f"out: shape {list(out.shape)}; allowed: {list(shape)}")
+        first, end = out.data_ptr(), out.data_ptr() + out.nbytes
+        for tensor in tensors:
+            if tensor.data_ptr() < end and first < tensor.data_ptr() + tensor.nbytes:
+                raise TensorError("out: overlaps an input; pass memory of its own")

@@ -1,0 +1,1 @@
+"""Micro-kernels for CUDA: float32 on SIMT units, staged in shared memory."""

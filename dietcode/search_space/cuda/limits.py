@@ -1,0 +1,67 @@
+"""Which micro-kernels a multiprocessor holds, judged before anything is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietcode.search_space.cuda.fetching import plan_fetch
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cuda import WARP, CudaTarget, Multiprocessor
+
+_STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be declared and asked for in another way
+_OTHER_REGISTERS = 24  # addresses, bounds, counters
+_MIN_FMAS_PER_STEP = 4  # of a thread: fewer are held up by reading shared memory
+
+
+@dataclass(frozen=True)
+class CudaLimits:
+    """Bounds of the search space, all from the architecture."""
+
+    sm: Multiprocessor
+
+    @classmethod
+    def of(cls, target: CudaTarget) -> CudaLimits:
+        """Limits of a target."""
+        return cls(target.sm)
+
+    def registers(self, problem: Problem, tile: CudaMicroKernel) -> int:
+        """An estimate of a thread's registers: sums, one step of both operands, what is fetched, addresses.
+
+        The cubin tells the truth later; this keeps from compiling what would spill in any case.
+        """
+        fetched = 0
+        for name, extent in zip(problem.inputs[:2], (tile.rows, tile.columns), strict=True):
+            width = plan_fetch(problem, name, tile).width
+            fetched += -(-(extent * tile.steps // width) // tile.threads) * width
+        sums = tile.thread_rows * tile.thread_columns
+        return sums + tile.thread_rows + tile.thread_columns + fetched + _OTHER_REGISTERS
+
+    def why_not(self, problem: Problem, tile: CudaMicroKernel) -> str | None:
+        """Why a micro-kernel cannot run on the architecture, as what is asked for and what there is; or None.
+
+        Parameters
+        ----------
+        problem : Problem
+            As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+        """
+        most = min(_STATIC_SHARED_BYTES, self.sm.block_shared_bytes)
+        if tile.threads > self.sm.max_threads_per_block or tile.threads % WARP:
+            allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
+            return f"{tile.name}: {tile.threads} threads in a block; allowed: {allowed}"
+        if tile.shared_bytes > most:
+            return f"{tile.name}: {tile.shared_bytes} bytes of shared memory; allowed: {most}"
+        registers = self.registers(problem, tile)
+        if registers > self.sm.max_registers_per_thread:
+            return f"{tile.name}: about {registers} registers; allowed: {self.sm.max_registers_per_thread}"
+        if not self.sm.resident_blocks(tile.threads, registers, tile.shared_bytes):
+            needs = f"{tile.threads} threads of about {registers} registers"
+            return f"{tile.name}: {needs}; a multiprocessor has {self.sm.num_registers}"
+        return None
+
+    def holds(self, problem: Problem, tile: CudaMicroKernel) -> bool:
+        """Whether it can run, and has enough to do between two reads of shared memory."""
+        if tile.thread_rows * tile.thread_columns < _MIN_FMAS_PER_STEP:
+            return False
+        return self.why_not(device_problem(problem), tile) is None

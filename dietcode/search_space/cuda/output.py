@@ -1,0 +1,83 @@
+"""Where sums go: to the output by way of the epilogue, or to a workspace, one part of the reduction each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.access import ZERO
+from dietcode.search_space.cuda.building import aligned, local
+from dietcode.search_space.cuda.fetching import stage_width
+from dietcode.search_space.epilogue import apply, convert
+from dietcode.search_space.memory import Memory
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.tir import load, store
+
+
+class Writer(Protocol):
+    """Takes sums of neighbouring columns.
+
+    Attributes
+    ----------
+    width : int
+        How many at once.
+    """
+
+    width: int
+
+    def write(self, value: Callable[[Any], Any], batch: Any, row: Any, column: Any) -> None:
+        """Write ``value(0) … value(width - 1)`` to the columns from `column` on."""
+
+
+class OutputWriter:
+    """Applies the epilogue, rounds, and writes to the output."""
+
+    def __init__(self, problem: Problem, memory: Memory, width: int) -> None:
+        self.problem, self.memory, self.width = problem, memory, width
+        self.rounded = local("rounded", width, str(problem.storage(problem.output)))
+        names = dict.fromkeys(stage.tensor for stage in problem.stages if stage.tensor is not None)
+        self.read = {name: local(f"read_{name}", width) for name in names}
+
+    def write(self, value: Callable[[Any], Any], batch: Any, row: Any, column: Any) -> None:
+        """As `Writer` has it."""
+        problem, memory, width = self.problem, self.memory, self.width
+        for name, slot in self.read.items():
+            self._load(name, slot, batch, row, column)
+        with T.unroll(0, width) as u:
+            result = value(u)
+            for stage in problem.stages:
+                result = apply(stage, result, 1, lambda name: self.read[name][u])
+            store(self.rounded, convert(result, problem.output_dtype, 1), [u], 1)
+        place = aligned(memory.place(problem.output, batch, row, column), width)
+        store(memory.buffers[problem.output], load(self.rounded, [0], width), [place], width)
+
+    def _load(self, name: str, slot: Any, batch: Any, row: Any, column: Any) -> None:
+        """What a stage reads beside the sums."""
+        memory, width = self.memory, self.width
+        buffer = memory.buffers[name]
+        if width > 1 and stage_width(self.problem, name, width) == width:
+            place = aligned(memory.place(name, batch, row, column), width)
+            store(slot, load(buffer, [place], width), [0], width)
+            return
+        is_same = memory.views[name].stride(self.problem.columns) == ZERO
+        for u in range(width):
+            place = memory.place(name, batch, row, column if is_same else column + u)
+            store(slot, buffer[place], [u], 1)
+
+
+class PartWriter:
+    """Writes sums of one part of the reduction to ``workspace[part, batch, row, column]``."""
+
+    def __init__(self, workspace: Any, part: Any, sizes: tuple[Any, Any, Any], width: int) -> None:
+        self.workspace, self.part, self.sizes, self.width = workspace, part, sizes, width
+        self.kept = local("part_sums", width)
+
+    def write(self, value: Callable[[Any], Any], batch: Any, row: Any, column: Any) -> None:
+        """As `Writer` has it."""
+        batches, rows, columns = self.sizes
+        with T.unroll(0, self.width) as u:
+            store(self.kept, value(u), [u], 1)
+        place = ((self.part * batches + batch) * rows + row) * columns + column
+        store(self.workspace, load(self.kept, [0], self.width), [aligned(place, self.width)], self.width)

@@ -1,0 +1,123 @@
+"""CUDA text of micro-kernels, by TVM's code generator."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm_ffi.registry import remove_global_func
+
+from dietcode.search_space.cuda.lowering import (
+    block_arguments,
+    device_problem,
+    lower_block,
+    lower_sum,
+    sum_arguments,
+)
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import SUM_THREADS
+from dietcode.search_space.problem import Problem
+from dietcode.target.cuda import CudaTarget
+
+_COMPILE = "tvm_callback_cuda_compile"
+_LOCK = threading.Lock()  # TVM's functions are the process's
+_BEGIN = 'extern "C" __global__'
+# In the place of TVM's, which includes a hundred headers that these functions do not need.
+_PREAMBLE = """\
+#ifdef __CUDACC_RTC__
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned int uint32_t;
+#else
+#include <cstdint>
+#endif
+typedef unsigned int uint;
+typedef unsigned short ushort;
+"""
+_HALF = "#include <cuda_fp16.h>\n"
+# No more than code generation needs: loops stay loops, and what reads shared memory waits where it says so.
+_PASSES = tvm.ir.transform.Sequential(
+    [
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.VectorizeLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        tirx.transform.LowerIntrin(),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One ``__global__`` function of a text.
+
+    Attributes
+    ----------
+    symbol : str
+    arguments : tuple of str
+        Tensors, or `dietcode.search_space.cuda.lowering.WORKSPACE`, whose addresses it takes, before an int64
+        for each letter of the problem that is not fixed.
+    threads : int
+        Of a block.
+    """
+
+    symbol: str
+    arguments: tuple[str, ...]
+    threads: int
+
+
+def functions_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Function, ...]:
+    """The functions of a micro-kernel, in the order in which a call launches them."""
+    block = Function(tile.symbol, block_arguments(problem, tile), tile.threads)
+    if tile.splits == 1:
+        return (block,)
+    return (block, Function(f"{tile.symbol}_sum", sum_arguments(problem), SUM_THREADS))
+
+
+def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
+    """CUDA C++ of all functions of some micro-kernels; the same arguments give the same text.
+
+    Raises
+    ------
+    ValueError
+        The problem is none that code is generated for.
+    """
+    problem, kind = device_problem(problem), target.tvm_target()
+    texts = []
+    for tile in tiles:
+        for function in functions_of(problem, tile):
+            lower = lower_block if function.symbol == tile.symbol else lower_sum
+            lowered = lower(problem, tile, function.symbol).with_attr("target", kind)
+            # One by one: the order of the functions of a module is not the same each time.
+            module = _PASSES(tvm.IRModule({function.symbol: lowered}))
+            texts.append(_functions_only(_generate(module, kind)))
+    half = _HALF if any(re.search(r"\bhalf\b", text) for text in texts) else ""
+    return "\n\n".join([_PREAMBLE + half, *texts]) + "\n"
+
+
+def _generate(module: Any, kind: Any) -> str:
+    """Text of a module of device functions, without compiling it."""
+    with _LOCK:
+        known = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
+        tvm_ffi.register_global_func(_COMPILE, lambda code, _target: code, override=True)
+        try:
+            return str(tvm.get_global_func("target.build.cuda")(module, kind).inspect_source("cuda"))
+        finally:
+            if known is None:
+                remove_global_func(_COMPILE)
+            else:
+                tvm_ffi.register_global_func(_COMPILE, known, override=True)
+
+
+def _functions_only(text: str) -> str:
+    """Without TVM's preamble, declarations ahead, and what constants are in decimal."""
+    functions = text[text.index(_BEGIN) :]
+    functions = re.sub(r"^extern .*\);\n", "", functions, flags=re.MULTILINE)
+    functions = re.sub(r"/\*[-+.e\d]+\*/", "", functions)
+    return re.sub(r"[ \t]+\n", "\n", functions).strip()

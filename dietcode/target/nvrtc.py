@@ -1,0 +1,179 @@
+"""CUDA text to machine code by NVRTC from wheels: needs neither a GPU nor a toolkit, and ends in an assert.
+
+The packages are those of the extra ``dietcode[cuda]``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import CandidateError, TargetError, TuningError
+from dietcode.target.cubin import check_machine_code
+from dietcode.target.cuda import CudaTarget
+
+_PACKAGES = {
+    "cuda.bindings": "cuda-bindings",
+    "nvidia.cu13": "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
+}
+_MAX_MESSAGE = 300
+
+
+@functools.cache
+def missing_packages() -> tuple[str, ...]:
+    """Packages of the extra ``cuda`` that are not installed; empty where code can be compiled."""
+    missing = []
+    for module, package in _PACKAGES.items():
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            missing.append(package)
+    return tuple(missing)
+
+
+def check_compiler() -> None:
+    """Refuse early where no code for CUDA can be compiled.
+
+    Raises
+    ------
+    TargetError
+        A package is missing.
+    """
+    if missing_packages():
+        raise TargetError(f"target.kind: cuda needs {' '.join(missing_packages())}; install dietcode[cuda]")
+
+
+def include_folders() -> list[Path]:
+    """Where the headers of the wheels are."""
+    spec = importlib.util.find_spec("nvidia.cu13")
+    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
+    return [path for place in places for path in (place, place / "cccl") if path.is_dir()]
+
+
+def nvrtc_version() -> str:
+    """As in ``13.0``.
+
+    Raises
+    ------
+    TargetError
+        It is not installed.
+    """
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) -> bytes:
+    """Machine code of a text for one architecture, checked to be that.
+
+    Parameters
+    ----------
+    reproducible : bool
+        Whether the same text must give the same bytes: takes a process of its own, and half a second.
+
+    Raises
+    ------
+    TargetError
+        The compiler is not installed, or knows no such architecture.
+    CandidateError
+        The text is refused; the first error is in the message.
+    TuningError
+        What comes out is no machine code.
+    """
+    cubin = _compile(text, target.arch, "CUBIN", reproducible)
+    check_machine_code(cubin, target.arch)
+    return cubin
+
+
+def compile_ptx(text: str, target: CudaTarget, *, reproducible: bool = False) -> bytes:
+    """PTX, which the driver of a GPU newer than all architectures of a library compiles when it is loaded.
+
+    Raises
+    ------
+    TargetError, CandidateError
+        As for `compile_cubin`.
+    """
+    return _compile(text, target.arch.replace("sm_", "compute_"), "PTX", reproducible)
+
+
+def _nvrtc() -> Any:
+    check_compiler()
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
+    # Division and square roots stay exact, and nothing is flushed: results are compared with float64.
+    flags = [f"--gpu-architecture={arch}", "--std=c++17"]
+    flags += [f"--include-path={folder}" for folder in include_folders()]
+    if not reproducible:
+        return compile_here(text, flags, form)
+    check_compiler()
+    done = subprocess.run(
+        [sys.executable, "-m", "dietcode.target.nvrtc_child"],
+        input=json.dumps({"text": text, "flags": flags, "form": form}).encode(),
+        capture_output=True,
+        env=dict(os.environ, PYTHONHASHSEED="0"),
+        check=False,
+    )
+    if done.returncode == 0:
+        return done.stdout
+    try:
+        said = json.loads(done.stderr)
+        kind = {"TargetError": TargetError, "CandidateError": CandidateError}[said["kind"]]
+    except (ValueError, KeyError) as error:
+        last = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
+        raise TuningError(f"nvrtc ended with {done.returncode}: {last}") from error
+    raise kind(said["message"])
+
+
+def compile_here(text: str, flags: Sequence[str], form: str) -> bytes:
+    """Compile in this process; `form` is CUBIN or PTX.
+
+    Raises
+    ------
+    TargetError, CandidateError
+        As for `compile_cubin`.
+    """
+    nvrtc = _nvrtc()
+    ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
+    result, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
+    if result != ok:
+        raise TargetError(f"nvrtc: {result.name}; reinstall dietcode[cuda]")
+    try:
+        encoded = [flag.encode() for flag in flags]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+        if result == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+            raise TargetError(
+                f"nvrtc: {flags[0]} is not known to this version; install a newer nvidia-cuda-nvrtc"
+            )
+        if result != ok:
+            raise CandidateError(f"nvrtc: {_first_error(_log(nvrtc, program))}")
+        _, size = getattr(nvrtc, f"nvrtcGet{form}Size")(program)
+        buffer = b" " * size
+        getattr(nvrtc, f"nvrtcGet{form}")(program, buffer)
+        return bytes(buffer)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _log(nvrtc: Any, program: Any) -> str:
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    buffer = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, buffer)
+    return bytes(buffer).decode(errors="replace").rstrip("\0")
+
+
+def _first_error(log: str) -> str:
+    lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
+    return lines[0][:_MAX_MESSAGE]

@@ -1,0 +1,187 @@
+"""From records of a GPU to a library: fit, predict, select, rule, machine code. Needs no GPU."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.errors import RecordsError, TargetError
+from dietcode.library.build import check_linker
+from dietcode.library.cuda.build import CudaParts, cuda_library_files
+from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
+from dietcode.target.nvrtc import check_compiler
+from dietcode.tuner.assembly import Choice, choose
+from dietcode.tuner.events import Event, Listener, silent
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import Instances, make_instances
+from dietcode.workload.spec import Spec
+
+EXPERIMENTAL = "experimental: no record from a device yet"
+SYNTHETIC = "synthetic: no device measured this"
+_MAX_INSTANCE_ROWS = 4096
+
+
+def is_cuda(spec: Spec) -> bool:
+    """Whether a spec asks for CUDA, by its kind or by a tag of that kind."""
+    if spec.target.tag is None:
+        return spec.target.kind == "cuda"
+    try:
+        resolve_cuda(spec.target)
+    except TargetError:
+        return False
+    return True
+
+
+def make_cuda_library(
+    spec: Spec,
+    records: CudaRecords,
+    *,
+    listener: Listener = silent,
+    archs: tuple[str, ...] = tuple(ARCHS),
+    allow_synthetic: bool = False,
+) -> tuple[dict[str, bytes], dict[str, Any], float]:
+    """Select and build from what a GPU measured.
+
+    Parameters
+    ----------
+    archs : tuple of str
+        Architectures to hold machine code for, beside the one that was measured.
+    allow_synthetic : bool
+        For tests: whether records that no device measured will do. The report says so then.
+
+    Returns
+    -------
+    dict, dict, float
+        The library's files by relative path, its report, and seconds taken.
+
+    Raises
+    ------
+    RecordsError
+        The records are synthetic, of another workload, or of another architecture than the spec asks for.
+    TargetError, TuningError
+        See `dietcode.errors`.
+    """
+    started = time.monotonic()
+    if records.is_synthetic and not allow_synthetic:
+        raise RecordsError(
+            f"the records are synthetic ({records.device['name']}): no device measured them; measure on a GPU"
+        )
+    if records.workload != workload_digest(spec):
+        raise RecordsError(
+            f"records of another workload ({records.workload}); this one is {workload_digest(spec)}"
+        )
+    asked = resolve_cuda(spec.target)
+    if asked.number != records.target.number:
+        raise RecordsError(f"measured on {records.target.arch}; the spec asks for {asked.arch}")
+    check_compiler()
+    check_linker()
+    problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
+    listener(Event("select", "fitting the cost model and choosing categories"))
+    extents = instance_extents(spec, instances.columns())
+    fitted = fit_cuda(problem, records, extents)
+    choice = choose(
+        spec,
+        instances,
+        fitted.throughput,
+        fitted.flops,
+        fitted.sizes,
+        [model.micro_kernel.name for model in fitted.models],
+        lambda chosen, further: fitted.predict(problem, list(chosen), further),
+        0,
+    )
+    chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
+    targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([records.target.arch, *archs]))
+    report = _report(spec, records, instances, fitted, choice)
+    listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
+    parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
+    files = cuda_library_files(parts)
+    listener(Event("verify", "not run here: a library for cuda is checked on a GPU (benchmarks/gpu)"))
+    return files, report, time.monotonic() - started
+
+
+def _report(
+    spec: Spec, records: CudaRecords, instances: Instances, fitted: CudaFitted, choice: Choice
+) -> dict[str, Any]:
+    """Plain data; holds no clock reading, so that the same records give the same bytes."""
+    selection, rows = choice.selection, range(min(len(instances), _MAX_INSTANCE_ROWS))
+    categories = {index: category for category, index in enumerate(selection.chosen)}
+    served = np.bincount(choice.assignment, minlength=len(selection.chosen))
+    return {
+        "format": "dietcode-report/1",
+        "name": spec.name,
+        "workload_digest": workload_digest(spec),
+        "device": records.device,
+        "target": records.target.to_json(),
+        "standing": SYNTHETIC if records.is_synthetic else f"measured on {records.device['name']}",
+        "calibration": {"kappa": fitted.kappa} | (records.calibration or {}),
+        "seed": None,
+        "space": {
+            "measured": len(fitted.models),
+            "failed": [{"micro_kernel": name, "error": why} for name, why in fitted.dropped.items()],
+        },
+        "selection": {
+            "num_votes": selection.num_votes,
+            "micro_kernels": [fitted.models[i].micro_kernel.name for i in selection.chosen],
+            "loss_mean": float(selection.loss_mean),
+            "loss_worst": float(selection.loss_worst),
+            "kernel_bytes": int(sum(int(fitted.sizes[i]) for i in selection.chosen)),
+            "num_free_choice": len(np.unique(fitted.throughput.argmax(axis=1))),
+            "objective_met": selection.objective_met,
+            "reason": selection.reason,
+            "curve": [point.to_json() for point in selection.curve],
+        },
+        "rule": {
+            "num_leaves": choice.rule.num_leaves,
+            "depth": choice.rule.depth,
+            "loss_mean": float(choice.losses[0]),
+            "loss_worst": float(choice.losses[1]),
+            "unseen": choice.unseen,
+        },
+        "micro_kernels": [
+            _micro_kernel(records.measurements[model.micro_kernel])
+            | {
+                "bytes": int(fitted.sizes[index]),
+                "category": categories.get(index),
+                "instances_served": int(served[categories[index]]) if index in categories else 0,
+                "f_local": model.to_json()
+                | {"measured_points": len(records.measurements[model.micro_kernel].secs)},
+            }
+            for index, model in enumerate(fitted.models)
+        ],
+        "num_instances": len(instances),
+        "instances_are_exhaustive": instances.exhaustive,
+        "instances": [_instance(row, instances, fitted, choice) for row in rows],
+    }
+
+
+def _micro_kernel(measurement: CudaMeasurement) -> dict[str, Any]:
+    facts = measurement.to_json()
+    return {"micro_kernel": measurement.micro_kernel.name} | {k: v for k, v in facts.items() if k != "kind"}
+
+
+def _instance(row: int, instances: Instances, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
+    index = choice.selection.chosen[int(choice.assignment[row])]
+    factors, best = fitted.factors[index], int(fitted.throughput[row].argmax())
+    binding = instances.bindings[row]
+    return {
+        "shape_vars": {name: int(v) for name, v in zip(instances.variables, binding, strict=True)},
+        "weight": float(instances.weights[row]),
+        "category": int(choice.assignment[row]),
+        "micro_kernel": fitted.models[index].micro_kernel.name,
+        "flops": float(fitted.flops[row]),
+        "f_local": float(factors.f_local[row]),
+        "f_local_is": "predicted from measured waves",
+        "f_spatial": float(factors.f_spatial[row]),
+        "f_pad": float(factors.f_pad[row]),
+        "padding_ratio": float(1.0 / factors.f_pad[row]),
+        "predicted_gflops": float(fitted.throughput[row, index] / 1e9),
+        "best_micro_kernel": fitted.models[best].micro_kernel.name,
+        "best_predicted_gflops": float(fitted.throughput[row, best] / 1e9),
+        "predicted_loss": float(1.0 - fitted.throughput[row, index] / fitted.throughput[row, best]),
+    }

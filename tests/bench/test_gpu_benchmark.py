@@ -1,0 +1,194 @@
+"""The GPU benchmark without a GPU; its kernels run on the CPU, launched by its own calls of the driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records, write_cuda_records
+from dietcode.target.cubin import KernelFacts
+from dietcode.target.nvrtc import missing_packages
+
+ROOT = Path(__file__).parents[2]
+GPU = ROOT / "benchmarks" / "gpu"
+sys.path.extend([str(GPU), str(ROOT / "tests" / "search_space"), str(ROOT / "tests" / "library")])
+
+pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+SPEC = """
+name: small-scores
+op: {einsum: "bmk,bnk->bmn", epilogue: [{scale: 0.125}]}
+tensors: {Q: {dims: bmk, dtype: float32}, K: {dims: bnk, dtype: float32}}
+output: {name: S, dtype: float32}
+accumulate: float32
+shape_vars: {T: {min: 1, max: 40}}
+dims: {b: 3, m: T, n: T, k: 64}
+target: {kind: llvm}
+"""
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("spec") / "spec.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+@pytest.fixture(scope="module")
+def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pack")
+    done = run("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_90a", "--most", 10, "-o", folder)
+    assert done.returncode == 0, done.stderr
+    assert "10 micro-kernels for sm_90a" in done.stdout
+    return folder
+
+
+def test_what_was_packed_can_be_run(packed: Path) -> None:
+    facts = json.loads((packed / "pack.json").read_text())
+    assert len(facts["instances"]) == 40
+    assert {facts["instances"][i]["shape_vars"]["T"] for i in facts["points"]} >= {1, 40}
+    tails = {c["tile"]["tails"] for c in facts["candidates"]}
+    assert tails == {"local", "partition", "checked"}
+    assert len({c["name"] for c in facts["candidates"]}) == 10
+    blocks = [row["grids"][0][0] for row in facts["candidates"][0]["grids"]["sweep"]]
+    assert blocks == sorted(blocks)
+
+
+@pytest.mark.parametrize("script", ["measure.py", "compare.py"])
+def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = run(GPU / script, packed, "-o", tmp_path / "out.json")
+    assert done.returncode == 1
+    assert done.stderr == "no GPU benchmark: PyTorch finds no GPU on this machine\n"
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_an_unknown_architecture_is_one_line(spec: Path, tmp_path: Path) -> None:
+    done = run("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_91", "-o", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("target.arch: given 'sm_91'; allowed: sm_75")
+    assert done.stderr.count("\n") == 1
+
+
+def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
+    """At two instances: grids, arguments and workspace as the GPU's machine will give them."""
+    torch = pytest.importorskip("torch")
+    from emulated_driver import load_driver, register
+    from emulation import compiled
+    from packed import MicroKernel, Pack, Tensors, ready
+
+    pack = Pack(packed)
+    candidates = sorted(pack.facts["candidates"], key=lambda c: -len(c["functions"]))[:6]
+    assert len(candidates[0]["functions"]) == 2
+    for candidate in candidates:
+        kernels = compiled(pack.file(f"{candidate['file']}.cu").decode())
+        register(load_driver(), kernels, [function["symbol"] for function in candidate["functions"]])
+        kernel = MicroKernel(ready(pack), pack, candidate)
+        assert kernel.facts["registers"] == 40  # as the emulated driver has it
+        for index in (0, 22):
+            tensors = Tensors(torch, pack, pack.facts["instances"][index], copies=2, device="cpu")
+            call = kernel.bind(torch, tensors, "instances")
+            tensors.sets[0][pack.facts["output"]].fill_(float("nan"))
+            before = tensors.sets[1][pack.facts["output"]].clone()
+            call(0)
+            assert tensors.error_of(torch, pack) < 1e-5, candidate["name"]
+            assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
+
+
+def test_the_benchmarks_own_loops_run(
+    packed: Path, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the pack to records, a choice and a comparison, with the CPU in the GPU's place."""
+    torch = pytest.importorskip("torch")
+    import compare
+    import measure
+    from cpu_as_gpu import NAME, pretend
+    from emulated_driver import load_driver, register
+    from emulation import compiled
+    from packed import Pack
+
+    pretending, driver = pretend(torch), load_driver()
+
+    def give_kernels(folder: Path) -> None:
+        pack = Pack(folder)
+        for candidate in pack.facts["candidates"]:
+            names = [function["symbol"] for function in candidate["functions"]]
+            register(driver, compiled(pack.file(f"{candidate['file']}.cu").decode()), names)
+
+    for module in (measure, compare):
+        monkeypatch.setattr(module, "need_gpu", lambda: pretending)
+    small = tmp_path / "small"  # few candidates, few instances
+    small.mkdir()
+    facts = json.loads((packed / "pack.json").read_text())
+    facts["candidates"], facts["points"] = facts["candidates"][:4], [0, 5]
+    facts["sweep"] = facts["sweep"][:4]
+    (small / "pack.json").write_text(json.dumps(facts))
+    (small / "kernels.zip").write_bytes((packed / "kernels.zip").read_bytes())
+    give_kernels(small)
+    path = tmp_path / "records.jsonl"
+    measure.work(small, path, -1, float("inf"))
+    records = read_cuda_records(path)
+    assert records.device["name"] == NAME
+    assert not records.is_synthetic
+    assert len(records.measurements) == 4
+    assert all(m.error is None and len(m.secs) == 2 for m in records.measurements.values())
+    assert records.calibration is not None
+    assert len(records.calibration["num_blocks"]) == 4
+    # By what the emulated driver says of stacks all would be dropped, and κ of such times is none.
+    blocks = list(range(18, 1000, 50))
+    records.calibration = {
+        "wave_blocks": 264,
+        "num_blocks": blocks,
+        "secs": [1e-5 * -(-n // 264) for n in blocks],
+    }
+    for tile, measurement in list(records.measurements.items()):
+        known = KernelFacts(64, tile.shared_bytes, 0, 1000)
+        records.measurements[tile] = CudaMeasurement(
+            tile, "hardware", measurement.points, measurement.secs, known
+        )
+    records.device["synthetic"] = True  # which from here on they are
+    write_cuda_records(path, records)
+    refused = run("-m", "benchmarks.gpu.chosen", spec, path, tmp_path / "out")
+    assert refused.returncode == 1
+    assert "no device measured them" in refused.stderr
+    done = run("-m", "benchmarks.gpu.chosen", spec, path, tmp_path / "out", "--synthetic")
+    assert done.returncode == 0, done.stderr
+    assert "synthetic: no device measured this" in done.stdout
+    give_kernels(tmp_path / "out" / "chosen")
+    output = tmp_path / "compared.json"
+    arguments = ["compare.py", str(tmp_path / "out" / "chosen"), "-o", str(output), "--most", "3"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--without", "torch.compile"])
+    compare.main()
+    compared = json.loads(output.read_text())
+    assert compared["device"] == NAME
+    assert [row["shape_vars"]["T"] for row in compared["instances"]] == [1, 15, 29]
+    assert compared["summary"]["max_rel_error"] < 1e-5
+    assert all(row["others"]["cublas"] > 0 for row in compared["instances"])
+
+
+def test_the_summary_is_against_the_better_of_both() -> None:
+    from compare import summary
+
+    rows = [
+        {"measured_gflops": 100.0, "predicted_gflops": 80.0, "max_rel_error": 1e-6,
+         "others": {"cublas": 50.0, "torch.compile": 200.0, "triton": 900.0}},
+        {"measured_gflops": 100.0, "predicted_gflops": 100.0, "max_rel_error": 2e-6,
+         "others": {"cublas": 50.0, "torch.compile": None}},
+    ]  # fmt: skip
+    facts = summary(rows)
+    assert facts["geometric_mean"] == pytest.approx(1.0)
+    assert facts["worst"] == 0.5
+    assert facts["mean_prediction_gap"] == pytest.approx(0.125)
+    assert facts["max_rel_error"] == 2e-6
+    assert summary([])["geometric_mean"] is None

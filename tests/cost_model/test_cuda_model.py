@@ -1,0 +1,132 @@
+"""The cost model of GPUs, on devices whose law is known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dietcode.cost_model.cuda import count, fit_kappa, fit_local, wave_blocks
+from dietcode.errors import CandidateError
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.target.cubin import KernelFacts
+from dietcode.target.cuda import CudaTarget
+
+sys.path.append(str(Path(__file__).parents[1] / "search_space"))
+from compiled import make_problem
+
+DENSE = make_problem("mk,nk->mn", {"n": 2304}, constant=False)
+TILE = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
+SPLIT = CudaMicroKernel(16, 64, 4, 4, 16, splits=4)
+WAVE, KAPPA = 264, 0.6
+
+
+def extents(rows: Any, reduction: Any = 768) -> dict[str, Any]:
+    m = np.asarray(rows, dtype=np.int64)
+    return {
+        "m": m,
+        "n": np.full(m.shape, 2304),
+        "k": np.broadcast_to(np.asarray(reduction, dtype=np.int64), m.shape),
+    }
+
+
+def law(
+    tile: CudaMicroKernel, given: dict[str, Any], launch: float, alpha: float, beta: float, gamma: float
+) -> Any:
+    """Seconds of a device that is exactly as the model says, written out anew."""
+    blocks = -(-given["m"] // tile.rows) * -(-given["n"] // tile.columns) * tile.splits
+    pieces = np.ceil(np.ceil(given["k"] / tile.steps) / tile.splits)
+    full = np.ceil(blocks / WAVE)
+    wave = alpha + beta * pieces * tile.steps
+    adding = gamma * given["m"] * given["n"] * (tile.splits + 1) if tile.splits > 1 else 0.0
+    return launch + wave * (KAPPA * full + (1 - KAPPA) * blocks / WAVE) + adding
+
+
+def as_points(given: dict[str, Any]) -> list[dict[str, int]]:
+    return [{k: int(v[i]) for k, v in given.items()} for i in range(len(given["m"]))]
+
+
+def test_a_wave_is_what_the_multiprocessors_hold() -> None:
+    facts = KernelFacts(registers=128, shared_bytes=TILE.shared_bytes, stack_bytes=0, code_bytes=1)
+    assert wave_blocks(CudaTarget("sm_90"), 132, TILE, facts) == 264  # two of 256 threads, by registers
+    assert wave_blocks(CudaTarget("sm_75"), 40, TILE, facts) == 40  # one, by shared memory
+    with pytest.raises(CandidateError, match="no multiprocessor of sm_90 holds that"):
+        wave_blocks(CudaTarget("sm_90"), 132, TILE, KernelFacts(255, 230 << 10, 0, 1))
+
+
+def test_counts() -> None:
+    counts = count(DENSE, TILE, WAVE, extents([16, 2048], 770))
+    assert counts.blocks.tolist() == [18, 288]
+    assert counts.steps.tolist() == [784, 784]
+    assert counts.imbalance.tolist() == [WAVE / 18, 2 * WAVE / 288]
+    assert counts.f_pad[0] == pytest.approx(16 * 770 / (128 * 784))
+    assert counts.f_pad[1] == pytest.approx(770 / 784)
+    assert counts.elements.tolist() == [0, 0]
+    split = count(DENSE, SPLIT, WAVE, extents([16], 768))
+    assert split.blocks.tolist() == [4 * 36]
+    assert split.steps.tolist() == [192]
+    assert split.elements.tolist() == [16 * 2304 * 5]
+    assert split.f_pad.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("tile", [TILE, SPLIT], ids=lambda tile: tile.name)
+def test_a_device_as_the_model_says_is_predicted_where_it_was_not_measured(tile: CudaMicroKernel) -> None:
+    coefficients = (3e-6, 5e-6, 4e-8, 2e-11)
+    seen = extents([128, 512, 1024, 2048, 4096, 300], [768, 768, 3072, 768, 1536, 64])
+    model = fit_local(DENSE, tile, WAVE, KAPPA, as_points(seen), law(tile, seen, *coefficients).tolist())
+    assert model.fit_error < 1e-9
+    unseen = extents([1, 16, 777, 1999, 9000], [768, 100, 2000, 768, 4096])
+    factors = model.predict(DENSE, KAPPA, unseen)
+    flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
+    assert np.allclose(factors.throughput, flops / law(tile, unseen, *coefficients), rtol=1e-6)
+    assert np.all(factors.f_pad <= 1)
+    assert np.all(factors.f_spatial <= 1)
+    assert set(model.to_json()) >= {"launch_secs", "secs_per_wave_step", "wave_blocks"}
+
+
+def test_a_full_wave_of_whole_tiles_is_f_local() -> None:
+    """Equation 5: nothing is lost where every wave is full and no tile is padded, but the launch."""
+    tile = CudaMicroKernel(128, 128, 8, 8, 16)
+    given = extents([1024, 128 * WAVE, 5000], [768, 768, 96])
+    model = fit_local(
+        DENSE, tile, WAVE, KAPPA, as_points(given), law(tile, given, 0.0, 1e-6, 3e-8, 0.0).tolist()
+    )
+    whole = extents([128 * WAVE], 768)
+    factors = model.predict(DENSE, KAPPA, whole)
+    assert factors.f_spatial == pytest.approx(1.0)
+    assert factors.throughput == pytest.approx(factors.f_local * factors.f_pad)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3, 0.5, 1.0])
+def test_kappa_comes_back(kappa: float) -> None:
+    blocks = np.arange(8, 4 * WAVE + 1, 13)
+    secs = 4e-6 + 1e-5 * (kappa * np.ceil(blocks / WAVE) + (1 - kappa) * blocks / WAVE)
+    assert fit_kappa(blocks.tolist(), secs.tolist(), WAVE) == pytest.approx(kappa, abs=1e-9)
+
+
+def test_a_disturbed_sweep_gives_kappa_nearly() -> None:
+    blocks, rng = np.arange(8, 4 * WAVE + 1, 13), np.random.default_rng(0)
+    secs = 1e-5 * (0.5 * np.ceil(blocks / WAVE) + 0.5 * blocks / WAVE) * rng.normal(1, 0.02, len(blocks))
+    assert fit_kappa(blocks.tolist(), secs.tolist(), WAVE) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "secs"),
+    [
+        ([1, 2, 3], [1.0, 2.0, 3.0]),
+        ([WAVE, 2 * WAVE, 3 * WAVE, 4 * WAVE], [1.0, 2.0, 3.0, 4.0]),
+        ([1, 2, 3, 4], [1.0, float("nan"), 1.0, 1.0]),
+    ],
+)
+def test_no_kappa_from_too_little(blocks: list[int], secs: list[float]) -> None:
+    with pytest.raises(CandidateError, match="κ"):
+        fit_kappa(blocks, secs, WAVE)
+
+
+@pytest.mark.parametrize("secs", [[], [0.0], [float("inf")], [1.0, 2.0]])
+def test_nothing_is_fitted_on_nothing(secs: list[float]) -> None:
+    with pytest.raises(CandidateError, match="no usable measurement"):
+        fit_local(DENSE, TILE, WAVE, KAPPA, [{"m": 1, "n": 2304, "k": 768}], secs)

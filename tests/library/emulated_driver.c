@@ -1,0 +1,91 @@
+/* A driver for GPUs that are not there: what `launcher.c` asks of libcuda.so.1, with kernels that run on the CPU.
+ *
+ * Kernels are registered beforehand, by name. What was asked is written down for the tests to read.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define OK 0
+#define NOT_FOUND 500
+#define MAX_KERNELS 64
+
+typedef void (*Body)(void**);
+typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, void**, int);
+typedef struct {
+  const char* name;
+  Body body;
+  Emulate emulate;
+} Kernel;
+
+int driver_version, init_status, major_of[2], minor_of[2];
+int num_loads, num_launches, depth, order;
+const void* last_image;
+void* last_stream;
+void* last_context;
+static void* current = (void*)0x100; /* the primary context of device 0 */
+static void* stack[8];
+static Kernel kernels[MAX_KERNELS];
+static int num_kernels;
+
+void register_kernel(const char* name, Body body, Emulate emulate) {
+  kernels[num_kernels++] = (Kernel){strdup(name), body, emulate};
+}
+void reset(void) {
+  num_kernels = num_loads = num_launches = order = 0;
+  driver_version = 13000;
+  init_status = OK;
+  major_of[0] = 9, minor_of[0] = 0;
+  major_of[1] = 8, minor_of[1] = 6;
+}
+
+int cuInit(unsigned flags) { return init_status; }
+int cuDriverGetVersion(int* version) { return *version = driver_version, OK; }
+int cuDeviceGet(int* device, int index) { return *device = index, index < 2 ? OK : 101; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (attribute != 75 && attribute != 76) return 1;
+  *value = attribute == 75 ? major_of[device] : minor_of[device];
+  return OK;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  return *context = (void*)(uintptr_t)(0x100 + device), OK;
+}
+int cuCtxGetCurrent(void** context) { return *context = current, OK; }
+int cuCtxPushCurrent_v2(void* context) {
+  stack[depth++] = current;
+  current = context;
+  return OK;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  *context = current;
+  current = stack[--depth];
+  return OK;
+}
+int cuModuleLoadData(void** module, const void* image) {
+  ++num_loads;
+  last_image = image;
+  return *module = (void*)1, OK;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  for (int i = 0; i < num_kernels; ++i) {
+    if (strcmp(kernels[i].name, name) == 0) return *function = &kernels[i], OK;
+  }
+  return NOT_FOUND;
+}
+int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
+                   unsigned shared, void* stream, void** arguments, void** extra) {
+  const Kernel* kernel = function;
+  if (z != 1 || ty != 1 || tz != 1 || shared != 0 || extra != NULL || x == 0) return 1;
+  ++num_launches;
+  last_stream = stream;
+  last_context = current;
+  return kernel->emulate(kernel->body, x, y, threads, arguments, order) == 0 ? OK : 719;
+}
+int cuFuncGetAttribute(int* value, int attribute, void* function) { return *value = 10 * attribute, OK; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads, size_t shared) {
+  return *blocks = 2048 / threads, OK;
+}
+int cuGetErrorName(int status, const char** name) {
+  *name = status == 100 ? "CUDA_ERROR_NO_DEVICE" : status == 101 ? "CUDA_ERROR_INVALID_DEVICE" : "CUDA_ERROR";
+  return OK;
+}

@@ -1,0 +1,268 @@
+"""A library for CUDA, whole; its host part runs against a driver that computes on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from device_tensors import aligned, on_device
+from emulated_driver import load_driver, register
+
+from dietcode.library.cuda.code import CudaCode, compile_library
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import workspace_elements
+from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.problem import Stage
+from dietcode.search_space.reference import reference
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
+
+sys.path.append(str(Path(__file__).parents[1] / "search_space"))
+from compiled import make_problem
+from emulation import compiled
+
+pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+
+TARGETS = (CudaTarget("sm_80"), CudaTarget("sm_90a"))
+TILES = (
+    CudaMicroKernel(8, 16, 2, 2, 4, splits=3),
+    CudaMicroKernel(16, 32, 4, 4, 8, stages=2, tails="partition"),
+)
+PROBLEM = make_problem("mk,nk->mn", {"n": 20, "k": 24}, [Stage("bias", tensor="bias"), Stage("relu")])
+TREE = ("T", 1, 0, 1)
+
+
+@pytest.fixture(scope="module")
+def driver() -> ctypes.CDLL:
+    """The emulated driver, with this library's kernels."""
+    found = load_driver()
+    kernels = compiled(cuda_text(PROBLEM, TILES, TARGETS[0]))
+    register(found, kernels, [*(tile.symbol for tile in TILES), f"{TILES[0].symbol}_sum"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def code() -> CudaCode:
+    return compile_library(PROBLEM, TILES, TREE, ("T",), TARGETS)
+
+
+@pytest.fixture
+def fresh(code: CudaCode, driver: ctypes.CDLL, tmp_path: Path) -> Any:
+    """The library as a process finds it when nothing was called yet."""
+    path = tmp_path / "library.so"
+    path.write_bytes(code.library)
+    for name, value in (("driver_version", 13000), ("init_status", 0), ("order", 0), ("num_loads", 0)):
+        ctypes.c_int.in_dll(driver, name).value = value
+    return tvm_ffi.load_module(str(path))
+
+
+@pytest.fixture(scope="module")
+def library(code: CudaCode, driver: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("library") / "library.so"
+    path.write_bytes(code.library)
+    return tvm_ffi.load_module(str(path))
+
+
+def inputs_of(rows: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    shapes = {"X": (rows, 24), "W": (20, 24), "bias": (20,)}
+    return {name: aligned(rng.standard_normal(shape, dtype=np.float32)) for name, shape in shapes.items()}
+
+
+def workspace_of(tile: CudaMicroKernel, rows: int) -> Any:
+    elements = workspace_elements(PROBLEM, tile, {"m": rows, "n": 20, "k": 24})
+    return aligned(np.full(max(1, elements), np.nan, np.float32))
+
+
+def call(library: Any, inputs: dict[str, Any], value: int, index: int = 0) -> Any:
+    rows = inputs["X"].shape[0]
+    output = aligned(np.full((rows, 20), np.nan, np.float32))
+    workspace = workspace_of(TILES[int(library["select"](value))], rows)
+    tensors = [on_device(array, index) for array in (*inputs.values(), output)]
+    library["run"](*tensors, workspace.ctypes.data, value)
+    return output
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 16, 17, 40])
+@pytest.mark.parametrize("value", [1, 2])
+def test_both_categories_compute(rows: int, value: int, library: Any) -> None:
+    inputs = inputs_of(rows, rows)
+    assert library["select"](value) == value - 1
+    output = call(library, inputs, value)
+    assert np.abs(output - reference(PROBLEM, inputs)).max() < 1e-4
+
+
+def test_it_runs_on_the_callers_stream(library: Any, driver: ctypes.CDLL) -> None:
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x5150):
+        call(library, inputs_of(3), 1)
+    assert ctypes.c_void_p.in_dll(driver, "last_stream").value == 0x5150
+    call(library, inputs_of(3), 1)
+    assert not ctypes.c_void_p.in_dll(driver, "last_stream").value
+
+
+def test_one_launch_a_call_and_two_where_the_reduction_is_split(library: Any, driver: ctypes.CDLL) -> None:
+    launches = ctypes.c_int.in_dll(driver, "num_launches")
+    for value, expected in ((1, 2), (2, 1)):
+        before = launches.value
+        call(library, inputs_of(5), value)
+        assert launches.value - before == expected
+
+
+def test_machine_code_is_loaded_once_a_device_and_is_that_devices(fresh: Any, driver: ctypes.CDLL) -> None:
+    loads, image = ctypes.c_int.in_dll(driver, "num_loads"), ctypes.c_void_p.in_dll(driver, "last_image")
+    expected = [
+        compile_cubin(cuda_text(PROBLEM, TILES, target), target, reproducible=True) for target in TARGETS
+    ]
+    fresh["prepare"](0)  # a 9.0
+    assert image.value is not None
+    assert ctypes.string_at(image.value, len(expected[1])) == expected[1]
+    fresh["prepare"](1)  # an 8.6 runs what is for 8.0
+    assert ctypes.string_at(image.value, len(expected[0])) == expected[0]
+    call(fresh, inputs_of(3), 1, 0)
+    call(fresh, inputs_of(3), 1, 1)
+    assert loads.value == 2
+
+
+def test_the_device_of_the_tensors_is_used_and_left_as_it_was(library: Any, driver: ctypes.CDLL) -> None:
+    context = ctypes.c_void_p.in_dll(driver, "last_context")
+    inputs = inputs_of(9)
+    assert np.array_equal(call(library, inputs, 2, 0), call(library, inputs, 2, 1))
+    assert context.value == 0x101
+    assert ctypes.c_int.in_dll(driver, "depth").value == 0
+    call(library, inputs, 2, 0)
+    assert context.value == 0x100
+
+
+def test_a_newer_gpu_takes_the_ptx(fresh: Any, driver: ctypes.CDLL) -> None:
+    majors = (ctypes.c_int * 2).in_dll(driver, "major_of")
+    majors[0] = 12
+    try:
+        fresh["prepare"](0)
+        image = ctypes.c_void_p.in_dll(driver, "last_image").value
+        newest = CudaTarget("sm_90")
+        ptx = compile_ptx(cuda_text(PROBLEM, TILES, newest), newest, reproducible=True)
+        assert image is not None
+        assert ctypes.string_at(image, len(ptx)) == ptx
+    finally:
+        majors[0] = 9
+
+
+def test_an_older_gpu_is_told_what_there_is(fresh: Any, driver: ctypes.CDLL) -> None:
+    majors = (ctypes.c_int * 2).in_dll(driver, "major_of")
+    majors[0], minors = 7, (ctypes.c_int * 2).in_dll(driver, "minor_of")
+    minors[0] = 5
+    try:
+        with pytest.raises(
+            RuntimeError, match=r"cuda:0 is an sm_75; .* sm_80, sm_90a, sm_90 and newer \(PTX\)"
+        ):
+            fresh["prepare"](0)
+    finally:
+        majors[0], minors[0] = 9, 0
+
+
+def test_an_old_driver_is_told_what_is_needed(fresh: Any, driver: ctypes.CDLL) -> None:
+    ctypes.c_int.in_dll(driver, "driver_version").value = 12080
+    with pytest.raises(
+        RuntimeError, match=r"the NVIDIA driver is for CUDA 12.8; this library needs one for 13.0"
+    ):
+        fresh["prepare"](0)
+
+
+def test_no_gpu_at_load(fresh: Any, driver: ctypes.CDLL) -> None:
+    ctypes.c_int.in_dll(driver, "init_status").value = 100
+    with pytest.raises(RuntimeError, match=r"no GPU can be used: cuInit: CUDA_ERROR_NO_DEVICE \(100\)"):
+        fresh["prepare"](0)
+    ctypes.c_int.in_dll(driver, "init_status").value = 0
+    fresh["prepare"](0)  # nothing half done was kept
+
+
+def test_no_such_device(fresh: Any) -> None:
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_DEVICE"):
+        fresh["prepare"](5)
+    with pytest.raises(RuntimeError, match="no such device"):
+        fresh["prepare"](-1)
+
+
+def _misplaced(array: Any) -> Any:
+    area = np.zeros(array.size + 1, np.float32)
+    start = 1 if area.ctypes.data % 16 == 0 else 0
+    copy = area[start : start + array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("X", lambda x: on_device(x, kind=1), "X: not on a GPU"),
+        ("W", lambda x: on_device(x, 1), "W: on cuda:1, but X is on cuda:0; move one of them"),
+        ("W", lambda x: on_device(x.astype(np.float16)), "W: of another dtype"),
+        ("X", lambda x: on_device(x[0]), "X: 1 dimensions; allowed: 2"),
+        ("X", lambda x: on_device(x[:, :20]), "X: not contiguous"),
+        ("W", lambda x: on_device(aligned(x[:19])), "W: extent 19 of axis 0; allowed: 20"),
+        ("X", lambda x: on_device(_misplaced(x)), "X: its address is no multiple of 16 bytes"),
+    ],
+)
+def test_wrong_tensors_are_refused(
+    name: str, change: Callable[[Any], Any], message: str, library: Any, driver: ctypes.CDLL
+) -> None:
+    inputs = inputs_of(6)
+    output = aligned(np.zeros((6, 20), np.float32))
+    tensors = {key: on_device(value) for key, value in inputs.items()} | {"Y": on_device(output)}
+    tensors[name] = change(inputs[name])
+    before = ctypes.c_int.in_dll(driver, "num_launches").value
+    with pytest.raises((ValueError, TypeError), match=message):
+        library["run"](*tensors.values(), 0, 2)
+    assert ctypes.c_int.in_dll(driver, "num_launches").value == before
+
+
+def test_an_output_of_other_rows_is_refused(library: Any) -> None:
+    inputs = inputs_of(6)
+    tensors = [on_device(value) for value in (*inputs.values(), aligned(np.zeros((7, 20), np.float32)))]
+    with pytest.raises(ValueError, match="Y: extent 7 of axis 0; allowed: 6"):
+        library["run"](*tensors, 0, 2)
+
+
+def test_a_missing_workspace_is_refused(library: Any) -> None:
+    tensors = [on_device(v) for v in (*inputs_of(6).values(), aligned(np.zeros((6, 20), np.float32)))]
+    with pytest.raises(ValueError, match="no workspace"):
+        library["run"](*tensors, 0, 1)
+
+
+def test_threads_that_come_first_at_once_load_once(fresh: Any, driver: ctypes.CDLL) -> None:
+    gate, failures = threading.Barrier(8), []
+
+    def work() -> None:
+        try:
+            gate.wait()
+            fresh["prepare"](0)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert ctypes.c_int.in_dll(driver, "num_loads").value == 1
+
+
+def test_the_same_inputs_give_the_same_bytes(code: CudaCode) -> None:
+    assert compile_library(PROBLEM, TILES, TREE, ("T",), TARGETS).library == code.library
+
+
+def test_the_report_tells_what_each_kernel_takes(code: CudaCode) -> None:
+    facts = code.to_json()
+    assert set(facts) == {"sm_80", "sm_90a"}
+    for of_arch in facts.values():
+        assert set(of_arch) == {TILES[0].symbol, TILES[1].symbol, f"{TILES[0].symbol}_sum"}
+        assert of_arch[TILES[1].symbol]["shared_bytes"] == TILES[1].shared_bytes
+        assert not any(kernel["spills"] for kernel in of_arch.values())

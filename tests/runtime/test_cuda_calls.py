@@ -1,0 +1,171 @@
+"""A library for CUDA as callers see it: what it refuses, and what it gives its machine code, on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietcode.dispatcher.rule import fit_rule
+from dietcode.errors import ShapeError, TargetError, TensorError
+from dietcode.library.cuda.build import CudaParts, cuda_library_files
+from dietcode.runtime.cuda_library import CudaLibrary
+from dietcode.runtime.library import load
+from dietcode.runtime.manifest import write_folder
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.problem import problem_from_spec
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import missing_packages
+from dietcode.workload.parse import spec_from_data
+
+ROOT = Path(__file__).parents[1]
+sys.path.extend([str(ROOT / "search_space"), str(ROOT / "library")])
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+TILES = (CudaMicroKernel(8, 16, 2, 2, 4, splits=2), CudaMicroKernel(16, 16, 4, 2, 8, stages=2))
+SPEC = {
+    "name": "small-dense",
+    "op": {"einsum": "mk,nk->mn", "epilogue": ["bias"]},
+    "tensors": {
+        "X": {"dims": "mk", "dtype": "float32"},
+        "W": {"dims": "nk", "dtype": "float32", "constant": True},
+    },
+    "output": {"name": "Y", "dtype": "float32"},
+    "accumulate": "float32",
+    "shape_vars": {"T": {"min": 1, "max": 4}},
+    "dims": {"m": "5*T", "n": 20, "k": 24},
+    "target": {"kind": "cuda", "arch": "sm_90"},
+}
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc]
+    """A tensor of the CPU that says it is on a GPU, as the emulated driver does."""
+
+    is_cuda = property(lambda _: True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with a split category for T = 1 and another for the rest; its kernels are registered."""
+    from emulated_driver import load_driver, register
+    from emulation import compiled
+
+    spec = spec_from_data(SPEC)
+    problem = device_problem(problem_from_spec(spec))
+    rule = fit_rule(("T",), [[1], [2], [3], [4]], [0, 1, 1, 1], [[2, 1], [1, 2], [1, 2], [1, 2]], [0.25] * 4)
+    target = CudaTarget("sm_90")
+    files = cuda_library_files(CudaParts(spec, (target,), problem, TILES, rule, {}, {}))
+    path = tmp_path_factory.mktemp("library") / "library"
+    write_folder(path, files)
+    names = [function.symbol for tile in TILES for function in functions_of(problem, tile)]
+    register(load_driver(), compiled(cuda_text(problem, TILES, target)), names)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(folder: Path) -> CudaLibrary:
+    found = load(folder)
+    assert isinstance(found, CudaLibrary)
+    return found
+
+
+@pytest.fixture
+def emulated(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Let calls through to the machine code; what each was given besides the tensors is written down."""
+    from device_tensors import on_device
+
+    seen, run = [], library._run
+
+    def through(*arguments: Any) -> None:
+        seen.append(arguments[4:])
+        run(*(on_device(a.numpy()) if isinstance(a, torch.Tensor) else a for a in arguments))
+
+    monkeypatch.setattr(library, "_run", through)
+    return seen
+
+
+def inputs(rows: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(rows)
+    shapes = {"X": (rows, 24), "W": (20, 24), "bias": (20,)}
+    return {n: torch.randn(s, generator=generator).as_subclass(OnGpu) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("value", [1, 2, 4])
+def test_calls_compute(value: int, library: CudaLibrary, emulated: list[tuple[Any, ...]]) -> None:
+    given = inputs(5 * value)
+    given["W"] = library.pack(W=given["W"])
+    output = library(**given)
+    expected = given["X"].double() @ given["W"].double().T + given["bias"].double()
+    assert (output - expected).abs().max() < 1e-4
+    ((workspace, variable),) = emulated
+    assert variable == value
+    assert bool(workspace) is (library.select(T=value) == 0)
+
+
+def test_an_output_is_taken(library: CudaLibrary, emulated: list[tuple[Any, ...]]) -> None:
+    given, out = inputs(10), torch.full((10, 20), float("nan")).as_subclass(OnGpu)
+    assert library(**given, out=out) is out
+    assert torch.equal(out, library(**given))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("X", lambda x: torch.zeros(10, 24), "X: on cpu; this library runs on cuda"),
+        ("X", lambda x: x.numpy(), "X: ndarray; allowed: a torch tensor on cuda"),
+        ("X", lambda x: x.double(), "X: dtype torch.float64; allowed: float32"),
+        ("X", lambda x: x.T.contiguous().T, "X: not contiguous"),
+        ("X", lambda x: x.clone().requires_grad_(), "X: requires grad"),
+        ("X", lambda x: torch.cat([x.flatten(), x.flatten()])[1:241].view(10, 24), "no multiple of 16 bytes"),
+        ("W", lambda x: x.to("meta"), "W: on meta, but X is on cpu; pass tensors of one device"),
+        ("bias", lambda x: None, "bias: missing"),
+        ("Z", lambda x: 1, "Z: unknown argument"),
+    ],
+)
+def test_wrong_tensors_are_refused(
+    name: str, change: Callable[[Any], Any], message: str, library: CudaLibrary, emulated: list[Any]
+) -> None:
+    given = inputs(10)
+    with pytest.raises(TensorError, match=message):
+        library(**(given | {name: change(given.get(name))}))
+    assert not emulated
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (lambda given: torch.zeros(9, 20).as_subclass(OnGpu), ShapeError, r"out: shape \[9, 20\]"),
+        (lambda given: given["X"].flatten()[:200].view(10, 20), TensorError, "out: overlaps an input"),
+        (lambda given: torch.zeros(10, 20), TensorError, "Y: on cpu"),
+    ],
+)
+def test_wrong_outputs_are_refused(
+    out: Callable[[Any], Any], error: type[Exception], message: str, library: CudaLibrary, emulated: list[Any]
+) -> None:
+    given = inputs(10)
+    with pytest.raises(error, match=message):
+        library(**given, out=out(given))
+    assert not emulated
+
+
+def test_shapes_outside_the_range_are_refused(library: CudaLibrary) -> None:
+    with pytest.raises(ShapeError, match="T: 5; allowed: 1…4"):
+        library(**inputs(25))
+    with pytest.raises(ShapeError, match="extent 7 of axis 0"):
+        library(**inputs(7))
+
+
+def test_a_device_that_is_not_there_is_an_error(library: CudaLibrary) -> None:
+    with pytest.raises(TargetError, match="CUDA_ERROR_INVALID_DEVICE"):
+        library.prepare(7)
+
+
+def test_only_its_own_tensors_are_packed(library: CudaLibrary) -> None:
+    with pytest.raises(TensorError, match="pack: given V"):
+        library.pack(V=torch.zeros(1))

@@ -1,0 +1,137 @@
+"""Generated CUDA text, compiled for the CPU and run with threads as fibers: see ``emulated.h``."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.search_space.cuda.lowering import WORKSPACE, device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of, workspace_elements
+from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.partition import NumpyOps
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.reference import reference
+from dietcode.target.cuda import CudaTarget
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
+
+FOLDER = Path(__file__).parent
+TARGET = CudaTarget("sm_90")
+ORDERS = (0, 1, 2)
+_SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*\{")
+_GUARD = 64  # floats before and behind each buffer, all of them this NaN
+_CANARY = np.uint32(0x7FC0BEEF)
+
+
+def host_text(text: str) -> str:
+    """C++ for the CPU: the text itself, and of each function a form that takes an array of pointers."""
+    text = re.sub(r"#\s*include.*\n", "", text)
+    text = re.sub(r"__shared__ (alignas\(\d+\))", r"\1 __shared__", text)  # g++ is strict about their order
+    lines = ['#include "emulated.h"', text]
+    for name, parameters in _SIGNATURE.findall(text):
+        kinds = [re.sub(r"__restrict__|\w+$", "", p.strip()).strip() for p in parameters.split(",")]
+        given = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
+        lines.append(f'extern "C" void call_{name}(void** a) {{ {name}({given}); }}')
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def compiled(text: str) -> ctypes.CDLL:
+    """The text as a shared library of this process; an index past an array of a thread or block aborts."""
+    folder = Path(tempfile.mkdtemp(prefix="dietcode-emulated-"))
+    source = folder / "kernels.cc"
+    source.write_text(host_text(text))
+    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.so"
+    flags = [
+        "-std=c++17",
+        "-O1",
+        "-fno-strict-aliasing",
+        "-fsanitize=bounds",
+        "-fsanitize-undefined-trap-on-error",
+    ]
+    command = ["g++", *flags, "-w", "-fPIC", "-shared", f"-I{FOLDER}", str(source), "-o", str(library)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return ctypes.CDLL(str(library))
+
+
+def guarded(array: Any) -> tuple[Any, Any]:
+    """A copy between two runs of canaries, on a 16-byte boundary, and all of it."""
+    words = -(-array.nbytes // 4)
+    area = np.full(words + 2 * _GUARD + 4, _CANARY, np.uint32)
+    start = _GUARD + (-(area.ctypes.data // 4 + _GUARD) % 4)
+    copy = area[start : start + words].view(np.uint8)[: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy, area
+
+
+def is_whole(area: Any, copy: Any) -> bool:
+    """Whether no canary was overwritten."""
+    start = (copy.ctypes.data - area.ctypes.data) // 4
+    end = start + -(-copy.nbytes // 4)
+    return bool((area[:start] == _CANARY).all() and (area[end:] == _CANARY).all())
+
+
+class Emulated:
+    """Micro-kernels of one problem, run on the CPU."""
+
+    def __init__(self, problem: Problem, tiles: Sequence[CudaMicroKernel]) -> None:
+        self.problem, self.tiles = device_problem(problem), tiles
+        self.text = cuda_text(problem, tiles, TARGET)
+        self.library = compiled(self.text)
+
+    def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
+        """Normal numbers."""
+        rng, problem = np.random.default_rng(seed), self.problem
+        return {
+            name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
+            for name in problem.inputs
+        }
+
+    def run(
+        self, tile: CudaMicroKernel, inputs: dict[str, Any], extents: dict[str, int], order: int = 0
+    ) -> Any:
+        """The output as float32; what a function reads past a tensor's end is NaN."""
+        problem = self.problem
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        arrays[problem.output] = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
+        parts = int(workspace_elements(problem, tile, extents))
+        arrays[WORKSPACE] = np.full(parts, np.nan, np.float32)
+        given = {name: guarded(array) for name, array in arrays.items()}
+        grid = grid_of(problem, tile, extents, NumpyOps())
+        shapes = [(int(grid.blocks), tile.splits), (-(-int(grid.elements) // SUM_THREADS), 1)]
+        for function, (x, y) in zip(functions_of(problem, tile), shapes, strict=False):
+            values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
+            sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
+            pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
+                *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
+            )
+            call = getattr(self.library, f"call_{function.symbol}")
+            status = self.library.emulate(call, x, y, function.threads, pointers, order)
+            assert status == 0, f"{tile.name}: threads of a block wait at different barriers"
+        for name, (copy, area) in given.items():
+            assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"
+            if name in inputs:
+                assert np.array_equal(copy, inputs[name], equal_nan=True), f"{tile.name}: wrote to {name}"
+        return widened(given[problem.output][0].copy(), problem.output_dtype)
+
+    def check(self, extents: dict[str, int], seed: int = 0, orders: Sequence[int] = (0,)) -> None:
+        """Every micro-kernel against float64."""
+        inputs = self.random_inputs(extents, seed)
+        expected = reference(self.problem, inputs)
+        unit = UNIT_ROUNDOFF[self.problem.output_dtype] + 1e-5
+        scale = float(np.abs(expected).max()) + 1.0
+        for tile in self.tiles:
+            for order in orders:
+                output = self.run(tile, inputs, extents, order)
+                assert np.isfinite(output).all(), f"{tile.name}: not all written at {extents}, order {order}"
+                error = float(np.abs(output - expected).max()) / scale
+                assert error < unit, f"{tile.name}: off by {error} at {extents}, order {order}"

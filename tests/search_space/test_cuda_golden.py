@@ -1,0 +1,31 @@
+"""Generated CUDA in full, so that a change of it is seen in review."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compiled import make_problem
+
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.problem import Stage
+from dietcode.target.cuda import CudaTarget
+
+DENSE = make_problem("mk,nk->mn", {"n": 2304, "k": 768}, [Stage("bias", tensor="bias")])
+VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "tile"),
+    [
+        ("cuda_dense_128x128", DENSE, CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)),
+        ("cuda_dense_16x64_split", DENSE, CudaMicroKernel(16, 64, 4, 4, 16, splits=4)),
+        ("cuda_values_64x64_partition", VALUES, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, tails="partition")),
+        ("cuda_values_32x32_checked", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="checked")),
+    ],
+)
+def test_generated_code_is_as_it_was(name: str, problem: Any, tile: CudaMicroKernel, golden: Any) -> None:
+    text = cuda_text(problem, [tile], CudaTarget("sm_90"))
+    assert text == cuda_text(problem, [tile], CudaTarget("sm_90"))
+    golden(name, text)

@@ -1,0 +1,136 @@
+"""Which micro-kernels there are for CUDA, and what bounds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from compiled import make_problem
+from kinds import KINDS
+
+from dietcode.search_space.cuda.fetching import alignments, plan_fetch
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
+from dietcode.target.cubin import read_kernels
+from dietcode.target.cuda import ARCHS, CudaTarget
+from dietcode.target.nvrtc import compile_cubin, missing_packages
+
+DENSE = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 768}))
+T0 = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
+
+
+def limits(arch: str = "sm_90") -> CudaLimits:
+    return CudaLimits.of(CudaTarget(arch))
+
+
+def test_names_and_data_come_back() -> None:
+    for tile in (T0, replace(T0, splits=4, tails="partition"), CudaMicroKernel(16, 64, 4, 4, 8)):
+        assert CudaMicroKernel.from_json(tile.to_json() | {"other": 1}) == tile
+        assert tile.symbol.isidentifier()
+    assert T0.name == "128x128-t8x8-k16-v2x2-s2"
+    assert replace(T0, splits=4, tails="checked").name == "128x128-t8x8-k16-v2x2-s2-split4-checked"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 0}, "numbers from 1"),
+        ({"stages": 3}, "1 or 2 stages"),
+        ({"rows": 100}, "whole tiles of threads"),
+        ({"row_vthreads": 3}, "whole parts"),
+        ({"tails": "global"}, "allowed: local, partition, checked"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(T0, **changes)
+
+
+def test_data_of_other_types_is_refused() -> None:
+    with pytest.raises(TypeError, match="rows"):
+        CudaMicroKernel.from_json(T0.to_json() | {"rows": "128"})
+
+
+@pytest.mark.parametrize(
+    ("tile", "message"),
+    [
+        (CudaMicroKernel(256, 256, 4, 4, 8), "4096 threads in a block; allowed: multiples of 32 up to 1024"),
+        (CudaMicroKernel(8, 8, 2, 2, 4), "16 threads"),
+        (CudaMicroKernel(128, 128, 8, 8, 32, stages=2), "67584 bytes of shared memory; allowed: 49152"),
+        (CudaMicroKernel(256, 256, 16, 16, 8), "registers; allowed: 255"),
+        (CudaMicroKernel(128, 256, 8, 4, 8), "1024 threads of about"),
+    ],
+)
+def test_a_tile_that_cannot_fit_says_why(tile: CudaMicroKernel, message: str) -> None:
+    assert message in (limits().why_not(DENSE, tile) or "")
+    assert not limits().holds(DENSE, tile)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_seeds_fit_every_architecture(arch: str) -> None:
+    assert len(hardware_seeds(DENSE, limits(arch))) == 3
+
+
+def test_the_space_is_around_the_seeds() -> None:
+    space = build_space(DENSE, hardware_seeds(DENSE, limits()), limits(), 2048, 2304)
+    tiles = [candidate.micro_kernel for candidate in space]
+    assert tiles[0] == T0
+    assert len(set(tiles)) == len(tiles) > 50
+    assert {tile.rows for tile in tiles} >= {8, 16, 32, 64, 128, 256}
+    assert all(limits().holds(DENSE, tile) for tile in tiles)
+    assert all(8 <= tile.rows <= 256 and 32 <= tile.columns <= 256 for tile in tiles)
+    assert build_space(DENSE, hardware_seeds(DENSE, limits()), limits(), 2048, 2304) == space
+
+
+def test_no_tile_only_pads() -> None:
+    space = build_space(DENSE, hardware_seeds(DENSE, limits()), limits(), 16, 2304)
+    assert max(c.micro_kernel.rows for c in space if c.micro_kernel != T0 and c.provenance) <= 64
+    mutated = [c.micro_kernel for c in space[3:]]
+    assert max(tile.rows for tile in mutated) < 32
+
+
+def test_neighbours_differ_in_one_axis() -> None:
+    others = neighbours(DENSE, T0, limits(), 768)
+    assert T0 not in others
+    assert replace(T0, splits=2) in others
+    assert replace(T0, tails="partition") in others
+    assert replace(T0, stages=1) in others
+    assert replace(T0, steps=8) in others
+    assert not [tile for tile in neighbours(DENSE, T0, limits(), 48) if tile.splits > 1]
+
+
+def test_fetches_follow_the_layout() -> None:
+    assert plan_fetch(DENSE, "X", T0).along_reduction
+    assert plan_fetch(DENSE, "W", T0).width == 4
+    odd = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 770}))
+    assert plan_fetch(odd, "W", T0).width == 2
+    values = device_problem(make_problem("bmk,bkn->bmn", {"n": 64}, constant=False))
+    assert plan_fetch(values, "X", T0).width == 1  # the length of its rows is not known
+    assert plan_fetch(values, "W", T0).width == 4
+    assert not plan_fetch(values, "W", T0).along_reduction
+    assert alignments(DENSE, T0) == {"X": 16, "W": 16, "Y": 16}
+    assert alignments(odd, T0) == {"X": 8, "W": 8, "Y": 16}
+    assert alignments(DENSE, replace(T0, splits=2))["Y"] == 4
+
+
+@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
+    """Shared memory to the byte, registers well enough that seeds and their like do not spill."""
+    tiles = [seed.tile for seed in hardware_seeds(DENSE, limits())]
+    tiles += [replace(T0, splits=4), replace(T0, tails="partition"), replace(T0, stages=1)]
+    for arch in ("sm_75", "sm_90"):
+        facts = read_kernels(compile_cubin(cuda_text(DENSE, tiles, CudaTarget(arch)), CudaTarget(arch)))
+        for tile in tiles:
+            assert facts[tile.symbol].shared_bytes == tile.shared_bytes
+            assert facts[tile.symbol].stack_bytes == 0, tile.name
+            estimate = limits(arch).registers(DENSE, tile)
+            assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (arch, tile.name, estimate)
+
+
+def test_a_convolution_is_refused() -> None:
+    windowed = [kind.problem for kind in KINDS.values() if kind.problem.windows]
+    with pytest.raises(ValueError, match="a convolution cannot be built for cuda"):
+        cuda_text(windowed[0], [T0], CudaTarget("sm_90"))

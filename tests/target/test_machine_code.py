@@ -1,0 +1,106 @@
+"""Text to machine code with neither a GPU nor a toolkit, and what the machine code says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from dietcode.errors import CandidateError, TargetError, TuningError
+from dietcode.target import nvrtc
+from dietcode.target.cubin import check_machine_code, read_kernels
+from dietcode.target.cuda import ARCHS, CudaTarget
+from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
+
+needs_compiler = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+SCALE = """
+extern "C" __global__ void __launch_bounds__(256) scale(float* __restrict__ x, float* __restrict__ y) {
+  __shared__ float kept[512];
+  kept[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+  __syncthreads();
+  y[blockIdx.x * 256 + threadIdx.x] = kept[255 - threadIdx.x];
+}
+"""
+# 128 sums that 32 registers cannot hold.
+SPILLS = """
+extern "C" __global__ void __launch_bounds__(1024, 2) many(float* __restrict__ x, float* __restrict__ y) {
+  float sums[128];
+  #pragma unroll
+  for (int i = 0; i < 128; ++i) sums[i] = x[i];
+  for (int k = 0; k < 1000; ++k) {
+    #pragma unroll
+    for (int i = 0; i < 128; ++i) sums[i] = sums[i] * x[k] + sums[(i + 7) % 128];
+  }
+  #pragma unroll
+  for (int i = 0; i < 128; ++i) y[threadIdx.x * 128 + i] = sums[i];
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_architecture_gives_machine_code_that_tells_what_it_takes(arch: str) -> None:
+    cubin = compile_cubin(SCALE, CudaTarget(arch))
+    check_machine_code(cubin, arch)
+    (facts,) = read_kernels(cubin).values()
+    assert facts.shared_bytes == 2048
+    assert 4 <= facts.registers <= 40
+    assert facts.stack_bytes == 0
+    assert 128 <= facts.code_bytes < len(cubin)
+
+
+@needs_compiler
+def test_the_same_text_gives_the_same_bytes() -> None:
+    target = CudaTarget("sm_90")
+    assert compile_ptx(SCALE, target, reproducible=True) == compile_ptx(SCALE, target, reproducible=True)
+    assert compile_cubin(SCALE, target, reproducible=True) == compile_cubin(SCALE, target, reproducible=True)
+
+
+@needs_compiler
+def test_errors_come_from_the_process_of_its_own_as_well() -> None:
+    with pytest.raises(CandidateError, match='identifier "z" is undefined'):
+        compile_cubin(SCALE.replace("x[", "z["), CudaTarget("sm_90"), reproducible=True)
+
+
+@needs_compiler
+def test_what_is_spilled_shows() -> None:
+    facts = read_kernels(compile_cubin(SPILLS, CudaTarget("sm_90")))["many"]
+    assert facts.registers <= 32  # two blocks of 1024 threads leave no more
+    assert facts.stack_bytes > 100
+
+
+@needs_compiler
+def test_a_wrong_text_is_a_wrong_candidate() -> None:
+    with pytest.raises(CandidateError, match='identifier "z" is undefined') as caught:
+        compile_cubin(SCALE.replace("x[", "z["), CudaTarget("sm_90"))
+    assert "\n" not in str(caught.value)
+
+
+@needs_compiler
+def test_ptx_is_no_machine_code() -> None:
+    ptx = compile_ptx(SCALE, CudaTarget("sm_90"))
+    assert b".target sm_90" in ptx
+    with pytest.raises(TuningError, match="no machine code"):
+        check_machine_code(ptx, "sm_90")
+
+
+@pytest.mark.parametrize("data", [b"", b"// CUDA source text", SCALE.encode(), b"\x7fELF" + bytes(100)])
+def test_what_is_no_machine_code_is_refused(data: bytes) -> None:
+    with pytest.raises(TuningError, match="sm_90: no machine code for a GPU"):
+        check_machine_code(data, "sm_90")
+
+
+@needs_compiler
+@pytest.mark.parametrize("keep", [64, 200, 0.5, 0.9])
+def test_a_damaged_cubin_is_an_error(keep: float) -> None:
+    cubin = compile_cubin(SCALE, CudaTarget("sm_90"))
+    with pytest.raises(TuningError):
+        read_kernels(cubin[: int(keep if keep > 1 else keep * len(cubin))])
+
+
+def test_a_missing_compiler_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_PACKAGES", {"cuda_of_nobody": "cuda-bindings"})
+    missing_packages.cache_clear()
+    try:
+        with pytest.raises(TargetError, match=r"cuda needs cuda-bindings; install dietcode\[cuda\]"):
+            compile_cubin(SCALE, CudaTarget("sm_90"))
+    finally:
+        missing_packages.cache_clear()

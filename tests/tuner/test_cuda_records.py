@@ -1,0 +1,187 @@
+"""From records of a GPU to a library, without one; the records are made up, and say so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietcode.errors import RecordsError, TargetError
+from dietcode.measure.cuda_records import (
+    CudaMeasurement,
+    CudaRecords,
+    read_cuda_records,
+    write_cuda_records,
+)
+from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.target.cubin import KernelFacts
+from dietcode.target.nvrtc import missing_packages
+from dietcode.tuner.cuda import SYNTHETIC, make_cuda_library
+from dietcode.tuner.tune import tune
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+needs_compiler = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+TILES = (
+    CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=4),
+    CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2),
+    CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2),
+)
+
+
+def spec_of(arch: str = "sm_90a") -> Spec:
+    return spec_from_data(
+        {
+            "name": "bert-dense",
+            "op": {"einsum": "mk,nk->mn", "epilogue": []},
+            "tensors": {
+                "X": {"dims": "mk", "dtype": "float32"},
+                "W": {"dims": "nk", "dtype": "float32", "constant": True},
+            },
+            "output": {"name": "Y", "dtype": "float32"},
+            "accumulate": "float32",
+            "shape_vars": {"T": {"min": 1, "max": 128}},
+            "dims": {"m": "16*T", "n": 2304, "k": 768},
+            "target": {"kind": "cuda", "arch": arch},
+        }
+    )
+
+
+def made_records(synthetic: bool = True) -> CudaRecords:
+    """What a GPU would write whose large tiles are the more efficient ones."""
+    target = {"kind": "cuda", "arch": "sm_90a"}
+    device = {"id": "0" * 16, "name": "made up", "num_sms": 132, "target": target, "synthetic": synthetic}
+    records = CudaRecords(workload_digest(spec_of()), device)
+    blocks = list(range(18, 4 * 264, 54))
+    secs = [3e-6 + 1e-5 * (-(-n // 264) * 0.5 + n / 264 * 0.5) for n in blocks]
+    records.calibration = {"wave_blocks": 264, "num_blocks": blocks, "secs": secs}
+    for tile, rate in zip(TILES, (2e11, 3e11, 3.6e11), strict=True):
+        points = [
+            {"m": m, "n": 2304, "k": k} for m, k in ((256, 768), (1024, 768), (2048, 768), (2048, 3072))
+        ]
+        secs = []
+        for point in points:
+            blocks = -(-point["m"] // tile.rows) * -(-2304 // tile.columns) * tile.splits
+            waves = -(-blocks // 264) * 0.5 + blocks / 264 * 0.5
+            secs.append(3e-6 + waves * 2 * tile.rows * tile.columns * point["k"] / tile.splits / rate)
+        facts = KernelFacts(120, tile.shared_bytes, 0, 20000)
+        records.measurements[tile] = CudaMeasurement(tile, "hardware", tuple(points), tuple(secs), facts)
+    spilling = CudaMicroKernel(256, 128, 16, 8, 8)
+    records.measurements[spilling] = CudaMeasurement(
+        spilling, "hardware", tuple(points), tuple(secs), KernelFacts(255, spilling.shared_bytes, 64, 1)
+    )
+    return records
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    write_cuda_records(path, made_records())
+    known = read_cuda_records(path)
+    assert known == made_records()
+    with path.open("a") as stream:
+        stream.write('{"kind": "micro_kernel", "rows"')  # torn
+    assert read_cuda_records(path) == made_records()
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "message"),
+    [
+        (0, lambda d: d["device"].pop("synthetic"), "line 1 is no record of a GPU: synthetic is missing"),
+        (0, lambda d: d["device"].update(synthetic="no"), "allowed: true or false"),
+        (0, lambda d: d["device"]["target"].update(arch="sm_91"), "no CUDA target"),
+        (0, lambda d: d["device"].update(num_sms=0), "num_sms"),
+        (0, lambda d: d.update(format="other"), "this version reads"),
+        (1, lambda d: d.update(num_blocks=[1]), "times for 1 grids"),
+        (2, lambda d: d.update(rows=101), "line 3 is no record"),
+        (2, lambda d: d.update(secs=[1.0]), "1 times for 4 points"),
+        (2, lambda d: d["secs"].__setitem__(0, -1.0), "secs"),
+        (2, lambda d: d["facts"].update(registers="many"), "registers"),
+        (2, lambda d: d.update(error="failed"), "error"),
+    ],
+)
+def test_damaged_records_are_refused(
+    line: int, change: Callable[[Any], Any], message: str, tmp_path: Path
+) -> None:
+    lines = [json.loads(json.dumps(data)) for data in made_records().lines()]
+    change(lines[line])
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(data) + "\n" for data in lines))
+    with pytest.raises(RecordsError, match=message):
+        read_cuda_records(path)
+
+
+def test_nothing_is_built_from_synthetic_records(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    write_cuda_records(path, made_records())
+    with pytest.raises(RecordsError, match=r"synthetic \(made up\): no device measured them"):
+        tune(spec_of(), tmp_path / "library", records=path)
+    assert not (tmp_path / "library").exists()
+
+
+def test_without_records_nothing_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="experimental: no record from a device yet"):
+        tune(spec_of(), tmp_path / "library")
+
+
+def test_records_of_others_are_refused() -> None:
+    with pytest.raises(RecordsError, match="measured on sm_90a; the spec asks for sm_80"):
+        make_cuda_library(spec_of("sm_80"), made_records(), allow_synthetic=True)
+    others = made_records()
+    others.workload = "sha256:" + "0" * 64
+    with pytest.raises(RecordsError, match="records of another workload"):
+        make_cuda_library(spec_of(), others, allow_synthetic=True)
+
+
+@needs_compiler
+def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) -> None:
+    files, report, _ = make_cuda_library(
+        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
+    )
+    again, _, _ = make_cuda_library(
+        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
+    )
+    assert files == again
+    assert report["standing"] == SYNTHETIC
+    assert report["calibration"]["kappa"] == pytest.approx(0.5)
+    assert report["space"]["failed"] == [
+        {"micro_kernel": "256x128-t16x8-k8", "error": "spills 64 bytes a thread"}
+    ]
+    served = {row["shape_vars"]["T"]: row["micro_kernel"] for row in report["instances"]}
+    assert served[1].endswith("split4")
+    assert served[128] != served[1]
+    folder = tmp_path / "library"
+    write_folder(folder, files)
+    manifest = read_manifest(folder)
+    assert manifest["requires"]["cuda"] == {"archs": ["sm_90a", "sm_80"], "ptx": "sm_90", "driver": "13.0"}
+    assert manifest["alignment_bytes"] == {"X": 16, "W": 16, "Y": 16}
+    assert 4 in manifest["workspace_parts"]
+    shown = inside("inspect", folder)
+    assert shown.returncode == 0, shown.stderr
+    assert "sm_90a" in shown.stdout
+    assert SYNTHETIC in shown.stdout
+    assert MANIFEST in files
+
+
+@needs_compiler
+def test_a_library_is_not_loaded_where_there_is_no_gpu(tmp_path: Path) -> None:
+    files, _, _ = make_cuda_library(spec_of(), made_records(), archs=("sm_90a",), allow_synthetic=True)
+    write_folder(tmp_path / "library", files)
+    program = "import sys, dietcode; dietcode.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "library")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1] if done.stderr else ""
+    if done.returncode == 0 or "no NVIDIA driver" not in last:
+        pytest.skip(f"this machine has a driver: {last}")
+    assert last.startswith("dietcode.errors.TargetError")
+    assert last.endswith("no NVIDIA driver: libcuda.so.1 is not found; install one")
