@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -17,6 +18,8 @@ from dietcode.target.cpu import Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
 
 WAIT_SECS = 120.0
+_JOINING_SECS = 10.0
+_POLL_SECS = 0.5
 
 
 class RayCluster:
@@ -73,13 +76,18 @@ class RayCluster:
     def resolve(self, spec: TargetSpec) -> Device:
         """The device of the cluster that a target names, or the only one that fits.
 
+        A machine that is just joining is waited for, ten seconds at the most.
+
         Raises
         ------
         TargetError
             No machine measures, or several kinds fit and the spec names none.
         """
         found = []
-        for place, host in sorted(self.places().items()):
+        until = time.monotonic() + min(self.wait_secs, _JOINING_SECS)
+        while not (places := self.places()) and time.monotonic() < until:
+            time.sleep(_POLL_SECS)
+        for place, host in sorted(places.items()):
             device = self._device(spec, place, host)
             target = device.target
             differs = (
