@@ -141,8 +141,7 @@ class Announcer:
             self._stop.wait(self._interval_secs if self._announced.is_set() else _RETRY_SECS)
 
     def _say(self) -> None:
-        if not self.devices or self._comes_and_goes:
-            self.devices = self._find()
+        self.devices = self.devices or self._find()
         if self._stop.is_set() or not self._supervisor.healthy():
             return
         with self._database.write() as session:
@@ -160,3 +159,5 @@ class Announcer:
         if not done:
             raise ConflictError(f"another runner is announced as {self.name!r}")
         self._announced.set()
+        if self._comes_and_goes:  # after it was announced: asking a cluster takes seconds
+            self.devices = self._find()
