@@ -233,7 +233,7 @@ def test_a_job_of_a_server_is_measured_on_the_cluster(cluster: Cluster, engine: 
         done = subprocess.run(
             [sys.executable, "-m", "dietcode", *map(str, arguments)],
             env=variables,
-            cwd=ROOT,
+            cwd=tmp_path,  # where `pull` writes its lock file
             capture_output=True,
             text=True,
             timeout=250.0,
