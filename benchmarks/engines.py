@@ -46,7 +46,7 @@ _JOIN_SECS = 60.0
 def cluster(num_workers: int) -> Iterator[str]:
     """Address of a cluster with so many pinned workers, a node that measures, and a head."""
     folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(16), RAY_TMPDIR=str(folder))
+    os.environ["RAY_TMPDIR"] = str(folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -192,6 +192,8 @@ def main() -> None:
     spec = load_spec(_SPEC)
     with tempfile.TemporaryDirectory(prefix="dietcode-") as cache:
         os.environ["DIETCODE_CACHE"] = cache
+        # One token for all clusters: Ray reads it once in a process.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(16))
         short = spec_from_data(spec.to_json() | {"budget": {"trials": _TRIALS, "seconds": 90}})
         results: dict[str, Any] = {"job": share(short)}
         print(results["job"], flush=True)
