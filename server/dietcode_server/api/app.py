@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from dietcode._version import __version__
-from dietcode_server.api import blobs, events, health, jobs, libraries, pages, runners, signing, tokens
+from dietcode_server.api import blobs, events, health, jobs, libraries, runners, signing, tokens
 from dietcode_server.api.address import is_loopback, names_of
 from dietcode_server.api.gate import Gate
 from dietcode_server.api.guards import Guard
@@ -18,6 +18,8 @@ from dietcode_server.api.openapi import describe, operation_id
 from dietcode_server.api.problems import HANDLERS
 from dietcode_server.api.services import Services, SupervisorLike
 from dietcode_server.api.settings import Settings
+from dietcode_server.dashboard import jobs as job_pages
+from dietcode_server.dashboard import static
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
@@ -64,7 +66,7 @@ def create_app(
     )
     app.state.services = services
     app.state.routes = list(app.routes)
-    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, pages):
+    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, static, job_pages):
         app.include_router(part.router)
         app.state.routes += part.router.routes
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

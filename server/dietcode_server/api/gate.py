@@ -1,6 +1,6 @@
 """Who comes in: tokens, asked for before any route sees a request.
 
-Closed by default: what is not in `OPEN_PATHS` needs a token, a path that does not exist as well. Unknown,
+Closed by default: what is not open needs a token, a path that does not exist as well. Unknown,
 expired and revoked tokens get the same answer after the same work; only the server's log tells them apart.
 """
 
@@ -28,7 +28,8 @@ from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import TokenRow
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/style.css"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
+OPEN_FOLDER = "/static/"  # scripts and styles, the same for everybody
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _API = "/api/"
@@ -60,7 +61,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a refused request, or pass it on with its caller."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or _is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         try:
@@ -134,16 +135,21 @@ def needed(method: str, path: str) -> str:
     return "publish" if path.startswith(_LIBRARIES) else "submit"
 
 
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+
+
 def _credentials(headers: Headers, method: str) -> str | None:
     """The token that a request shows: as Bearer, or as the password of HTTP Basic.
 
-    A browser sends Basic by itself, whatever page made it ask; so it is taken for reading only.
+    A browser sends Basic by itself, whatever page made it ask. So it is taken for reading, and for anything
+    else only where the browser says which page asked: `guards` has checked that it is one of this server's.
     """
     given = headers.getlist("authorization")
     scheme, _, rest = given[0].partition(" ") if len(given) == 1 else ("", "", "")
     if scheme.lower() == "bearer":
         return rest.strip()
-    if scheme.lower() == "basic" and method in READING:
+    if scheme.lower() == "basic" and (method in READING or "origin" in headers):
         try:
             pair = base64.b64decode(rest.strip(), validate=True).decode()
         except (binascii.Error, ValueError):

@@ -18,7 +18,8 @@ from dietcode_server.api.problems import Refusal, body_too_large
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    # Pages of the dashboard carry one of their own.
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -27,7 +28,7 @@ HEADERS = {
 }
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
-_PAGES = re.compile(r"/|/jobs/[^/]+")
+_PAGES = re.compile(r"/|/(jobs|libraries|devices|submit)(/[^/]+){0,2}")  # links to them may be anywhere
 _READING = ("GET", "HEAD", "OPTIONS")
 
 

@@ -165,7 +165,8 @@ def test_the_token_is_no_parameter(closed, problem):
     problem(closed.client.get(f"/api/v1/jobs?token={token}&access_token={token}"), 401, "unauthorized")
 
 
-def test_a_browser_uses_the_token_as_password_for_reading_only(closed, problem):
+def test_a_browser_uses_the_token_as_password(closed, problem):
+    """For reading; for anything else only where it says that a page of this server asks."""
     headers = basic(bearer(closed, scopes=["admin"]))
     for path in ("/", "/api/v1/jobs", "/metrics"):
         assert closed.client.get(path, headers=headers).status_code == 200
@@ -173,6 +174,11 @@ def test_a_browser_uses_the_token_as_password_for_reading_only(closed, problem):
         response = closed.client.post(path, json={"spec": spec_data("browser")}, headers=headers)
         problem(response, 401, "unauthorized")
         assert "Basic" not in response.headers["www-authenticate"]
+        own = headers | {"origin": "http://127.0.0.1:8000"}
+        assert closed.client.post(path, json={"spec": spec_data("browser")}, headers=own).status_code in (
+            201,
+            404,
+        )
 
 
 def test_guards_stand_before_tokens(closed, problem):
