@@ -54,11 +54,11 @@ def test_pages_load_nothing_from_elsewhere_and_nothing_inline(client, hostile):
             assert outside not in page.text.replace("<!doctype html>", ""), outside
         loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)
         assert len(loaded) >= 4 and page.text.count("<script") == sum(name.endswith(".js") for name in loaded)
-        for path in loaded:
-            found = client.get(path)
+        for name in loaded:
+            found = client.get(name)
             assert found.status_code == 200 and "immutable" in found.headers["cache-control"]
             assert found.headers["content-encoding"] == "gzip"
-            if path.endswith(".css"):
+            if name.endswith(".css"):
                 assert found.headers["content-type"].startswith("text/css") and "url(" not in found.text
 
 
