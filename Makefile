@@ -1,5 +1,6 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
+# make evidence  every figure of the paper, measured on this machine, in docs/evidence
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +8,7 @@ CLIENT_VENV ?= build/client-venv
 EXTRAS ?= server,dev
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint secrets clean
+.PHONY: demo test lint evidence measured-evidence secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -36,6 +37,13 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# PyTorch and Matplotlib beside what is there; about half an hour with nothing else running.
+evidence:
+	$(MAKE) measured-evidence EXTRAS=$(EXTRAS),bench
+
+measured-evidence: $(STAMP)
+	$(BIN)/python -m benchmarks.evidence
 
 # The folder keeps others on this machine out; containers, which see the files alone, run as other users.
 secrets:

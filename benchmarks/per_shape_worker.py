@@ -21,6 +21,7 @@ import tvm_ffi
 
 from dietcode.bench.compare import error_of, interleave
 from dietcode.bench.operator import Operator
+from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import load
@@ -188,6 +189,16 @@ def dietcode_call(folder: str, case: Case, binding: dict[str, int]) -> Callable[
     return lambda: run(*arguments)
 
 
+def user_call(folder: str, case: Case, binding: dict[str, int]) -> Callable[[], Any]:
+    """A call of the library as its users write it, the weights packed beforehand."""
+    library = load(folder, num_threads=available_cores())
+    arguments: dict[str, Any] = dict(case.arrays)
+    for name in library.manifest["packed"]:
+        arguments[name] = library.pack(**{name: arguments[name]})
+    arguments |= {keyword: binding[keyword] for keyword in library.manifest["binding"]["keywords"]}
+    return lambda: library(**arguments, out=case.output)
+
+
 def _views(arrays: list[Any]) -> list[Any]:
     """The same memory as the runtime's tensors, so that no call converts anything."""
     return [tvm_ffi.from_dlpack(array) for array in arrays]
@@ -203,10 +214,22 @@ def race(request: dict[str, Any]) -> dict[str, Any]:
     modules = {built["path"]: metaschedule_call(built, case) for built in request["modules"]}
     screened = interleave(modules, _SCREEN_ROUNDS)
     best = min(screened, key=lambda path: screened[path])
-    calls = {"metaschedule": modules[best], "dietcode": dietcode_call(request["library"], case, binding)}
+    binders = {}
+    for vendor in request["vendors"]:
+        binders |= vendor_paths(vendor, case.operator, available_cores())
+    ours = user_call if binders else dietcode_call
+    calls = {"metaschedule": modules[best], "dietcode": ours(request["library"], case, binding)}
     errors = {name: case.error(call) for name, call in calls.items()}
-    secs = interleave(calls, request["rounds"])
-    return {"flops": case.flops, "best": best, "screened_secs": screened, "secs": secs, "errors": errors}
+    secs = interleave(calls | {name: bind(case.arrays) for name, bind in binders.items()}, request["rounds"])
+    return {
+        "flops": case.flops,
+        "best": best,
+        "code_bytes": Path(best).stat().st_size,
+        "screened_secs": screened,
+        "secs": secs,
+        "vendors": list(binders),
+        "errors": errors,
+    }
 
 
 if __name__ == "__main__":

@@ -1,0 +1,9 @@
+"""Every figure and table of the DietCode paper, measured with this system on the device at hand.
+
+    make evidence                                     # or python -m benchmarks.evidence
+    python -m benchmarks.evidence --only figure-10,figure-13 --keep
+    python -m benchmarks.evidence --pages             # plots and pages again, from what was measured
+
+Writes ``docs/evidence/<device>/<figure>.json`` (raw, with device, commit, date and versions), a plot beside
+it, and a page for the device. Run it with nothing else on the machine.
+"""

@@ -1,0 +1,76 @@
+"""The command; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.evidence.choice import PRUNING, VOTES
+from benchmarks.evidence.figure import Figure
+from benchmarks.evidence.pages import write_pages
+from benchmarks.evidence.series import COMPLEXITY, CONV, DENSE, HIDDEN
+from benchmarks.evidence.shop import Scale, Shop
+from benchmarks.evidence.tiles import EDGES, GRIDS, SWEEP
+from benchmarks.evidence.versions import ROOT, versions
+from benchmarks.facts import write
+from dietcode.runtime.cpu import available_cores, cpu_model
+
+OUTPUT = ROOT / "docs" / "evidence"
+# In the paper's order.
+FIGURES = (COMPLEXITY, GRIDS, EDGES, VOTES, SWEEP, PRUNING, DENSE, HIDDEN, CONV)
+
+
+def main() -> int:
+    """Parse arguments, measure, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
+    parser.add_argument("--only", help=f"of {', '.join(figure.name for figure in FIGURES)}")
+    parser.add_argument("--keep", action="store_true", help="use libraries and databases of an earlier run")
+    parser.add_argument("--pages", action="store_true", help="measure nothing")
+    parser.add_argument("-o", "--output", type=Path, default=OUTPUT)
+    arguments = parser.parse_args()
+    names = [figure.name for figure in FIGURES]
+    wanted = names if arguments.only is None else arguments.only.split(",")
+    if unknown := set(wanted) - set(names):
+        parser.error(f"--only: given {', '.join(sorted(unknown))}; allowed: {', '.join(names)}")
+    folder = arguments.output / device_folder()
+    if not arguments.pages:
+        shop = Shop(ROOT / "build" / "evidence", Scale(), arguments.keep)
+        measure([figure for figure in FIGURES if figure.name in wanted], shop, folder)
+    for place in sorted(path.parent for path in arguments.output.glob("*/*.json")):
+        write_pages(place, FIGURES)
+    return 0
+
+
+def measure(figures: Sequence[Figure], shop: Shop, folder: Path) -> None:
+    """Measure figures and write their data, each as soon as it is there."""
+    for figure in figures:
+        print(f"{figure.title}", flush=True)
+        used = versions(list(figure.uses(shop.scale)), "")
+        write(folder / f"{figure.name}.json", {"measured_with": used, "data": figure.measure(shop)})
+
+
+def stale(folder: Path, scale: Scale, prefix: str = "") -> list[str]:
+    """Results below a folder that today's specs, features or generator did not make, a line each."""
+    lines = []
+    for figure in FIGURES:
+        for path in sorted(folder.glob(f"*/{figure.name}.json")):
+            known = json.loads(path.read_text())["measured_with"]
+            now = versions(list(figure.uses(scale)), prefix)
+            for what, value in now.items():
+                if known.get(what) != value:
+                    lines.append(f"{path.parent.name}/{path.name}: {what} was {known.get(what)}, is {value}")
+    return lines
+
+
+def device_folder() -> str:
+    """Of this machine: its processor and cores, as a file name."""
+    name = re.sub(r"\((r|tm)\)", "", cpu_model().lower())
+    return re.sub(r"[^a-z0-9]+", "-", f"{name} {available_cores()} cores").strip("-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Plots and the page of a device, from what was measured on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evidence.figure import Figure
+
+_INTRODUCTION = """Every figure and table of the evaluation in the DietCode paper (MLSys 2022) that holds
+measurements, with this system on this device: what the paper found, what is measured here, and why they
+differ. Raw data with device, commit, date and versions is beside each plot. Made by `make evidence`."""
+
+
+def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
+    """Draw every figure that has data, and write ``index.md``."""
+    parts = []
+    facts = None
+    for figure in figures:
+        path = folder / f"{figure.name}.json"
+        if not path.exists():
+            parts.append(f"## {figure.title}\n\n*Paper.* {figure.paper}\n\nNot measured on this device.\n")
+            continue
+        found = json.loads(path.read_text())
+        facts = facts or found
+        draw(figure, found["data"], folder / f"{figure.name}.svg")
+        parts.append(section(figure, found))
+    head = (
+        "" if facts is None else f"# Evidence: {facts['device']}, {facts['cores']} cores\n\n{_INTRODUCTION}\n"
+    )
+    (folder / "index.md").write_text("\n".join([head, *parts]))
+
+
+def section(figure: Figure, found: dict[str, Any]) -> str:
+    """One figure as Markdown."""
+    heads, *rows = figure.table(found["data"])
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(
+        [
+            f"## {figure.title}",
+            "",
+            f"*Paper.* {figure.paper}",
+            "",
+            f"*Here.* {figure.ours(found['data'])}",
+            "",
+            f"*Why they differ.* {figure.why}",
+            "",
+            f"![{figure.title}, as the table below has it]({figure.name}.svg)",
+            "",
+            *lines,
+            "",
+            f"[Raw data]({figure.name}.json), commit {found['commit']}, {found['date']}.",
+            "",
+        ]
+    )
+
+
+def draw(figure: Figure, data: dict[str, Any], path: Path) -> None:
+    """One figure as SVG; the same data gives the same bytes."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    with mpl.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}):
+        canvas = Canvas(figsize=(7.0 if figure.num_axes == 1 else 9.0, 3.6), layout="constrained")
+        figure.draw([canvas.add_subplot(1, figure.num_axes, i + 1) for i in range(figure.num_axes)], data)
+        for axis in canvas.axes:
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.grid(axis="y", alpha=0.3)
+        canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")

@@ -1,0 +1,119 @@
+"""The code behind `make evidence`, on small workloads; and that its committed results are of today's code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra bench")
+pytest.importorskip("torch", reason="needs PyTorch, the vendor; it is in the extra bench")
+
+from benchmarks.evidence.__main__ import FIGURES, OUTPUT, measure, stale
+from benchmarks.evidence.choice import frontier
+from benchmarks.evidence.pages import write_pages
+from benchmarks.evidence.shop import Scale, Shop
+from benchmarks.evidence.versions import generator
+from dietcode.tuner.search import Search
+
+DENSE = """
+name: small-dense
+op: {einsum: "mk,nk->mn"}
+tensors:
+  X: {dims: mk, dtype: float32}
+  W: {dims: nk, dtype: float32, constant: true}
+output: {name: Y, dtype: float32}
+shape_vars:
+  T: {min: 1, max: 4}
+dims: {m: 16*T, n: 96, k: 64}
+"""
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory) -> Scale:
+    """Everything at its smallest."""
+    path = tmp_path_factory.mktemp("specs") / "dense.yaml"
+    path.write_text(DENSE)
+    return Scale(
+        *[str(path)] * 4,
+        num_alone=1,
+        trials=2,
+        max_secs=60.0,
+        budget={"trials": 4, "seconds": 60.0},
+        rounds=2,
+        num_instances=2,
+        num_points=1,
+        num_runs=1,
+        search=Search(metaschedule=False),
+    )
+
+
+@pytest.fixture(scope="module")
+def results(scale, tmp_path_factory) -> Path:
+    """All figures, measured, drawn and told."""
+    folder = tmp_path_factory.mktemp("evidence") / "here"
+    measure(FIGURES, Shop(tmp_path_factory.mktemp("shop"), scale), folder)
+    write_pages(folder, FIGURES)
+    return folder
+
+
+@pytest.mark.timeout(600)
+def test_every_figure_is_measured_drawn_and_told(results):
+    page = (results / "index.md").read_text()
+    for figure in FIGURES:
+        found = json.loads((results / f"{figure.name}.json").read_text())
+        assert {"device", "cores", "commit", "date", "versions", "measured_with", "data"} <= set(found)
+        ElementTree.parse(results / f"{figure.name}.svg")
+        assert f"## {figure.title}" in page and figure.paper in page
+        assert figure.ours(found["data"]) in page
+        heads, *rows = figure.table(found["data"])
+        assert rows and all(len(row) == len(heads) for row in rows)
+    assert "Not measured" not in page
+
+
+def test_the_page_of_the_same_data_is_the_same(results):
+    before = {path.name: path.read_bytes() for path in results.iterdir()}
+    write_pages(results, FIGURES)
+    assert {path.name: path.read_bytes() for path in results.iterdir()} == before
+
+
+def test_a_figure_without_data_says_so(results, tmp_path):
+    (tmp_path / "figure-10.json").write_bytes((results / "figure-10.json").read_bytes())
+    write_pages(tmp_path, FIGURES)
+    assert (tmp_path / "index.md").read_text().count("Not measured on this device.") == len(FIGURES) - 1
+    assert not (tmp_path / "figure-13.svg").exists()
+
+
+def test_ratios_come_from_what_was_measured(results):
+    data = json.loads((results / "figure-15-18.json").read_text())["data"]
+    for row in data["instances"]:
+        assert row["ratio"] == pytest.approx(row["dietcode_gflops"] / row["metaschedule_gflops"])
+        assert row["trials"] >= 1 and row["tuning_secs"] > 0 and row["vendors"]
+    edges = json.loads((results / "figure-10.json").read_text())["data"]
+    assert set(edges["gflops"]) == {"baseline", "global", "partition", "local"}
+    pruning = json.loads((results / "section-5.3.json").read_text())["data"]
+    assert all(run["pruned"] == 0 for run in pruning["runs"] if not run["pruning"])
+
+
+def test_a_frontier_has_no_point_that_another_beats():
+    points = [(10, 0.3), (20, 0.4), (30, 0.1), (40, 0.1), (50, 0.0)]
+    curve = [{"num_bytes": size, "loss_mean": loss} for size, loss in points]
+    assert [p["num_bytes"] for p in frontier(curve, 8)] == [10, 30, 50]
+    assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 50]
+
+
+def test_stale_results_are_found(results, scale, tmp_path):
+    assert stale(results.parent, scale) == []
+    path = tmp_path / "here" / "figure-10.json"
+    path.parent.mkdir()
+    found = json.loads((results / "figure-10.json").read_text())
+    found["measured_with"]["generator"] = "of another day"
+    path.write_text(json.dumps(found))
+    assert stale(tmp_path, scale) == [f"here/figure-10.json: generator was of another day, is {generator()}"]
+
+
+def test_committed_results_are_of_todays_code():
+    """Measure them again with `make evidence`, or `python -m benchmarks.evidence --only NAME`."""
+    assert stale(OUTPUT, Scale()) == []
