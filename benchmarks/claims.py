@@ -1,4 +1,4 @@
-"""What many workers ask of one PostgreSQL: looking for work, claiming it, heartbeats, each by the real code.
+"""What many workers ask of one PostgreSQL, by the real code: looks for work, reservations, claims, beats.
 
     python -m benchmarks.claims [--clients 64] [--secs 5]
 
@@ -17,8 +17,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,14 @@ class Client:
     ----------
     jobs : tuple of str
         Running ones, of which it holds the one with its number.
+    reserved : iterator of str
+        Queued ones that are reserved for it.
     """
 
     database: Database
     number: int
-    jobs: tuple[str, ...]
+    jobs: tuple[str, ...] = ()
+    reserved: Iterator[str] = field(default_factory=lambda: iter(()))
 
     @property
     def runner(self) -> str:
@@ -74,7 +77,7 @@ def watch(client: Client) -> bool:
     """What every turn of a worker asks: what runs, and what is overdue."""
     with client.database.read() as session:
         now = clock(session)
-        jobs.running(session)
+        jobs.running(session, on=client.runner.split("/")[0], now=now)
         leases.has_overdue(session, now)
     return True
 
@@ -83,7 +86,7 @@ def look(client: Client) -> bool:
     """What a turn without a job asks besides: whether it may measure, and what is next."""
     watch(client)
     with client.database.read() as session:
-        slots.is_taken(session, client.slot)
+        slots.holder(session, client.slot)
     with client.database.read() as session:
         leases.next_queued(session)
     return True
@@ -111,32 +114,40 @@ def announce(client: Client) -> bool:
         )
 
 
-_TASKS: dict[str, Callable[[Client], bool]] = {
+def reserve(client: Client) -> bool | None:
+    """Reserve the first of the queue, and the slot; None where nothing is left."""
+    with client.database.write() as session:
+        found = leases.reserve(session, client.runner, _LEASE_SECS)
+        if found is None:
+            return None
+        return slots.take(session, client.slot, client.runner, found, _LEASE_SECS)
+
+
+def claim(client: Client) -> bool | None:
+    """Claim a job that is reserved for it, as a worker process does; None where nothing is left."""
+    job_id = next(client.reserved, None)
+    if job_id is None:
+        return None
+    given = (job_id, client.runner, _LEASE_SECS, client.slot)
+    return worker.claim(client.database, *given) is not None
+
+
+_TASKS: dict[str, Callable[[Client], bool | None]] = {
     "watch": watch,
     "look": look,
+    "reserve": reserve,
+    "claim": claim,
     "beat": beat,
     "announce": announce,
 }
-
-
-def claim(client: Client) -> tuple[float, bool] | None:
-    """Take the first of the queue; the seconds of the transaction alone. None where nothing is left."""
-    with client.database.read() as session:
-        job = leases.next_queued(session)
-    if job is None:
-        return None
-    began = time.perf_counter()
-    row = worker.claim(client.database, job.id, client.runner, _LEASE_SECS, client.slot)
-    return time.perf_counter() - began, row is not None
+_OF_MANY = ("watch", "look", "beat", "announce")  # while each holds a job
 
 
 def timed(task: str, client: Client) -> tuple[float, bool] | None:
-    """Do one thing; its seconds, and whether it was done."""
-    if task == "claim":
-        return claim(client)
+    """Do one thing; its seconds, and whether it was done. None where there is nothing to do."""
     began = time.perf_counter()
     done = _TASKS[task](client)
-    return time.perf_counter() - began, done
+    return None if done is None else (time.perf_counter() - began, done)
 
 
 def database_secs(url: str) -> float:
@@ -156,14 +167,20 @@ def database_secs(url: str) -> float:
     return total
 
 
-def storm(task: str, url: str, clients: int, secs: float, running: Sequence[str] = ()) -> dict[str, Any]:
-    """Many clients at once, each asking again and again: how often in a second, and how long each time."""
+def storm(task: str, url: str, clients: int, secs: float, given: Sequence[str] = ()) -> dict[str, Any]:
+    """Many clients at once, each asking again and again: how often in a second, and how long each time.
+
+    Parameters
+    ----------
+    given : sequence of str
+        Jobs that run, as `start_running` has them; or that are reserved, as `start_reserved` has them.
+    """
     context = multiprocessing.get_context("spawn")
     num_processes = min(available_cores(), clients)
     begin, answers = context.Barrier(num_processes + 1), context.SimpleQueue()
     shares = [range(k, clients, num_processes) for k in range(num_processes)]
     processes = [
-        context.Process(target=_ask, args=(task, url, share, secs, tuple(running), begin, answers))
+        context.Process(target=_ask, args=(task, url, share, clients, secs, tuple(given), begin, answers))
         for share in shares
     ]
     for process in processes:
@@ -191,7 +208,14 @@ def storm(task: str, url: str, clients: int, secs: float, running: Sequence[str]
 
 
 def _ask(
-    task: str, url: str, numbers: range, secs: float, running: tuple[str, ...], begin: Any, answers: Any
+    task: str,
+    url: str,
+    numbers: range,
+    clients: int,
+    secs: float,
+    given: tuple[str, ...],
+    begin: Any,
+    answers: Any,
 ) -> None:
     """One process: a thread for each of its clients."""
     database = Database(url)
@@ -207,7 +231,8 @@ def _ask(
                 return
             found.append(answer)
 
-    threads = [threading.Thread(target=ask, args=(Client(database, n, running),)) for n in numbers]
+    all_clients = [Client(database, n, given, iter(given[n::clients])) for n in numbers]
+    threads = [threading.Thread(target=ask, args=(client,)) for client in all_clients]
     begin.wait()
     for thread in threads:
         thread.start()
@@ -236,11 +261,24 @@ def start_running(database: Database, count: int) -> list[str]:
         for number in range(count):
             job = leases.next_queued(session)
             assert job is not None
-            client = Client(database, number, ())
+            client = Client(database, number)
             assert jobs.claim(session, job.id, client.runner, lease_secs=_LEASE_SECS)
             assert slots.take(session, client.slot, client.runner, job.id, _LEASE_SECS)
             found.append(job.id)
     return found
+
+
+def start_reserved(database: Database, clients: int) -> list[str]:
+    """All jobs are queued; each is reserved for one client after the other."""
+    start_running(database, 0)
+    found: list[str] = []
+    with database.write() as session:
+        while True:
+            client = Client(database, len(found) % clients)
+            reserved = leases.reserve(session, client.runner, _LEASE_SECS)
+            if reserved is None:
+                return found
+            found.append(reserved)
 
 
 def start_secs(url: str, folder: Path, job_id: str, rounds: int) -> list[float]:
@@ -273,16 +311,17 @@ def measure(url: str, folder: Path, num_jobs: int, clients: int, secs: float, ro
             result.setdefault(task, {})[f"alone, {count} running"] = storm(task, url, 1, secs, running)
         if count != clients:
             continue
-        for task in _TASKS:
+        for task in _OF_MANY:
             result.setdefault(task, {})["together"] = storm(task, url, clients, secs, running)
             if task in ("beat", "announce"):
                 result[task]["alone"] = storm(task, url, 1, secs, running)
         found = start_secs(url, folder, running[0], rounds)
         result["start"] = {"secs": found, "median_secs": statistics.median(found)}
-    start_running(database, 0)
-    result["claim"] = {"alone": storm("claim", url, 1, secs)}
-    start_running(database, 0)
-    result["claim"]["together"] = storm("claim", url, clients, _STORM_SECS)
+    for name, count, limit_secs in (("alone", 1, secs), ("together", clients, _STORM_SECS)):
+        start_running(database, 0)
+        result.setdefault("reserve", {})[name] = storm("reserve", url, count, limit_secs)
+        given = start_reserved(database, count)
+        result.setdefault("claim", {})[name] = storm("claim", url, count, limit_secs, given)
     database.dispose()
     return result
 

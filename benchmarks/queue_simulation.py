@@ -3,9 +3,9 @@
     python -m benchmarks.claims              # what PostgreSQL takes
     python -m benchmarks.queue_simulation    # writes its record, and the tables of docs/scaling.md
 
-What is simulated is what a worker does: look every half second; start a process for the first job of its
-device; claim it there, or come too late; tune; look again. Nothing in it is a guess but what docs/scaling.md
-lists under "Assumed".
+What is simulated is what a worker does: look every half second; reserve the first job of its device; start a
+process for it; claim it there, or come too late where the reservation ran out; tune; look again. Nothing in
+it is a guess but what docs/scaling.md lists under "Assumed".
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ class Inputs:
         Processor seconds of the database for a turn of any worker: of itself, and for each job that runs.
     look_secs : float
         What a worker without a job asks besides.
-    claim_secs, heartbeat_secs, announce_secs : float
+    reserve_secs, claim_secs, heartbeat_secs, announce_secs : float
         Of these transactions.
-    claim_latency_secs : float
-        Until a claim is answered, the disk's time included.
+    reserve_latency_secs, claim_latency_secs : float
+        Until such a one is answered, the disk's time included.
+    lease_secs : float
+        After which a job that was reserved and not claimed is anybody's again.
     heartbeat_every_secs : float
     database_cores : int
         How many of the requests it works on at once.
@@ -63,10 +65,13 @@ class Inputs:
     watch_secs: float
     watch_secs_per_running: float
     look_secs: float
+    reserve_secs: float
     claim_secs: float
     heartbeat_secs: float
     announce_secs: float
+    reserve_latency_secs: float
     claim_latency_secs: float
+    lease_secs: float
     heartbeat_every_secs: float
     database_cores: int
 
@@ -109,6 +114,7 @@ class Fleet:
         self.database = simpy.Resource(self.world, inputs.database_cores)
         self.queues: list[deque[int]] = [deque() for _ in range(scenario.kinds)]
         self.arrived = np.zeros(scenario.jobs)
+        self.reserved_until = np.zeros(scenario.jobs)
         self.waited = np.full(scenario.jobs, np.nan)
         self.num_running = self.num_left = 0
         self.busy_secs = self.database_secs = self.last_end = 0.0
@@ -150,17 +156,21 @@ class Fleet:
 
     def _work(self, kind: int, durations: np.ndarray) -> Iterator[Any]:
         queue = self.queues[kind]
-        poll = self.inputs.poll_secs
+        inputs, poll = self.inputs, self.inputs.poll_secs
         yield self.world.timeout(self.random.uniform(0, poll))
         while True:
-            yield from self._ask(self.inputs.watch_takes(self.num_running) + self.inputs.look_secs)
-            if queue:
-                job = queue[0]
-                yield self.world.timeout(self.inputs.start_secs)
-                yield from self._ask(self.inputs.claim_secs)
-                yield self.world.timeout(self.inputs.claim_latency_secs)
-                if queue and queue[0] == job:
-                    queue.popleft()
+            yield from self._ask(inputs.watch_takes(self.num_running) + inputs.look_secs)
+            job = None
+            if self._first(queue) is not None:
+                yield from self._ask(inputs.reserve_secs)
+                job = self._first(queue)
+            if job is not None:
+                self.reserved_until[job] = self.world.now + inputs.lease_secs
+                yield self.world.timeout(inputs.reserve_latency_secs + inputs.start_secs)
+                yield from self._ask(inputs.claim_secs)
+                yield self.world.timeout(inputs.claim_latency_secs)
+                if job in queue:
+                    queue.remove(job)
                     self.waited[job] = self.world.now - self.arrived[job]
                     yield from self._tune(durations[job])
                 else:
@@ -168,6 +178,10 @@ class Fleet:
                 yield self.world.timeout(self.random.uniform(0, poll))  # until the next look finds it ended
             else:
                 yield self.world.timeout(poll)
+
+    def _first(self, queue: deque[int]) -> int | None:
+        """The first job that nobody has reserved."""
+        return next((job for job in queue if self.reserved_until[job] <= self.world.now), None)
 
     def _announce(self) -> Iterator[Any]:
         every = self.inputs.heartbeat_every_secs
@@ -249,10 +263,13 @@ def read_inputs(results: Path = RESULTS) -> Inputs:
         watch_secs=float(level),
         watch_secs_per_running=max(0.0, float(slope)),
         look_secs=max(0.0, float(np.mean([look[n] - watch[n] for n in watch]))),
+        reserve_secs=claims["reserve"]["together"]["database_ms"] / 1e3,
         claim_secs=claims["claim"]["together"]["database_ms"] / 1e3,
         heartbeat_secs=claims["beat"]["together"]["database_ms"] / 1e3,
         announce_secs=claims["announce"]["together"]["database_ms"] / 1e3,
+        reserve_latency_secs=claims["reserve"]["alone"]["p50_ms"] / 1e3,
         claim_latency_secs=claims["claim"]["alone"]["p50_ms"] / 1e3,
+        lease_secs=Settings.model_fields["lost_after_secs"].default,
         heartbeat_every_secs=Settings.model_fields["heartbeat_secs"].default,
         database_cores=claims["cores"],
     )

@@ -58,6 +58,7 @@ def write_tables() -> str:
 _ASKED = {
     "watch": "a worker's turn (twice a second)",
     "look": "the same, and a look for work",
+    "reserve": "a reservation",
     "claim": "a claim",
     "beat": "a heartbeat (every 2 s)",
     "announce": "an announcement (every 2 s)",
@@ -99,14 +100,6 @@ def _measured(simulated: dict[str, Any], claims: dict[str, Any]) -> str:
             f"{together} {many['per_sec']:.0f} a second, {many['p99_ms']:.0f} ms (99 %)"
         )
         rows.append((what, said, "`claims.json`"))
-    lost = claims["claim"]["together"]
-    rows.append(
-        (
-            "claims that found the job taken, " + together,
-            f"{lost['lost']} beside {lost['count']}",
-            "`claims.json`",
-        )
-    )
     rows.append(
         (
             "jobs submitted, one after the other",

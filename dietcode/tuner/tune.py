@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, TargetError, TuningError
+from dietcode.errors import RecordsError, RequestError, TargetError, TuningError
 from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
 from dietcode.measure.cuda_records import read_cuda_records
@@ -89,9 +89,16 @@ def tune(
     ------
     SpecError, TargetError, RecordsError, LibraryError, TuningError
         See `dietcode.errors`; the folder is untouched then.
+    RequestError
+        An engine is named for a GPU, on which none measures.
     """
     check_writable(folder)
     if is_cuda(spec):
+        if engine is not None and engine.kind != "local":
+            raise RequestError(
+                f"target: cuda is measured on a GPU by benchmarks/gpu, and given the engine {engine.kind}; "
+                "leave out --ray and --rpc-tracker, and pass what was measured as --records"
+            )
         return _tune_cuda(spec, folder, records, listener)
     known = None
     if records is not None:

@@ -19,10 +19,13 @@ FREE = Inputs(
     watch_secs=0.0,
     watch_secs_per_running=0.0,
     look_secs=0.0,
+    reserve_secs=0.0,
     claim_secs=0.0,
     heartbeat_secs=0.0,
     announce_secs=0.0,
+    reserve_latency_secs=0.0,
     claim_latency_secs=0.0,
+    lease_secs=15.0,
     heartbeat_every_secs=2.0,
     database_cores=1,
 )
@@ -59,12 +62,14 @@ def test_a_burst_goes_in_waves() -> None:
     assert found["late_starts"] == 0
 
 
-def test_those_who_see_the_same_job_start_in_vain() -> None:
-    """Where a start takes long, all idle workers begin on the first job, and one gets it."""
+def test_idle_workers_begin_with_different_jobs() -> None:
+    """However long a start takes, unless it takes longer than a reservation lasts."""
     slow = replace(FREE, poll_secs=0.5, start_secs=2.0)
     found = simulate(slow, Scenario(workers=8, jobs=8))
-    assert found["late_starts"] >= 7
-    assert found["max_secs"] > 2.0
+    assert found["late_starts"] == 0
+    assert 2.0 <= found["max_secs"] <= 2.5
+    found = simulate(replace(slow, lease_secs=1.0), Scenario(workers=8, jobs=6))
+    assert found["late_starts"] > 0 and found["max_secs"] < 10.0
 
 
 def test_a_worker_takes_what_its_device_is_for() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 
 import psutil
 from ray_nodes import free_port, listens, wait_until
+from small_libraries import ROOT
 
 KEY = "board"
 
@@ -29,6 +31,13 @@ class Place:
         self._server = _start("rpc_server", port, "--tracker", self.tracker, "--key", KEY, **variables)
         wait_until(is_there)
 
+    def serve_for_ever(self, is_there: Callable[[], bool]) -> None:
+        """The server of examples/, begun anew wherever it ends, as its docstring says."""
+        script = shlex.join([sys.executable, str(ROOT / "examples" / "rpc_server.py")])
+        given = f"--host 127.0.0.1 --port {free_port()} --tracker {self.tracker} --key {KEY}"
+        self._server = _run("sh", "-c", f"until {script} {given}; do sleep 0.1; done")
+        wait_until(is_there)
+
     def kill_server(self) -> None:
         """As a device that loses its power."""
         if self._server is not None:
@@ -42,8 +51,12 @@ class Place:
 
 def _start(module: str, port: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", "--port", str(port)]
+    return _run(*command, "--port-end", str(port + 1), *options, **variables)
+
+
+def _run(*command: str, **variables: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*command, "--port-end", str(port + 1), *options],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

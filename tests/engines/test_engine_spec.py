@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from small_libraries import spec_data
 
 from dietcode.errors import RequestError
 from dietcode.measure.engine_spec import EngineSpec, split_address
@@ -52,6 +54,14 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
 def test_wrong_data(data: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         EngineSpec.from_json(data)
+
+
+def test_an_engine_for_a_gpu_is_refused(inside: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "gpu.json"
+    spec.write_text(json.dumps(spec_data("gpu", target={"kind": "cuda", "arch": "sm_90"})))
+    done = inside("tune", spec, "-o", tmp_path / "gpu", "--ray", "127.0.0.1:1")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "given the engine ray; leave out --ray and --rpc-tracker" in done.stderr
 
 
 def test_addresses() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_libraries import HANG, c_library, intervals, logging_library, timing_request
+from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
 from ray_nodes import free_port, wait_until
 from rpc_place import KEY, Place
 from small_libraries import SAFE_ERROR, spec_data
@@ -137,6 +137,38 @@ def test_where_the_server_is_killed_and_started_again(
         wait_until(lambda: engine.num_servers() == 0)
         place.serve(lambda: engine.num_servers() == 1)
         assert isinstance(children.run("time_library", good, 2.0), dict)
+
+
+def test_a_candidate_that_crashes_the_server_s_session(
+    place: Place, engine: RpcDevice, tmp_path: Path
+) -> None:
+    """TVM's server serves nobody any more then, until it is started anew; what is measured by then fails."""
+    device = engine.resolve(named())
+    good = timing_request(c_library(tmp_path, "good", ""), device.target)
+    crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
+    with engine.children(device, print) as children:
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert isinstance(children.run("time_library", crash, 10.0), str)
+        wait_until(lambda: engine.num_servers() == 0)
+        with pytest.raises(TuningError, match="no server has been registered as board"):
+            children.run("time_library", good, 2.0)
+        place.kill_server()
+        place.serve(lambda: engine.num_servers() == 1)
+        assert isinstance(children.run("time_library", good, 2.0), dict)
+
+
+def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(place: Place, tmp_path: Path) -> None:
+    patient = RpcDevice(place.tracker, KEY, wait_secs=60.0, session_secs=60.0)
+    place.kill_server()
+    wait_until(lambda: patient.num_servers() == 0)
+    place.serve_for_ever(lambda: patient.num_servers() == 1)
+    device = patient.resolve(named())
+    good = timing_request(c_library(tmp_path, "good", ""), device.target)
+    crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
+    with patient.children(device, print) as children:
+        found = [children.run("time_library", each, 10.0) for each in (good, crash, good, crash, good)]
+    assert [isinstance(each, dict) for each in found] == [True, False, True, False, True], found
+    place.kill_server()
 
 
 def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, inside: Any) -> None:

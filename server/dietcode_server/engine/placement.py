@@ -52,6 +52,10 @@ class Placement:
             if job.device_id not in self._is_here:
                 return None  # it cannot be found out now
 
+    def here(self) -> list[str] | None:
+        """Devices of jobs that were found to be measured here; None: all are."""
+        return None if self._targets is None else [name for name, here in self._is_here.items() if here]
+
     def _forget(self) -> None:
         """Machines of other engines than the local one come and go."""
         is_local = self._targets is None or self._targets.engine.kind == "local"

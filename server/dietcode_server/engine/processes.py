@@ -26,8 +26,6 @@ class WorkerProcess:
     ----------
     runner : str
         The name under which it claims its job.
-    attempts_before : int
-        How often the job had been claimed when it was started.
     has_claimed : bool
         Whether it was seen to hold its job.
     let_go_at : float or None
@@ -37,7 +35,6 @@ class WorkerProcess:
     job_id: str
     runner: str
     process: subprocess.Popen[bytes]
-    attempts_before: int = 0
     has_claimed: bool = False
     let_go_at: float | None = None
 
@@ -79,7 +76,7 @@ class LocalEngine:
     slot: str | None = field(default_factory=socket.gethostname)
     engine: EngineSpec = field(default_factory=EngineSpec)
 
-    def start(self, job_id: str, attempts_before: int = 0) -> WorkerProcess:
+    def start(self, job_id: str) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
 
         Raises
@@ -116,4 +113,4 @@ class LocalEngine:
             process.stdin.close()
         except OSError as error:
             raise DietCodeError(f"no worker can be started: {error.strerror or error}") from error
-        return WorkerProcess(job_id, runner, process, attempts_before)
+        return WorkerProcess(job_id, runner, process)

@@ -2,12 +2,14 @@
 too late; queues again, or gives up, what lost its worker.
 
 All decisions are made from the rows, so that a restarted server goes on where an earlier one stopped, and
-several servers and workers share one database.
+several servers and workers share one database. A job, and the slot where it measures, is reserved before a
+process is started for it: idle supervisors that are alike begin with different jobs.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from datetime import datetime
@@ -17,7 +19,7 @@ from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine, WorkerProcess
-from dietcode_server.engine.runner import is_alive, is_on_this_host
+from dietcode_server.engine.runner import is_alive, is_on_this_host, runner_name
 from dietcode_server.engine.worker import NOT_CLAIMED
 from dietcode_server.store import jobs, leases, slots, waiting
 from dietcode_server.store.clock import clock
@@ -66,6 +68,7 @@ class Supervisor:
         self._placement = placement or Placement()
         self._patience_secs, self._only_one = patience_secs, only_one
         self._set_aside_at = time.monotonic()
+        self._name = runner_name()
         self.finished = threading.Event()
         self._worker: WorkerProcess | None = None
         self._wake = threading.Event()
@@ -117,7 +120,7 @@ class Supervisor:
         """Look at everything once."""
         with self._database.read() as session:
             now = clock(session)
-            running = jobs.running(session)
+            running = jobs.running(session, on=socket.gethostname(), now=now)
             overdue = leases.has_overdue(session, now)
             session.expunge_all()
         if overdue:
@@ -152,15 +155,19 @@ class Supervisor:
             return
         self._worker = None
         if status == NOT_CLAIMED:
+            with self._database.write() as session:
+                leases.release(session, worker.job_id, self._name)
+            self._wake.set()  # there may be another one
             return
         if self._only_one:
             self.finished.set()
         with self._database.write() as session:
             row = jobs.get(session, worker.job_id)
-            if row.state == JobState.QUEUED.value and row.attempt == worker.attempts_before:
+            if (row.state, row.runner) == (JobState.QUEUED.value, self._name):
                 jobs.claim(session, row.id, worker.runner)  # which the worker never got as far as
             self._lost(session, worker.job_id, worker.runner, how or f"its worker {_how_it_ended(status)}")
             slots.free(session, worker.runner)
+            leases.release(session, worker.job_id, self._name)
 
     def _look_after_other(self, job: JobRow, now: datetime) -> None:
         """A job that an earlier server, or another one, works on."""
@@ -177,17 +184,48 @@ class Supervisor:
     def _start_next(self, engine: LocalEngine) -> None:
         """Start the first of the queue where nothing measures in this process's slot."""
         self._placement.take_up(self._database)
-        with self._database.read() as session:
-            if engine.slot is not None and slots.is_taken(session, engine.slot):
-                return
+        if engine.slot is not None and self._is_taken(engine.slot):
+            return
         job = self._placement.next_job(self._database)
         if self._stop.is_set():
             return
-        if job is not None:
-            self._worker = engine.start(job.id, job.attempt)
-            _log.info("started", extra={"job": job.id, "worker": self._worker.runner})
-        elif self._only_one:
+        if job is None and self._only_one:
             self.finished.set()
+        reserved = None if job is None else self._reserve(engine)
+        if reserved is None:
+            return  # there is none, or others were faster
+        try:
+            self._worker = engine.start(reserved)
+        except DietCodeError:
+            with self._database.write() as session:
+                leases.release(session, reserved, self._name)
+            raise
+        _log.info("started", extra={"job": reserved, "worker": self._worker.runner})
+
+    def _is_taken(self, slot: str) -> bool:
+        """Whether another measures there, or is about to; one that died on this host is not waited for."""
+        with self._database.read() as session:
+            held = slots.holder(session, slot)
+            session.expunge_all()
+        if held is None:
+            return False
+        died = is_on_this_host(held.runner) and not is_alive(held.runner)
+        if died:
+            with self._database.write() as session:
+                leases.release(session, held.job_id, held.runner)
+        return not died
+
+    def _reserve(self, engine: LocalEngine) -> str | None:
+        """The first job that is for this machine, with its slot: for as long as a worker may be silent."""
+        secs = engine.lease_secs
+        with self._database.write() as session:
+            found = leases.reserve(session, self._name, secs, of=self._placement.here())
+            if found is None or engine.slot is None:
+                return found
+            if slots.take(session, engine.slot, self._name, found, secs):
+                return found
+            leases.release(session, found, self._name)
+            return None
 
     def _set_aside(self) -> None:
         """Say of jobs that nobody can measure any more what they wait for."""
@@ -207,6 +245,7 @@ class Supervisor:
             with self._database.write() as session:
                 jobs.finish(session, worker.job_id, JobState.QUEUED, runner=worker.runner, ended=True)
                 slots.free(session, worker.runner)
+                leases.release(session, worker.job_id, self._name)
         except DietCodeError as error:  # the next server finds the worker dead
             _log.error("%s", error)
 

@@ -29,6 +29,7 @@ from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS
 from dietcode_server.store.patience import patiently
 from dietcode_server.store.tables import JobRow
+from dietcode_server.store.transitions import locked
 
 if TYPE_CHECKING:
     from dietcode.measure.measurer import Children
@@ -76,8 +77,8 @@ class Reporter:
             jobs.add_progress(session, self._job_id, progress, data, runner=self._runner)
 
 
-class _SlotBusyError(StoreError):
-    """Another job measures where this one would: nothing was claimed."""
+class _NotOursError(StoreError):
+    """Somebody else has the job, or measures where this one would: nothing was claimed."""
 
 
 def claim(
@@ -96,20 +97,23 @@ def claim(
         The job's row; None where somebody else has the job or the slot.
     """
 
-    def attempt() -> JobRow | None:
+    def attempt() -> JobRow:
         with database.write() as session:
+            locked(session, job_id)  # before the slot, which is reserved for as long as the job is queued
+            if slot is not None and not slots.take(
+                session, slot, runner, job_id, lease_secs, reserved_too=True
+            ):
+                raise _NotOursError(f"another job measures on {slot}")
             mine = jobs.claim(session, job_id, runner, lease_secs=lease_secs)
             row = jobs.get(session, job_id)
             # An earlier try may have got it, and lost its connection before it heard so.
             if not mine and not leases.holds(row, runner, clock(session)):
-                return None
-            if slot is not None and not slots.take(session, slot, runner, job_id, lease_secs):
-                raise _SlotBusyError(f"another job measures on {slot}")  # so that the claim is undone
+                raise _NotOursError(f"job {job_id} is not queued")  # so that the slot is not taken
             return row
 
     try:
         return patiently(attempt)
-    except _SlotBusyError:
+    except _NotOursError:
         return None
 
 

@@ -3,14 +3,18 @@
 A lease ends at a time of the database's clock. Who holds one that has run out has lost the job, also when it
 wakes up again later: nothing that it writes from then on is taken. Whoever sees that first puts the job back
 into the queue, after a delay that grows, until its attempts are used up: then it is interrupted.
+
+A queued job may have a lease too: it is reserved by a supervisor that starts a worker for it, so that others
+begin with the next one. It is queued to everybody else, and offered again where that lease runs out; a worker
+that was started for it claims it all the same, if it is the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session, defer
 
 from dietcode.protocol import FINAL_STATES, JobState
@@ -29,6 +33,7 @@ _MAX_ERROR_CHARS = 1000
 _HANDED_BACK = frozenset({JobState.QUEUED, JobState.WAITING_FOR_RUNNER})
 _AFTER_RUNNING = FINAL_STATES | _HANDED_BACK | {JobState.INTERRUPTED}
 _BEFORE_RUNNING = [state.value for state in (JobState.QUEUED, JobState.WAITING_FOR_RUNNER)]
+_FIRST = (JobRow.priority.desc(), JobRow.created_at, JobRow.id)
 
 
 class LeaseLostError(StoreError):
@@ -45,22 +50,89 @@ def next_queued(
     not_for : sequence of str
         Devices that are not here.
     """
-    now = now or clock(session)
-    query = (
-        select(JobRow)
-        .options(defer(JobRow.spec))
-        .where(JobRow.state == JobState.QUEUED.value)
-        .where(or_(JobRow.not_before.is_(None), JobRow.not_before <= now))
-        .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
-    )
+    query = select(JobRow).options(defer(JobRow.spec)).where(*_may_begin(now or clock(session)))
     if not_for:
         query = query.where(or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)))
-    return session.scalar(query.limit(1))
+    return session.scalar(query.order_by(*_FIRST).limit(1))
 
 
-def running(session: Session) -> list[JobRow]:
-    """Jobs that a runner holds, oldest first."""
-    query = select(JobRow).where(JobRow.state == JobState.RUNNING.value)
+def reserve(
+    session: Session,
+    supervisor: str,
+    lease_secs: float,
+    *,
+    of: Collection[str] | None = None,
+    now: datetime | None = None,
+) -> str | None:
+    """Reserve the job that begins next, until a worker that is being started for it claims it.
+
+    Of several that reserve at once, each gets another job: none waits for the others. The job stays queued,
+    and no event is left.
+
+    Parameters
+    ----------
+    supervisor : str
+        The process that starts the worker: ``host/pid/start time``.
+    lease_secs : float
+        For so long, in seconds, nobody else begins with it.
+    of : collection of str, optional
+        Only jobs for these devices, and those for none.
+
+    Returns
+    -------
+    str or None
+        Its id; None where no job may begin, or others were faster.
+    """
+    now = now or clock(session)
+    first = select(JobRow.id).where(*_may_begin(now))
+    if of is not None:
+        first = first.where(or_(JobRow.device_id.is_(None), JobRow.device_id.in_(of)))
+    first = first.order_by(*_FIRST).limit(1).with_for_update(skip_locked=True, key_share=True)
+    return session.execute(
+        update(JobRow)
+        .where(JobRow.id == first.scalar_subquery())
+        .values(runner=supervisor, leased_until=now + timedelta(seconds=lease_secs))
+        .execution_options(synchronize_session=False)
+        .returning(JobRow.id)
+    ).scalar_one_or_none()
+
+
+def release(session: Session, job_id: str, supervisor: str) -> None:
+    """Give back a job that a supervisor reserved, and the slot with it: no worker will claim it.
+
+    Nothing happens where a worker has claimed it, or another has reserved it.
+    """
+    session.execute(
+        update(JobRow)
+        .where(JobRow.id == plain(job_id), JobRow.state == JobState.QUEUED.value)
+        .where(JobRow.runner == supervisor)
+        .values(runner=None, leased_until=None)
+        .execution_options(synchronize_session=False)
+    )
+    slots.free(session, supervisor, job_id)
+
+
+def _may_begin(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Of queued jobs those that wait for no next attempt, and that nobody has reserved."""
+    return (
+        JobRow.state == JobState.QUEUED.value,
+        or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
+        or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),
+    )
+
+
+def running(session: Session, *, on: str | None = None, now: datetime | None = None) -> list[JobRow]:
+    """Jobs that a runner holds, oldest first, without their specs.
+
+    Parameters
+    ----------
+    on : str, optional
+        A host: only those of runners there, and those whose lease has run out.
+    """
+    query = select(JobRow).options(defer(JobRow.spec)).where(JobRow.state == JobState.RUNNING.value)
+    if on is not None:
+        expired = or_(JobRow.leased_until.is_(None), JobRow.leased_until <= (now or clock(session)))
+        query = query.where(or_(JobRow.runner.startswith(f"{on}/", autoescape=True), expired))
     return list(session.scalars(query.order_by(JobRow.created_at, JobRow.id)))
 
 

@@ -1,8 +1,9 @@
 """Where is measured, and by whom: one job at a time in each slot, by a lease as that of its job.
 
 A slot is a name: the host's of the local engine, a node's or a device's of others. Its row is there while a
-job holds it. Who finds one that has run out may take it: its earlier holder has ended itself by then, or
-does so before it measures on (see `dietcode_server.engine.holding`).
+job holds it; the supervisor that reserves a job takes it with the job, and the job's worker takes it over.
+Who finds one that has run out may take it: its earlier holder has ended itself by then, or does so before it
+measures on (see `dietcode_server.engine.holding`).
 
 Every function that changes something is meant for a session of `Database.write`. Where a transaction locks a
 job and a slot, the job comes first.
@@ -15,9 +16,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from dietcode.protocol import JobState
 from dietcode_server.store.clock import clock
 from dietcode_server.store.locks import replace_where
-from dietcode_server.store.tables import SlotRow
+from dietcode_server.store.tables import JobRow, SlotRow
 
 
 def take(
@@ -27,6 +29,7 @@ def take(
     job_id: str,
     lease_secs: float,
     *,
+    reserved_too: bool = False,
     now: datetime | None = None,
 ) -> bool:
     """Take a slot that is free, or whose lease has run out; whether it is `runner`'s now.
@@ -37,12 +40,22 @@ def take(
         The process that measures: ``host/pid/start time``.
     lease_secs : float
         It holds the slot for so long, in seconds, from now and from each `renew`.
+    reserved_too : bool
+        Also one that a supervisor only reserved: who measures first has it.
     """
     now = now or clock(session)
+    free = or_(SlotRow.leased_until <= now, SlotRow.runner == runner)
+    if reserved_too:
+        reserved = select(JobRow.id).where(
+            JobRow.id == SlotRow.job_id,
+            JobRow.state == JobState.QUEUED.value,
+            JobRow.runner == SlotRow.runner,
+        )
+        free = or_(free, reserved.correlate(SlotRow).exists())
     return replace_where(
         session,
         SlotRow,
-        or_(SlotRow.leased_until <= now, SlotRow.runner == runner),
+        free,
         name=slot,
         runner=runner,
         job_id=job_id,
@@ -66,17 +79,24 @@ def renew(
     return held.first() is not None
 
 
-def free(session: Session, runner: str) -> None:
-    """Give back all that a runner holds: it measures no more, or its process is known to have ended."""
-    session.execute(
-        delete(SlotRow).where(SlotRow.runner == runner).execution_options(synchronize_session=False)
-    )
+def free(session: Session, runner: str, job_id: str | None = None) -> None:
+    """Give back all that a runner holds: it measures no more, or its process is known to have ended.
+
+    Parameters
+    ----------
+    job_id : str, optional
+        Only what it holds for this job.
+    """
+    held = delete(SlotRow).where(SlotRow.runner == runner)
+    if job_id is not None:
+        held = held.where(SlotRow.job_id == job_id)
+    session.execute(held.execution_options(synchronize_session=False))
 
 
-def is_taken(session: Session, slot: str, *, now: datetime | None = None) -> bool:
-    """Whether somebody holds a slot, by a lease that has not run out."""
-    query = select(SlotRow.name).where(SlotRow.name == slot, SlotRow.leased_until > (now or clock(session)))
-    return session.scalar(query) is not None
+def holder(session: Session, slot: str, *, now: datetime | None = None) -> SlotRow | None:
+    """The row of a slot that somebody holds, by a lease that has not run out."""
+    taken = SlotRow.name == slot, SlotRow.leased_until > (now or clock(session))
+    return session.scalar(select(SlotRow).where(*taken))
 
 
 def holders(session: Session, *, now: datetime | None = None) -> dict[str, str]:

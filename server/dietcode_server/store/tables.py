@@ -86,8 +86,9 @@ class JobRow(Base):
     """The truth about a job.
 
     `runner` names the process that works on it: ``host/pid/start time``. It holds the job until
-    `leased_until`. `num_lost` counts the workers that died since the job was submitted or resumed; a job that
-    waits for its next attempt waits until `not_before`.
+    `leased_until`; of a queued job both say which supervisor has reserved it. `num_lost` counts the workers
+    that died since the job was submitted or resumed; a job that waits for its next attempt waits until
+    `not_before`.
     """
 
     __tablename__ = "jobs"

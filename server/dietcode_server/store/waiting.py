@@ -71,7 +71,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     Parameters
     ----------
     patience_secs : float
-        Only those that have been queued for so long: runners may just begin.
+        Only those that have been queued for so long: runners may just begin. Nor those that are reserved.
     """
     now = now or clock(session)
     before = now - timedelta(seconds=patience_secs)
@@ -79,6 +79,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
         JobRow.state == JobState.QUEUED.value,
         JobRow.updated_at < before,
         or_(JobRow.not_before.is_(None), JobRow.not_before < before),
+        or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),
     )
     asked = select(Device).where(Device.id.in_(select(JobRow.device_id).where(*queued)))
     there = runners.devices(session, now=now)

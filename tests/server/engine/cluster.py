@@ -121,6 +121,11 @@ class Cluster:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(float(at), runner) for at, runner in (line.split() for line in lines)]
 
+    def starts(self, *names: str) -> list[str]:
+        """The jobs for which processes were started in these workers' data folders, sorted."""
+        paths = [self.folder / name / "work" / "starts" for name in names]
+        return sorted(job for path in paths if path.exists() for job in path.read_text().split())
+
     def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
         process.send_signal(number)
         _, said = process.communicate(timeout=20)

@@ -24,6 +24,10 @@ with database.read() as session:
     name = jobs.get(session, request["job"]).name
 if name == "unclaimed":
     sys.exit(5)
+if name == "stuck":
+    time.sleep(60)
+while name == "late" and not Path(request["work_root"], "go").exists():
+    time.sleep(0.02)
 runner = runner_name()
 if claim(database, request["job"], runner, request["lease_secs"], request["slot"]) is None:
     sys.exit(NOT_CLAIMED)

@@ -28,6 +28,8 @@ MEASURE_SECS = {"slow": 0.2}  # by the first word of a job's name
 request = json.load(sys.stdin)
 die_with_parent(request["parent_pid"])
 database = Database(request["database_url"])
+with Path(request["work_root"], "starts").open("a") as starts:
+    starts.write(f"{request['job']}\n")
 runner = runner_name()
 since = clock_secs()
 job = claim(database, request["job"], runner, request["lease_secs"], request["slot"])

@@ -6,15 +6,17 @@ import itertools
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from simple_server import Server, gone
 
+from dietcode.errors import DietCodeError
 from dietcode.protocol import JobState
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.store import jobs, slots
+from dietcode_server.store import jobs, leases, slots
 from dietcode_server.store.leases import LEASE_SECS
 
 
@@ -87,6 +89,70 @@ def test_a_server_that_stops_hands_its_job_back_and_the_next_goes_on(server: Ser
     server.supervisor.start()
     server.processes("waits")
     assert server.row(job_id).attempt == 2
+
+
+def reserved_by(server: Server, job_id: str) -> str | None:
+    row = server.row(job_id)
+    assert row.state == JobState.QUEUED.value and row.attempt == 0
+    return row.runner
+
+
+def test_a_server_that_stops_gives_back_what_no_worker_had_claimed(server: Server) -> None:
+    server.supervisor.start()
+    job_id = server.submit("stuck")
+    assert server.wait(lambda: reserved_by(server, job_id)) == runner_name()
+    server.wait(server.supervisor.working_on)
+    server.supervisor.stop()
+    assert reserved_by(server, job_id) is None
+    with server.database.read() as session:
+        assert slots.holders(session) == {}
+
+
+def test_a_job_that_is_cancelled_before_its_worker_claims_it(server: Server) -> None:
+    """The worker ends by itself, and the next job begins."""
+    server.supervisor.start()
+    job_id, other = server.submit("late"), server.submit("other", priority=-1)
+    server.wait(lambda: reserved_by(server, job_id))
+    with server.database.write() as session:
+        jobs.request_cancel(session, job_id)
+    (server.work / "go").touch()
+    assert server.reach(other, JobState.FAILED).error == "as told"
+    row = server.row(job_id)
+    assert (row.state, row.attempt, row.runner) == (JobState.CANCELLED.value, 0, None)
+
+
+def reserve(server: Server, job_id: str, by: str, slot: str, secs: float) -> None:
+    with server.database.write() as session:
+        assert leases.reserve(session, by, secs) == job_id
+        assert slots.take(session, slot, by, job_id, secs)
+
+
+def test_what_a_dead_server_of_this_host_reserved_begins_at_once(server: Server) -> None:
+    job_id = server.submit("left")
+    reserve(server, job_id, f"{socket.gethostname()}/999999999/1.0", socket.gethostname(), 3600.0)
+    server.supervisor.start()
+    assert server.reach(job_id, JobState.FAILED).error == "as told"
+
+
+def test_what_another_host_reserved_is_left_to_it_for_a_while(server: Server) -> None:
+    theirs, mine = server.submit("theirs"), server.submit("mine", priority=-1)
+    reserve(server, theirs, "elsewhere/1/1.0", "elsewhere", 3600.0)
+    server.supervisor.start()
+    server.reach(mine, JobState.FAILED)
+    assert reserved_by(server, theirs) == "elsewhere/1/1.0"
+    with server.database.write() as session:
+        jobs.get(session, theirs).leased_until = leases.clock(session)
+    assert server.reach(theirs, JobState.FAILED).error == "as told"
+
+
+def test_a_job_is_given_back_where_no_process_can_be_started(server: Server) -> None:
+    job_id = server.submit("never")
+    engine = replace(server.engine, command=(str(server.work / "no such program"),))
+    with pytest.raises(DietCodeError, match="no worker can be started"):
+        server.supervisor._start_next(engine)
+    assert reserved_by(server, job_id) is None
+    with server.database.read() as session:
+        assert slots.holders(session) == {}
 
 
 def claimed(server: Server, runner: str, beat: datetime) -> str:

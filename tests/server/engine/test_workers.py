@@ -90,6 +90,18 @@ def test_workers_with_slots_of_their_own_measure_side_by_side(cluster: Cluster) 
         assert sorted(slots.holders(session)) == ["one", "two"]
 
 
+def test_a_process_is_started_for_each_job_and_none_in_vain(cluster: Cluster) -> None:
+    """Four idle workers alike look at one queue; two of them share a slot."""
+    given = {"DIETCODE_SERVE_LOST_AFTER_SECS": "60"}
+    cluster.workers("one", "two", **given)
+    for name in ("three", "four"):
+        cluster.workers(name, DIETCODE_SERVE_SLOT=name, **given)
+    ids = [cluster.submit("many") for _ in range(8)]
+    for job_id in ids:
+        assert cluster.reach(job_id, JobState.SUCCEEDED, 60.0).attempt == 1
+    assert cluster.starts("one", "two", "three", "four") == sorted(ids)
+
+
 def test_a_job_of_a_worker_that_is_killed_goes_on_at_another(cluster: Cluster) -> None:
     (one,) = cluster.workers("one")
     job_id = cluster.submit("slow")

@@ -28,7 +28,7 @@ def test_one_runner_has_a_slot_until_it_gives_it_back(database: Database) -> Non
     assert not taken(database, "two") and taken(database, "two", "rack2")
     with database.write() as session:
         assert slots.holders(session) == {"rack1": JOB, "rack2": JOB}
-        assert slots.is_taken(session, "rack1") and not slots.is_taken(session, "rack3")
+        assert slots.holder(session, "rack1") and not slots.holder(session, "rack3")
         slots.free(session, "one")
         assert slots.holders(session) == {"rack2": JOB}
     assert taken(database, "two")
@@ -47,12 +47,12 @@ def test_who_renews_keeps_it(database: Database) -> None:
 def test_a_lease_that_ran_out_is_taken_over_and_not_renewed(database: Database) -> None:
     assert taken(database, "one", ago_secs=11.0)
     with database.write() as session:
-        assert not slots.is_taken(session, "rack1") and slots.holders(session) == {}
+        assert not slots.holder(session, "rack1") and slots.holders(session) == {}
         assert not slots.renew(session, "rack1", "one", 10.0), "also before another has it"
     assert taken(database, "two") and not taken(database, "one")
     with database.write() as session:
         slots.free(session, "one")
-        assert slots.is_taken(session, "rack1"), "it is not the earlier holder's to give back"
+        assert slots.holder(session, "rack1"), "it is not the earlier holder's to give back"
 
 
 def test_of_many_that_try_at_once_one_gets_it(database: Database) -> None:
@@ -79,9 +79,9 @@ def test_the_end_of_a_job_frees_its_slot(database: Database, state: object) -> N
     assert claim(database, job_id, "one", 10.0, "rack1") is not None
     with database.write() as session:
         assert not jobs.finish(session, job_id, state, runner="another")
-        assert slots.is_taken(session, "rack1")
+        assert slots.holder(session, "rack1")
         assert jobs.finish(session, job_id, state, runner="one")
-        assert not slots.is_taken(session, "rack1")
+        assert not slots.holder(session, "rack1")
 
 
 def test_a_job_that_is_taken_away_leaves_the_slot_to_its_lease(database: Database) -> None:
@@ -90,7 +90,7 @@ def test_a_job_that_is_taken_away_leaves_the_slot_to_its_lease(database: Databas
     assert claim(database, job_id, "one", 10.0, "rack1") is not None
     with database.write() as session:
         assert jobs.finish(session, job_id, Q)
-        assert slots.is_taken(session, "rack1")
+        assert slots.holder(session, "rack1")
     assert claim(database, job_id, "two", 10.0, "rack1") is None
     assert job(database, job_id).state != R
 
