@@ -20,6 +20,18 @@ _ONE_BY_ONE = (
     "server/engine/test_kills.py",
     "server/engine/test_service_for_real.py",
 )
+# Groups that take longest begin first, so that no process is left with one of them at the end.
+_LONG = (
+    "one by one",
+    "dashboard",
+    "search_space/test_guard_pages.py",
+    "search_space/test_kinds.py",
+    "deploy/test_containers.py",
+    "server/engine/test_workers.py",
+    "deploy/test_ray_containers.py",
+    "server/engine/test_storm.py",
+    "tuner/test_memory.py",
+)
 # What tests/deploy/containers.py says where it can make none.
 _NOT_INSTALLED = ("needs root, for mounts", "needs the right to make namespaces", "needs Linux namespaces")
 
@@ -30,11 +42,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each file stays in one process, with what it compiled."""
-    for item in items:
+    """Each file stays in one process, with what it compiled; the dashboard's files share a server."""
+
+    def group(item: pytest.Item) -> str:
         name = item.path.relative_to(Path(__file__).parent).as_posix()
-        group = "one by one" if name.startswith(_ONE_BY_ONE) else name
-        item.add_marker(pytest.mark.xdist_group(group))
+        if name.startswith(_ONE_BY_ONE):
+            return "one by one"
+        return "dashboard" if name.startswith("dashboard/") else name
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    ranks = {name: rank for rank, name in enumerate(_LONG)}
+    items.sort(key=lambda item: ranks.get(group(item), len(_LONG)))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

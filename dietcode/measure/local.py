@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from tvm.support.popen_pool import PopenPoolExecutor, PopenWorker
 
 from dietcode.errors import TuningError
+from dietcode.lean import without_torch
 from dietcode.measure import worker
 from dietcode.measure.engine import Device, Say
 from dietcode.measure.measurer import Children, Progress
@@ -128,6 +129,8 @@ class LocalChildren:
         confined = (_MEMORY_BYTES, self._temporary.name)
         pool.set_num_threads(num_threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        self._python_path = os.environ.get("PYTHONPATH")
+        os.environ.update(without_torch(os.environ))
         self._builders = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,
@@ -169,6 +172,10 @@ class LocalChildren:
         self._runner.close()
         self._builders.shutdown(wait=False)
         self._temporary.cleanup()
+        if self._python_path is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = self._python_path
 
 
 class LocalMachine:

@@ -103,9 +103,16 @@ def tune(request: dict[str, Any]) -> None:
             evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_MIN_REPEAT_MS),
         ),
         cost_model=ms.cost_model.XGBModel(num_warmup_samples=per_round),
+        strategy=_strategy(request["num_trials"]),
         num_tuning_cores=target.num_cores,
         seed=done,  # a run that goes on must not sample the same candidates again
     )
+
+
+def _strategy(num_trials: int) -> Any:
+    """Samples alone where all trials are one round: evolution by a model that has seen none is random too."""
+    one_round = num_trials <= _TRIALS_PER_ROUND
+    return ms.search_strategy.ReplayTrace() if one_round else ms.search_strategy.EvolutionarySearch()
 
 
 def drop_torn_line(path: Path) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import TuningError
+from dietcode.lean import without_torch
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget
@@ -75,7 +76,12 @@ def run_seed(
     }
     flops = float(problem.flops({k: float(v) for k, v in extents.items()}))
     started = time.monotonic()
-    _run_worker(request, work_dir, started + max_secs, lambda: progress(*_state(work_dir, flops)))
+
+    def goes_on() -> bool:  # after the last trial MetaSchedule would prepare for seconds what it never tries
+        progress(*_state(work_dir, flops))
+        return _num_finished(work_dir) < num_trials
+
+    _run_worker(request, work_dir, started + max_secs, goes_on)
     best = _best_record(work_dir)
     if best is None:
         raise NoTrialError(f"MetaSchedule finished no trial in {max_secs:.0f} s")
@@ -92,10 +98,10 @@ def run_seed(
 
 
 def _run_worker(
-    request: dict[str, Any], work_dir: Path, deadline: float, on_poll: Callable[[], None]
+    request: dict[str, Any], work_dir: Path, deadline: float, goes_on: Callable[[], bool]
 ) -> None:
     threads = str(request["target"]["num_cores"])
-    environment = dict(os.environ, TVM_NUM_THREADS=threads, TVM_BIND_THREADS="0")
+    environment = without_torch(dict(os.environ, TVM_NUM_THREADS=threads, TVM_BIND_THREADS="0"))
     with (work_dir / "metaschedule.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dietcode.search_space.metaschedule"],
@@ -109,8 +115,7 @@ def _run_worker(
             assert process.stdin is not None
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
-            while _is_running(process.pid) and time.monotonic() < deadline:
-                on_poll()
+            while _is_running(process.pid) and time.monotonic() < deadline and goes_on():
                 time.sleep(_POLL_SECS)
         finally:
             _end_group(process)
@@ -129,6 +134,12 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _num_finished(work_dir: Path) -> int:
+    """Trials on disk, failed ones too."""
+    path = work_dir / "database_tuning_record.json"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _records(work_dir: Path) -> list[tuple[float, list[Any]]]:

@@ -169,7 +169,9 @@ def interrupted_at(process: subprocess.Popen[str], stage: str) -> tuple[int, str
     time.sleep(0.5)
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
+    sent = time.monotonic()
     status, out, rest = finished(process, 30.0)
+    assert time.monotonic() - sent < 20
     assert out == "", out
     return status, rest, children
 
@@ -180,12 +182,10 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_later(place: Path, tmp_path
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(SPEC | {"name": "interrupted", "dims": {"m": "4*T", "n": 48, "k": 24}}))
     cache = tmp_path / "cache"
-    started = time.monotonic()
     status, rest, children = interrupted_at(command(cache, "tune", spec, "-o", tmp_path / "lib"), stage)
     assert status == 130, (status, rest)
     last = [line for line in rest.splitlines() if not re.match(r"^(calibrate|seed|measure)\b", line)]
     assert len(last) == 1 and last[0].startswith("dietcode: interrupted"), rest
-    assert time.monotonic() - started < 45
     _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive, alive
     assert [p.name for p in tmp_path.iterdir() if p.name not in {"spec.json", "cache"}] == []

@@ -102,11 +102,11 @@ def run_a_seed(tmp_path: Path, **options: Any) -> Any:
 
 
 def test_a_run_reports_the_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def worker(request: dict[str, Any], work_dir: Path, deadline: float, on_poll: Any) -> None:
+    def worker(request: dict[str, Any], work_dir: Path, deadline: float, goes_on: Any) -> None:
         assert request["num_trials"] == 8
         assert json.loads(json.dumps(request)) == request
         write(work_dir, SLOW, GOOD)
-        on_poll()
+        assert goes_on()
 
     heard: list[Any] = []
     monkeypatch.setattr(seed_module, "_run_worker", worker)
@@ -155,6 +155,21 @@ def test_the_worker_is_ended_at_its_deadline(tmp_path: Path, monkeypatch: pytest
     assert seed_module.time.monotonic() - started < 10
     assert marker.is_file()
     assert is_gone_soon(int(marker.read_text()))
+
+
+def test_the_worker_is_ended_after_the_last_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would do then nobody waits for; a trial that failed is one too."""
+    lines = tmp_path / "lines"
+    lines.write_text(f"{GOOD}\n{FAILED}\n")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncat {lines} >>{tmp_path / 'w' / DATABASE}\nexec sleep 300\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(seed_module.sys, "executable", str(python))
+    started = seed_module.time.monotonic()
+    extents = {"m": 128, "n": 384, "k": 768}
+    _, facts = run_seed(make_problem("mk,nk->mn"), extents, cpu_target("haswell"), tmp_path / "w", 2, 60.0)
+    assert facts["trials"] == 1
+    assert seed_module.time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("torn", ["", "[0, [[", "[0]x"])

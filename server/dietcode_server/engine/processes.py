@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
+from dietcode.lean import without_torch
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode_server.engine.runner import end_tree, runner_name
 from dietcode_server.logs import Format
@@ -104,7 +105,7 @@ class LocalEngine:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=kept_environment(os.environ) | self.engine.environment(os.environ),
+                    env=without_torch(kept_environment(os.environ) | self.engine.environment(os.environ)),
                     start_new_session=True,
                 )
             assert process.stdin is not None

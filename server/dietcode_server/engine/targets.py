@@ -7,6 +7,7 @@ and writes what it stands for on each; or what it stands for on an engine, or wh
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dietcode.errors import ServerError, TargetError
+from dietcode.lean import without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.workload.identity import canonical_bytes
@@ -177,6 +179,7 @@ def _ask(question: bytes) -> list[Resolved | str]:
         done = subprocess.run(
             [sys.executable, "-m", "dietcode_server.engine.targets"],
             input=question,
+            env=without_torch(os.environ),
             capture_output=True,
             timeout=_TIMEOUT_SECS,
             check=True,

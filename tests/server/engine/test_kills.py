@@ -1,4 +1,7 @@
-"""``kill -9`` of workers and servers at random moments, with real tuning in real processes."""
+"""``kill -9`` of workers and servers at random moments, with real tuning in real processes.
+
+DIETCODE_TEST_KILLS=100 makes it as many.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ from dietcode.protocol import FINAL_STATES, Job, JobState
 
 # Each kill comes at a random moment within so many seconds after its stage was reached, or a later one.
 # The storm has many more, of jobs that tune nothing.
-KILLS = [("start", 2.0)] * 4 + [("seed", 4.0)] * 2 + [("calibrate", 3.0)] * 3 + [("measure", 1.2)] * 3
+AFTER = [("start", 1.0)] * 2 + [("seed", 2.0)] * 2 + [("calibrate", 2.0)] * 2 + [("measure", 1.2)] * 2
+NUM_KILLS = int(os.environ.get("DIETCODE_TEST_KILLS", len(AFTER)))
 STAGES = ("start", "seed", "calibrate", "measure", "select", "build", "verify", "publish")
 MARK = "DIETCODE_TEST_MARK"
 BUDGET = {"trials": 12, "seconds": 120}
@@ -155,14 +159,14 @@ def wait_until_alone(service: Service, alone: int) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300 + 40 * NUM_KILLS)
 def test_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
     rng = random.Random(time.time_ns())
     client = service.start()
     number, killed, hit = 0, 0, Counter[str]()
     job = client.submit(spec(number))
-    while killed < len(KILLS):
-        stage, within_secs = KILLS[killed]
+    while killed < NUM_KILLS:
+        stage, within_secs = AFTER[killed % len(AFTER)]
         wait_for_stage(client, job, stage)
         time.sleep(rng.uniform(0.0, within_secs))
         now = client.job(job.id)

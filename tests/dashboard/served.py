@@ -1,0 +1,97 @@
+"""A real server for a browser, and what is tuned on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from small_libraries import ROOT, spec_data
+
+from dietcode.client import Client
+from dietcode.protocol import FINAL_STATES, Job, JobState
+
+# The trials end a job, not the seconds, however busy the machine.
+BUDGET = {"trials": 8, "seconds": 400}
+# Several micro-kernels are worth it where bytes cost nothing.
+ONE_VARIABLE = spec_data(
+    "one-variable",
+    shape_vars={"T": {"min": 1, "max": 40}},
+    dims={"m": "T", "n": 64, "k": 64},
+    budget=BUDGET,
+    objective={"binary_size": 0.0},
+)
+TWO_VARIABLES = spec_data(
+    "two-variables",
+    op={"einsum": "bmk,bkn->bmn", "epilogue": []},
+    tensors={"P": {"dims": "bmk", "dtype": "float32"}, "V": {"dims": "bkn", "dtype": "float32"}},
+    shape_vars={"B": {"min": 1, "max": 6}, "T": {"min": 1, "max": 24}},
+    dims={"b": "B", "m": "T", "n": 32, "k": "T"},
+    budget=BUDGET,
+    objective={"binary_size": 0.0},
+)
+
+
+class Served:
+    """``dietcode serve`` on a free loopback port and a folder of its own.
+
+    Attributes
+    ----------
+    url : str
+        Its origin, without a slash at the end.
+    client : Client
+        For what a test prepares without the browser.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "server.log"
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "dietcode",
+                    "serve",
+                    "--port",
+                    "0",
+                    "--data-dir",
+                    str(folder / "data"),
+                ],
+                stderr=log,
+                cwd=ROOT,
+                env=os.environ | {"DIETCODE_CACHE": str(folder / "cache")},
+            )
+        deadline = time.monotonic() + 60
+        while "serving http" not in self.said():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+        self.url = self.said().split("serving ")[1].split(",")[0].rstrip("/")
+        self.client = Client(self.url)
+
+    def said(self) -> str:
+        """What the server logged."""
+        return self._log.read_text()
+
+    def submit(self, spec: dict[str, Any], **options: Any) -> Job:
+        """A job."""
+        return self.client.submit(spec, **options)
+
+    def reach(self, job: Job, state: JobState = JobState.SUCCEEDED, timeout_secs: float = 240.0) -> Job:
+        """Wait until a job is in a state."""
+        deadline = time.monotonic() + timeout_secs
+        while (now := self.client.job(job.id)).state != state:
+            assert now.state not in FINAL_STATES, now
+            assert time.monotonic() < deadline, now
+            time.sleep(0.1)
+        return now
+
+    def close(self) -> None:
+        """Stop it as an operator does."""
+        self.client.close()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0, self.said()
