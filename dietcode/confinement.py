@@ -41,6 +41,7 @@ _KEPT = frozenset(
         "XDG_CACHE_HOME",
     }
 )
+MEMORY_BYTES = 16 << 30  # of address space, for what builds and measures
 _FILE_BYTES = 1 << 30
 
 # Linux: seccomp-bpf. Audit architecture, and the numbers of socket() and io_uring_setup(), by machine.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 _PLACE = str(Path(__file__).with_name("without_torch"))  # its `torch` cannot be imported
@@ -14,5 +16,19 @@ def without_torch(environment: Mapping[str, str]) -> dict[str, str]:
 
     Nothing that builds or measures uses it, and one tuning run has ten processes or more.
     """
-    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**environment, "PYTHONPATH": os.pathsep.join([_PLACE, *(p for p in paths if p != _PLACE)])}
+    return {**environment, "PYTHONPATH": os.pathsep.join([_PLACE, *_other_paths(environment)])}
+
+
+def with_torch(environment: Mapping[str, str]) -> dict[str, str]:
+    """These variables for a process that finds PyTorch again, where it is installed."""
+    return {**environment, "PYTHONPATH": os.pathsep.join(_other_paths(environment))}
+
+
+def has_torch() -> bool:
+    """Whether it is installed, also in a process that does not find it."""
+    return PathFinder.find_spec("torch", [path for path in sys.path if path != _PLACE]) is not None
+
+
+def _other_paths(environment: Mapping[str, str]) -> list[str]:
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in paths if path and path != _PLACE]

@@ -70,10 +70,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the user's cache, or the keys that the user trusts."""
+    """No test reads or writes the user's cache, or the keys that the user trusts; no server compares.
+
+    Comparing takes ten seconds a job: tests of it ask for it.
+    """
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DIETCODE_CACHE", str(folder))
     monkeypatch.setenv("DIETCODE_TRUST", str(tmp_path_factory.mktemp("trust")))
+    monkeypatch.setenv("DIETCODE_SERVE_COMPARE", "none")
     return folder
 
 

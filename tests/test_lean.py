@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from dietcode.lean import without_torch
+from dietcode.lean import with_torch, without_torch
 from dietcode.measure.local import LocalChildren
 
 LOOK = "import importlib.util as u; print(u.find_spec('torch').origin if u.find_spec('torch') else None)"
@@ -53,3 +53,19 @@ def test_other_paths_stay() -> None:
         os.pathsep
     )
     assert first.endswith("without_torch") and others == ["/a", "/b"]
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch: pip install 'dietcode[bench]'")
+def test_who_compares_with_torch_finds_it_again() -> None:
+    look = "from dietcode.lean import has_torch; import importlib.util as u; "
+    look += "print(has_torch(), u.find_spec('torch').origin)"
+    for environment, found in (
+        (without_torch(os.environ), False),
+        (with_torch(without_torch(os.environ)), True),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True
+        )
+        installed, _, origin = done.stdout.partition(" ")
+        assert installed == "True"
+        assert ("without_torch" not in origin) is found

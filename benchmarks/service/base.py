@@ -34,7 +34,9 @@ def served(
         [sys.executable, "-m", "dietcode", "serve", "--port", "0", "--data-dir", str(folder)],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"DIETCODE_CACHE": str(folder / "cache")} | dict(environment or {}),
+        env=os.environ
+        | {"DIETCODE_CACHE": str(folder / "cache"), "DIETCODE_SERVE_COMPARE": "none"}
+        | dict(environment or {}),
     )
     assert process.stderr is not None
     lines: list[str] = []

@@ -24,6 +24,8 @@ Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 _PAUSE_SECS, _MAX_PAUSES, _IDLE_SHARE = 0.01, 100, 0.1
 _WARM_SECS = 20e-3
 _BATCH_SECS = 10e-3
+_FEWEST_ROUNDS = 3  # of a median that is worth telling
+_CALLS = 6  # of the reference, of warming up and of counting, as calls of each path; a guess
 
 
 def bench(
@@ -34,6 +36,7 @@ def bench(
     num_threads: int | None = None,
     probes: Probes | None = None,
     paths: Mapping[str, Binder] | None = None,
+    until: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Measure a library beside the vendors, one record for each instance.
 
@@ -49,6 +52,9 @@ def bench(
         Calls that are timed in turns with the others, see `Probes`.
     paths : mapping of str to Binder, optional
         More paths of vendors.
+    until : float, optional
+        When to be done, about, by `time.monotonic`: instances get equal parts of the time that is left, and
+        fewer rounds in them, 3 at least; then instances are left out. They come as `coarse_first` has them.
 
     Yields
     ------
@@ -67,8 +73,36 @@ def bench(
     if num_instances is not None and num_instances < len(rows):
         rows = [rows[i] for i in spread(len(rows), num_instances)]
     constants = _Constants(library, operator)
-    for row in rows:
-        yield _record(library, operator, binders, constants, row, rounds, probes)
+    if until is None:
+        for row in rows:
+            yield _record(library, operator, binders, constants, row, rounds, probes)
+        return
+    order = coarse_first(len(rows))
+    for number, place in enumerate(order):
+        row, left = rows[place], until - time.monotonic()
+        if _expected_secs(row, 1 + len(binders)) > left:
+            continue
+        part = time.monotonic() + left / (len(order) - number)
+        yield _record(library, operator, binders, constants, row, rounds, probes, part)
+
+
+def _expected_secs(row: Mapping[str, Any], num_paths: int) -> float:
+    """How long an instance takes at the least, if the vendor is as fast as the library is predicted to be."""
+    call_secs = float(row["flops"] / (row["predicted_gflops"] * 1e9))
+    round_secs = max(_BATCH_SECS + _WARM_SECS, 2 * call_secs)
+    return num_paths * (_FEWEST_ROUNDS * round_secs + _CALLS * call_secs)
+
+
+def coarse_first(total: int) -> list[int]:
+    """Indices 0…total-1, ends first, then what halves each gap, so that any first part of them is spread."""
+    gaps, order = [(0, total - 1)], sorted({0, total - 1} if total > 0 else set())
+    while gaps:
+        low, high = gaps.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return order
 
 
 def spread(total: int, wanted: int) -> list[int]:
@@ -112,6 +146,7 @@ def _record(
     row: dict[str, Any],
     rounds: int,
     probes: Probes | None,
+    until: float | None = None,
 ) -> dict[str, Any]:
     binding: dict[str, int] = row["shape_vars"]
     shapes = operator.shapes(binding)
@@ -135,7 +170,7 @@ def _record(
     calls |= {name: bind(arrays) for name, bind in paths.items()}
     num_bytes = sum(array.nbytes for array in (*arrays.values(), output))
     extra = {} if probes is None else dict(probes(num_bytes))
-    secs = interleave(calls | extra, rounds)
+    secs = interleave(calls | extra, rounds, until)
     probed = {"bytes": num_bytes, "probe_secs": {name: secs.pop(name) for name in extra}}
     flops = float(row["flops"])
     rates = {name: flops / value / 1e9 for name, value in secs.items()}
@@ -178,13 +213,17 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return copy
 
 
-def interleave(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of one call of each path; the paths take turns."""
+def interleave(
+    calls: dict[str, Callable[[], Any]], rounds: int, until: float | None = None
+) -> dict[str, float]:
+    """Median seconds of one call of each path; the paths take turns, past `until` in the fewest rounds."""
     readings: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles, where a path does
     numbers = {name: _number(call) for name, call in calls.items()}
-    for _ in range(rounds):
+    for number in range(rounds):
+        if until is not None and number >= _FEWEST_ROUNDS and time.monotonic() > until:
+            break
         for name, call in calls.items():
             _settle()
             _warm(call)

@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from tvm.support.popen_pool import PopenPoolExecutor, PopenWorker
 
+from dietcode.confinement import MEMORY_BYTES
 from dietcode.errors import TuningError
 from dietcode.lean import without_torch
 from dietcode.measure import worker
@@ -30,7 +31,6 @@ from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
 from dietcode.workload.target_spec import TargetSpec
 
-_MEMORY_BYTES = 16 << 30
 _GRACE_SECS = 5.0  # for a child to report its own time-out, which it cannot while native code holds the GIL
 
 Function = Callable[[Any], Any]
@@ -126,7 +126,7 @@ class LocalChildren:
     ) -> None:
         # The children inherit these. A second pool that spins, such as OpenBLAS's, disturbs every timing.
         self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-children-")
-        confined = (_MEMORY_BYTES, self._temporary.name)
+        confined = (MEMORY_BYTES, self._temporary.name)
         pool.set_num_threads(num_threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         self._python_path = os.environ.get("PYTHONPATH")

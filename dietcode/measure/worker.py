@@ -16,7 +16,7 @@ from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
-_SAFE_ERROR = 1e-5
+SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
 _RESOURCES: dict[str, Any] = {}
 
@@ -186,6 +186,6 @@ def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     call("run", *(arguments[n] for n in problem.inputs), output, *request["values"])
     scale = float(np.abs(expected).max()) or 1.0
     error = float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
-    if not error <= _SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
+    if not error <= SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
     return {"max_error": error}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dietcode.protocol.comparison import ComparedInstance, LibraryComparison
 from dietcode.protocol.models import (
     FINAL_STATES,
     RESTING_STATES,
@@ -31,12 +32,14 @@ from dietcode.protocol.models import (
 __all__ = [
     "FINAL_STATES",
     "RESTING_STATES",
+    "ComparedInstance",
     "FileFacts",
     "Job",
     "JobEvent",
     "JobPage",
     "JobState",
     "KeyList",
+    "LibraryComparison",
     "LibraryInfo",
     "LibraryPage",
     "LibraryRef",

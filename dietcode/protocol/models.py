@@ -107,7 +107,7 @@ class Progress(Model):
     Attributes
     ----------
     stage : str
-        calibrate, seed, measure, select, build, verify or publish.
+        calibrate, seed, measure, select, build, verify, compare or publish.
     done, total : int
         Progress within the stage; a total of 0 means that it is not known.
     best_gflops : float or None

@@ -16,7 +16,7 @@ class Event:
     Attributes
     ----------
     stage : str
-        One of `STAGES`.
+        One of `STAGES`; a server adds compare and publish.
     message : str
         One line for a person.
     done, total : int

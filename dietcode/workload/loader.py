@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -34,6 +35,36 @@ _WHAT = {
     "timestamp": "a date",
     "merge": "a merge key",
 }
+
+
+class TextError(SpecError):
+    """The text of a spec is no YAML or JSON that is allowed.
+
+    Attributes
+    ----------
+    what : str
+        What is wrong, without the source.
+    index : int or None
+        Where, in characters from the beginning; None where that is not known.
+    """
+
+    def __init__(self, source: str, what: str, index: int | None = None, where: str = "") -> None:
+        super().__init__("", f"{source}: {where}{what}")
+        self.what, self.index = what, index
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Plain data, and where it stands.
+
+    Attributes
+    ----------
+    node : yaml.Node or None
+        The document with its marks; None for JSON, see `compose`.
+    """
+
+    data: dict[str, Any]
+    node: yaml.Node | None
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -75,26 +106,58 @@ def parse_data(text: str | bytes, source: str) -> dict[str, Any]:
     SpecError
         Anything is wrong with the text; the message is one line.
     """
+    return parse_marked(text, source).data
+
+
+def parse_marked(text: str | bytes, source: str) -> Parsed:
+    """As `parse_data`, with the places of what was parsed.
+
+    Raises
+    ------
+    SpecError
+        As for `parse_data`; a `TextError` where it belongs to no field.
+    """
     source = one_line(source, 120)
     decoded = _decode(text, source)
+    node: yaml.Node | None = None
     try:
-        data = _parse_json(decoded) if decoded.lstrip()[:1] == "{" else _parse_yaml(decoded)
+        if decoded.lstrip()[:1] == "{":
+            data, node = _parse_json(decoded)
+        else:
+            data, node = _parse_yaml(decoded)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise SpecError(
-            "", f"{source}: {where}{one_line(error.problem or error.context or 'not YAML')}"
-        ) from None
+        what = one_line(error.problem or error.context or "not YAML")
+        raise TextError(source, what, None if mark is None else mark.index, where) from None
     except RecursionError:
-        raise SpecError("", f"{source}: nested too deep; allowed: {MAX_DEPTH} levels") from None
+        raise TextError(source, f"nested too deep; allowed: {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise TextError(source, f"neither YAML nor JSON: {one_line(str(error))}", error.pos) from None
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        raise SpecError("", f"{source}: neither YAML nor JSON: {one_line(str(error))}") from None
+        index = getattr(error, "position", None)  # of a character that YAML does not allow
+        raise TextError(source, f"neither YAML nor JSON: {one_line(str(error))}", index) from None
     if data is None:
-        raise SpecError("", f"{source}: the document is empty; allowed: a mapping of fields")
+        raise TextError(source, "the document is empty; allowed: a mapping of fields")
     if not isinstance(data, dict):
-        raise SpecError("", f"{source}: given {clip(data)}; allowed: a mapping of fields")
+        raise TextError(source, f"given {clip(data)}; allowed: a mapping of fields")
     check_plain(data)
-    return data
+    return Parsed(data, node)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Where everything of a text stands that `parse_data` took; None where that cannot be told.
+
+    YAML allows no tabs where JSON does: each counts as a space.
+    """
+    loader = _Loader(text.replace("\t", " "))
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+        return node
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError):
+        return None
+    finally:
+        loader.dispose()
 
 
 def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
@@ -126,7 +189,7 @@ def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
 
 
 def _decode(text: str | bytes, source: str) -> str:
-    too_large = SpecError("", f"{source}: larger than 1 MiB; allowed: at most {MAX_BYTES} bytes")
+    too_large = TextError(source, f"larger than 1 MiB; allowed: at most {MAX_BYTES} bytes")
     if len(text) > MAX_BYTES:
         raise too_large
     try:
@@ -135,19 +198,20 @@ def _decode(text: str | bytes, source: str) -> str:
             raise too_large
         return raw.decode("utf-8-sig")
     except UnicodeError as error:
-        raise SpecError("", f"{source}: not UTF-8: {one_line(str(error))}") from None
+        raise TextError(source, f"not UTF-8: {one_line(str(error))}") from None
 
 
-def _parse_json(text: str) -> object:
+def _parse_json(text: str) -> tuple[object, yaml.Node | None]:
     """Parse JSON, or YAML that happens to begin with a brace."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_int=_json_int, parse_constant=_json_constant)
+        data = json.loads(text, object_pairs_hook=_unique, parse_int=_json_int, parse_constant=_json_constant)
+        return data, None
     except json.JSONDecodeError as json_error:
         try:
             return _parse_yaml(text)
         except yaml.YAMLError:
             if '"' in text.lstrip("{ \t\r\n")[:1]:  # it was meant as JSON: that parser's message helps more
-                raise ValueError(str(json_error)) from None
+                raise json_error from None
             raise
 
 
@@ -170,10 +234,11 @@ def _json_constant(name: str) -> float:
     raise SpecError("", f"given {name}; allowed: finite numbers")
 
 
-def _parse_yaml(text: str) -> object:
+def _parse_yaml(text: str) -> tuple[object, yaml.Node | None]:
     loader = _Loader(text)
     try:
-        return loader.get_single_data()
+        node: yaml.Node | None = loader.get_single_node()
+        return None if node is None else loader.construct_document(node), node
     finally:
         loader.dispose()
 

@@ -101,13 +101,27 @@ def spec_from_data(data: object) -> Spec:
     SpecError
         As for `parse_spec`.
     """
-    if not isinstance(data, dict):
-        raise SpecError("", f"given {clip(data)}; allowed: a mapping of fields")
-    loader.check_plain(data)
+    found = check_data(data)
+    if isinstance(found, Spec):
+        return found
+    raise found[0]
+
+
+def check_data(data: object) -> Spec | list[SpecError]:
+    """A spec of plain data, or all that can be told at once of what is wrong with it.
+
+    The first of the errors is the one that `spec_from_data` raises. What fields must agree on is looked at
+    where each is right for itself, and gives one error.
+    """
     try:
+        if not isinstance(data, dict):
+            raise SpecError("", f"given {clip(data)}; allowed: a mapping of fields")
+        loader.check_plain(data)
         return Spec.model_validate(data)
     except ValidationError as error:
-        raise _first_error(error) from None
+        return _errors(error)
+    except SpecError as error:
+        return [error]
 
 
 def spec_of(manifest: Mapping[str, Any]) -> Spec:
@@ -128,12 +142,14 @@ def spec_of(manifest: Mapping[str, Any]) -> Spec:
         raise LibraryError(f"the manifest holds no workload: {error}; tune again") from error
 
 
-def _first_error(error: ValidationError) -> SpecError:
-    """Report an unknown field before anything else: a misspelt one is missing, too."""
+def _errors(error: ValidationError) -> list[SpecError]:
+    """Unknown fields before anything else: a misspelt one is missing, too."""
     details: list[Any] = list(error.errors(include_url=False, include_context=True))
-    detail = next((entry for entry in details if entry["type"] == "extra_forbidden"), details[0])
-    path = field_path(_user_path(detail["loc"]))
-    return SpecError(path, _problem(detail))
+    details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
+    found: dict[str, Any] = {}
+    for detail in details:  # of a union each form has its own to say about a field
+        found.setdefault(field_path(_user_path(detail["loc"])), detail)
+    return [SpecError(path, _problem(detail)) for path, detail in found.items()]
 
 
 def _user_path(loc: Sequence[int | str]) -> list[int | str]:

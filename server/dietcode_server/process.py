@@ -90,6 +90,7 @@ def make_crew(
         lease_secs=settings.lost_after_secs,
         slot=slot if spec.kind == "local" else None,  # other engines know it when they have a device
         engine=spec,
+        compare=settings.compare,
     )
     supervisor = Supervisor(
         database,

@@ -88,6 +88,24 @@ LIBRARY: dict[str, Any] = {
     "yanked_at": None,
 }
 LIBRARY_PAGE: dict[str, Any] = {"libraries": [LIBRARY], "next": None}
+COMPARISON: dict[str, Any] = {
+    "name": "bert-dense",
+    "version": 3,
+    "instances": [
+        {
+            "position": 36,
+            "shape_vars": {"T": 37},
+            "category": 1,
+            "predicted_gflops": 251.4,
+            "measured_gflops": 246.0,
+            "vendor": "torch-eager",
+            "vendor_gflops": 198.7,
+            "vendors": {"torch-eager": 198.7},
+            "max_rel_error": 3.1e-7,
+            "measured_at": _AT,
+        }
+    ],
+}
 MANIFEST: dict[str, Any] = {
     "format": "dietcode-library/1",
     "name": "bert-dense",

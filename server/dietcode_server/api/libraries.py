@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from dietcode.errors import RequestError
-from dietcode.protocol import LibraryInfo, LibraryPage
+from dietcode.protocol import LibraryComparison, LibraryInfo, LibraryPage
 from dietcode_server.api import examples
 from dietcode_server.api.blobs import IMMUTABLE
 from dietcode_server.api.callers import Caller, CallerOf
@@ -16,7 +16,7 @@ from dietcode_server.api.names import LATEST, check_library
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.ranges import etag, is_known
 from dietcode_server.api.services import Services, ServicesOf
-from dietcode_server.store import libraries, wire
+from dietcode_server.store import comparisons, libraries, wire
 
 router = APIRouter(prefix="/api/v1/libraries", tags=["libraries"])
 _PAGE = shows(examples.LIBRARY_PAGE)
@@ -104,6 +104,20 @@ def show_library(name: str, version: str, services: ServicesOf) -> LibraryInfo:
     """What it was built for, by which job, and how large it is."""
     with services.database.read() as session:
         return wire.library_to_wire(session, libraries.get(session, *check_library(name, version)))
+
+
+@router.get(
+    "/{name}/{version}/comparison",
+    summary="Compare a library with the vendor's kernels",
+    responses={200: shows(examples.COMPARISON), **problems(404, 422)},
+)
+def compare_library(name: str, version: str, services: ServicesOf) -> LibraryComparison:
+    """What the server measured before it published the version: no instances where it measured none."""
+    with services.database.read() as session:
+        row = libraries.get(session, *check_library(name, version))
+        found = comparisons.instances_of(session, row.id)
+        instances = [wire.compared_to_wire(compared, instance) for compared, instance in found]
+        return LibraryComparison(name=row.name, version=row.version, instances=instances)
 
 
 @router.post("/{name}/{version}/yank", summary="Yank a version", responses=_YANKED)

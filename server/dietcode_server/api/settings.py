@@ -9,6 +9,7 @@ import platformdirs
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dietcode.bench.confined import Compare
 from dietcode.errors import RequestError
 from dietcode.measure.engine_spec import EngineSpec, Kind
 from dietcode.workload.text import one_line
@@ -107,6 +108,11 @@ class Settings(BaseSettings):
         5.0,
         ge=0,
         description="A job whose worker died waits for so long, in seconds; twice as long the next time.",
+    )
+    compare: Compare = Field(
+        "auto",
+        description="The vendor's kernels that each library is measured beside before it is published, for "
+        "about ten seconds: auto (torch where it is installed, else numpy), numpy, torch or none.",
     )
 
     engine: Kind = Field(

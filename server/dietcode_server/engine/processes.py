@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dietcode.bench.confined import Compare
 from dietcode.confinement import kept_environment
 from dietcode.errors import DietCodeError
 from dietcode.lean import without_torch
@@ -65,6 +66,8 @@ class LocalEngine:
         Where its jobs measure, one at a time; None where a worker finds that out itself.
     engine : EngineSpec
         Where its jobs build and measure.
+    compare : str
+        What its libraries are measured beside, as `dietcode_server.api.settings.Settings.compare`.
     """
 
     database_url: str
@@ -76,6 +79,7 @@ class LocalEngine:
     lease_secs: float = LEASE_SECS
     slot: str | None = field(default_factory=socket.gethostname)
     engine: EngineSpec = field(default_factory=EngineSpec)
+    compare: Compare = "none"
 
     def start(self, job_id: str) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
@@ -95,6 +99,7 @@ class LocalEngine:
             "lease_secs": self.lease_secs,
             "slot": self.slot,
             "engine": self.engine.to_json(),
+            "compare": self.compare,
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)

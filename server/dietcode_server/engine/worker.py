@@ -11,10 +11,13 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dietcode.bench.confined import Compare
 from dietcode.errors import DietCodeError
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
@@ -23,8 +26,10 @@ from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
 from dietcode_server.engine.runner import runner_name
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import jobs, leases, libraries, slots
+from dietcode_server.store import comparisons, jobs, leases, libraries, slots
+from dietcode_server.store import listings as code
 from dietcode_server.store.clock import clock
+from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS
 from dietcode_server.store.patience import patiently
@@ -125,6 +130,7 @@ def work(
     lease_secs: float = LEASE_SECS,
     slot: str | None = None,
     engine: EngineSpec | None = None,
+    compare: Compare = "none",
 ) -> int:
     """Claim one job and carry it out; the exit status."""
     runner, since = runner_name(), clock_secs()
@@ -134,7 +140,7 @@ def work(
     heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs, slot, since)
     heartbeat.start()
     try:
-        _tune_and_publish(database, job, runner, work_root, heartbeat, engine or EngineSpec())
+        _tune_and_publish(database, job, runner, work_root, heartbeat, engine or EngineSpec(), compare)
         return 0
     except DietCodeError as error:
         _finish(database, job_id, runner, JobState.FAILED, without_places(str(error), work_root))
@@ -155,10 +161,12 @@ def _tune_and_publish(
     work_root: Path,
     heartbeat: Heartbeat,
     engine_spec: EngineSpec,
+    compare: Compare,
 ) -> None:
     from dietcode.measure.engine import open_engine
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
+    from dietcode_server.engine.comparing import compare_library
     from dietcode_server.engine.keeper import SqlKeeper
 
     spec = spec_from_data(job.spec)
@@ -182,11 +190,48 @@ def _tune_and_publish(
             result = make_library(
                 spec, known=known, keeper=keeper, listener=reporter.hear, children=children, engine=engine
             )
-    patiently(lambda: publish(database, job, runner, result, reporter.best_gflops))
+            # While the device is this job's alone.
+            rows = compare_library(job, result, compare, engine_spec.kind, reporter.hear, heartbeat.holds)
+    shown = Shown(rows, _code_of(result.report))
+    patiently(lambda: publish(database, job, runner, result, reporter.best_gflops, shown))
 
 
-def publish(database: Database, job: JobRow, runner: str, result: Any, best_gflops: float | None) -> None:
-    """Publish what a job made and end it, in one transaction.
+def _code_of(report: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Kind and text of the code of each micro-kernel; the library is published without it, too."""
+    from dietcode.library.listing import listings
+
+    try:
+        return listings(report)
+    except Exception:
+        _log.exception("the generated code is not shown")
+        return {}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is kept beside a library for people to look at.
+
+    Attributes
+    ----------
+    compared : sequence of Compared
+        What it reached beside the vendor's kernels.
+    listings : mapping of str to (str, str)
+        Kind and text of the generated code, by micro-kernel.
+    """
+
+    compared: Sequence[Compared] = ()
+    listings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def publish(
+    database: Database,
+    job: JobRow,
+    runner: str,
+    result: Any,
+    best_gflops: float | None,
+    shown: Shown | None = None,
+) -> None:
+    """Publish what a job made, with what is shown of it, and end the job, in one transaction.
 
     Raises
     ------
@@ -201,6 +246,9 @@ def publish(database: Database, job: JobRow, runner: str, result: Any, best_gflo
         library = libraries.publish(
             session, job=row, device_name=str(result.device["name"]), files=result.files
         )
+        if shown is not None:
+            comparisons.keep(session, library.id, shown.compared)
+            code.keep(session, library.id, shown.listings)
         size = sum(len(data) for name, data in result.files.items() if not name.startswith("blobs/"))
         message = f"{library.name}@{library.version}: {size} bytes"
         progress = Progress(stage="publish", message=message, done=1, total=1, best_gflops=best_gflops)
@@ -236,7 +284,8 @@ def main() -> int:
         patiently(database.check_head)
         pace = (request["heartbeat_secs"], request["lease_secs"])
         engine = EngineSpec.from_json(request["engine"])
-        return work(database, request["job"], work_root, *pace, request["slot"], engine)
+        asked = request["compare"]
+        return work(database, request["job"], work_root, *pace, request["slot"], engine, asked)
     except DietCodeError as error:
         _log.error("%s", without_places(str(error), work_root))
         return 1

@@ -20,7 +20,8 @@ from dietcode.errors import ConflictError, DietCodeError, RequestError
 from dietcode.workload.text import one_line
 from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database, StoreError
-from dietcode_server.store.tables import Base, UtcDateTime
+from dietcode_server.store.tables import Base
+from dietcode_server.store.times import UtcDateTime
 
 _VERSION_TABLE = "alembic_version"
 _ROWS_AT_ONCE = {"blob_chunks": 8}  # of a megabyte each

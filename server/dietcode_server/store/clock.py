@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from dietcode_server.store.locks import is_sqlite
 from dietcode_server.store.subjects import utc_now
-from dietcode_server.store.tables import UtcDateTime
+from dietcode_server.store.times import UtcDateTime
 
 
 def clock(session: Session | Connection) -> datetime:

@@ -7,12 +7,11 @@ its events together. Times are aware, in UTC.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
-from sqlalchemy.orm import Session, defer
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
 
 from dietcode.errors import ConflictError, RequestError
 from dietcode.protocol import JobState, Progress
@@ -22,9 +21,9 @@ from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 from dietcode_server.store.clock import clock
 from dietcode_server.store.events import add_event
+from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_jobs
 from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
-from dietcode_server.store.paging import newest_first
 from dietcode_server.store.subjects import job_identity, remember_device, remember_workload
 from dietcode_server.store.tables import LOCAL, JobRow
 from dietcode_server.store.transitions import enter, locked, no_such_job, plain
@@ -32,11 +31,13 @@ from dietcode_server.store.transitions import enter, locked, no_such_job, plain
 __all__ = [
     "add_progress",
     "claim",
+    "count_by_state",
     "finish",
     "get",
     "heartbeat",
     "list_jobs",
     "next_queued",
+    "page_of_jobs",
     "request_cancel",
     "resume",
     "running",
@@ -192,39 +193,6 @@ def get(session: Session, job_id: str) -> JobRow:
     if row is None:
         raise no_such_job(job_id)
     return row
-
-
-def list_jobs(
-    session: Session,
-    *,
-    states: Sequence[JobState] = (),
-    name: str | None = None,
-    owner: str | None = None,
-    limit: int = 50,
-    cursor: str | None = None,
-) -> tuple[list[JobRow], str | None]:
-    """A page of jobs, newest first, and the cursor of the next page; None after the last.
-
-    Parameters
-    ----------
-    states : sequence of JobState
-        Only jobs in one of these; empty: in any.
-
-    Raises
-    ------
-    RequestError
-        `limit` is out of range, or `cursor` is none that an earlier page gave.
-    """
-    wanted: list[ColumnElement[bool]] = []
-    if owner is not None:
-        wanted.append(JobRow.owner == owner)
-    if name is not None:
-        wanted.append(JobRow.name == name)
-    # Each index of owners and names goes on with the state.
-    some = {JobState(state).value for state in states or (JobState if wanted else ())}
-    parts = [[*wanted, JobRow.state == state] for state in sorted(some)] or [[]]
-    query = select(JobRow).options(defer(JobRow.spec))  # it can be a megabyte
-    return newest_first(session, query, JobRow, parts, limit, cursor)
 
 
 def request_cancel(session: Session, job_id: str, *, now: datetime | None = None) -> JobRow:

@@ -25,7 +25,7 @@ from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
 from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.owners import advance, check_name, claim_name
-from dietcode_server.store.paging import newest_first
+from dietcode_server.store.paging import find_page
 from dietcode_server.store.subjects import remember_workload, utc_now
 from dietcode_server.store.tables import (
     CategoryRow,
@@ -192,7 +192,8 @@ def list_libraries(
     if name is not None:
         wanted.append(LibraryRow.name == name)
     query = select(LibraryRow).options(defer(LibraryRow.dispatch_rule))  # it can have a thousand leaves
-    return newest_first(session, query, LibraryRow, [wanted], limit, cursor)
+    page = find_page(session, query, LibraryRow, [wanted], limit, cursor)
+    return page.rows, page.next
 
 
 def manifest_bytes(session: Session, row: LibraryRow) -> bytes:

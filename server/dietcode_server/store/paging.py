@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Select, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from dietcode.errors import RequestError
 from dietcode.workload.text import clip
@@ -22,17 +23,45 @@ from dietcode_server.store.tables import JobRow, LibraryRow
 MAX_LIMIT = 500
 Row = TypeVar("Row", JobRow, LibraryRow)
 Conditions = Sequence[ColumnElement[bool]]
+_BACK = "back"
 
 
-def newest_first(
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """Some rows of a list.
+
+    Attributes
+    ----------
+    next, previous : str or None
+        Cursors of the pages after and before it; None where there is none.
+    """
+
+    rows: list[Row]
+    next: str | None
+    previous: str | None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Between which rows a page begins: after a key in the order of the list, or before it."""
+
+    at: datetime
+    key: Any
+    back: bool
+
+
+def find_page(
     session: Session,
     query: Select[Row],
     table: type[Row],
     parts: Sequence[Conditions],
     limit: int,
     cursor: str | None,
-) -> tuple[list[Row], str | None]:
-    """One page, by `created_at` and then `id`, and the cursor of the next; None after the last.
+    *,
+    by: InstrumentedAttribute[Any] | None = None,
+    descending: bool = True,
+) -> Page[Row]:
+    """One page, in the order of a time and then of `id`.
 
     Parameters
     ----------
@@ -40,48 +69,70 @@ def newest_first(
         What is read of each row.
     parts : sequence of conditions
         Rows that fit any of them are listed; no row fits two. Each has an index of its columns that ends
-        with `created_at` and `id`: one that is in the order of the page for each part, as it is not for all.
+        with the time and `id`: one that is in the order of the page for each part, as it is not for all.
+    by : column, optional
+        The time; `created_at` by default. Rows without it are not listed.
+    descending : bool
+        The latest first.
 
     Raises
     ------
     RequestError
-        `limit` is out of range, or `cursor` is none that an earlier page gave.
+        `limit` is out of range, or `cursor` is none that an earlier page of this order gave.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise RequestError(f"limit: given {clip(limit)}; allowed: 1 to {MAX_LIMIT}")
-    later: Conditions = ()
-    if cursor is not None:
-        at, key = _decode(cursor, str if table is JobRow else int)
-        # The first says to SQLite where in an index to begin.
-        later = table.created_at <= at, or_(table.created_at < at, table.id < key)
-    order = table.created_at.desc(), table.id.desc()
+    time: InstrumentedAttribute[Any] = table.created_at if by is None else by
+    order = f"{time.key} {'down' if descending else 'up'}"
+    place: _Place | None = None if cursor is None else _decode(cursor, str if table is JobRow else int, order)
+    back = place is not None and place.back
+    down = descending != back
+    beyond = _beyond(table, time, place, down)
     keys: list[tuple[datetime, Any]] = []
     for conditions in parts:
-        found = (
-            select(table.created_at, table.id).where(*conditions, *later).order_by(*order).limit(limit + 1)
-        )
-        keys += [(created_at, row_id) for created_at, row_id in session.execute(found)]
-    page = sorted(keys, reverse=True)[:limit]
-    ids = [row_id for _, row_id in page]
+        found = select(time, table.id).where(*conditions, *beyond).limit(limit + 1)
+        found = found.order_by(*((time.desc(), table.id.desc()) if down else (time, table.id)))
+        keys += [(at, row_id) for at, row_id in session.execute(found)]
+    shown = sorted(sorted(keys, reverse=down)[:limit], reverse=descending)
+    more = len(keys) > limit
+    ids = [row_id for _, row_id in shown]
     rows = {row.id: row for row in session.scalars(query.where(table.id.in_(ids)))} if ids else {}
-    following = _encode(*page[-1]) if len(keys) > limit else None
-    return [rows[row_id] for row_id in ids], following
+    has_next, has_previous = (True, more) if back else (more, place is not None)
+    first = shown[0] if shown else (place.at, place.key) if place is not None else None
+    last = shown[-1] if shown else first
+    return Page(
+        [rows[row_id] for row_id in ids],
+        _encode(*last, order, False) if has_next and last is not None else None,
+        _encode(*first, order, True) if has_previous and first is not None else None,
+    )
 
 
-def _encode(at: datetime, key: str | int) -> str:
-    text = json.dumps([at.astimezone(timezone.utc).isoformat(), key])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+def _beyond(table: Any, time: Any, place: _Place | None, down: bool) -> tuple[ColumnElement[bool], ...]:
+    """Rows after a place, in the order in which they are read: that of the list, or the other."""
+    if place is None:
+        return (time.is_not(None),)  # of a column that is never null it says nothing
+    # The first condition says to SQLite where in an index to begin.
+    if down:
+        return time <= place.at, or_(time < place.at, table.id < place.key)
+    return time >= place.at, or_(time > place.at, table.id > place.key)
 
 
-def _decode(cursor: str, kind: type[str] | type[int]) -> tuple[datetime, Any]:
+def _encode(at: datetime, key: str | int, order: str, back: bool) -> str:
+    parts = [at.astimezone(timezone.utc).isoformat(), key, order, *([_BACK] if back else [])]
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str, kind: type[str] | type[int], order: str) -> _Place:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        at, key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        at, key, given, *back = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         when = datetime.fromisoformat(at)
         if type(key) is not kind or when.tzinfo is None or (isinstance(key, int) and abs(key) >= 1 << 63):
             raise ValueError(cursor)
-        return when.astimezone(timezone.utc), key
+        if given != order or back not in ([], [_BACK]):
+            raise ValueError(cursor)
+        return _Place(when.astimezone(timezone.utc), key, bool(back))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RequestError(
-            f"cursor: given {clip(cursor)}, which no page gave; leave it out to begin with the newest"
+            f"cursor: given {clip(cursor)}, which no page of this order gave; leave it out to begin anew"
         ) from error

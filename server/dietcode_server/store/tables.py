@@ -6,14 +6,13 @@ Each row is written for a person at a SQL prompt as much as for the service: see
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
-    DateTime,
     Float,
     ForeignKey,
     ForeignKeyConstraint,
@@ -22,33 +21,18 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     text,
     true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from dietcode_server.store.times import UtcDateTime
+
 _HAS_DEADLINE = text("deadline_at IS NOT NULL")
+IS_CALIBRATION = text("kind = 'calibration'")
 LOCAL = "local"  # owner of all that a server without tokens makes
 BigId = BigInteger().with_variant(Integer, "sqlite")
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time, in UTC, also where the database keeps no zone."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Into the database."""
-        return None if value is None else value.astimezone(timezone.utc)
-
-    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        """Out of the database."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
 class Base(DeclarativeBase):
@@ -93,11 +77,11 @@ class JobRow(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        Index("jobs_by_age", "created_at", "id"),
+        Index("jobs_by_age", "created_at", "id", "name", "owner", "state"),
         Index("jobs_by_state", "state", "created_at", "id"),
         Index("jobs_by_name", "name", "state", "created_at", "id"),
         Index("jobs_by_owner", "owner", "state", "created_at", "id"),
-        Index("jobs_by_end", "finished_at", "id"),
+        Index("jobs_by_end", "finished_at", "id", "name", "owner", "state"),
         Index(
             "jobs_by_deadline",
             "state",
@@ -162,7 +146,16 @@ class TuningRecord(Base):
     """
 
     __tablename__ = "tuning_records"
-    __table_args__ = (Index("tuning_records_by_workload", "workload", "device_id", "id"),)
+    __table_args__ = (
+        Index("tuning_records_by_workload", "workload", "device_id", "id"),
+        Index(
+            "calibrations_by_device",
+            "device_id",
+            "id",
+            sqlite_where=IS_CALIBRATION,
+            postgresql_where=IS_CALIBRATION,
+        ),
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"))
@@ -298,6 +291,50 @@ class DispatchRow(Base):
     predicted_gflops: Mapped[float] = mapped_column(Float)
     best_micro_kernel: Mapped[str] = mapped_column(String(64))
     best_predicted_gflops: Mapped[float] = mapped_column(Float)
+
+
+class ComparisonRow(Base):
+    """What a library reached on one of its instances when it was built, beside the vendor's kernels.
+
+    `position` is that of the instance in `dispatch_table`. Of `vendors`, GFLOP/s by path, `vendor` is the
+    fastest; without one the library was measured alone. `max_rel_error` is the largest error against float64,
+    a fraction of the output's largest value.
+    """
+
+    __tablename__ = "comparisons"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["library_id", "position"], ["dispatch_table.library_id", "dispatch_table.position"]
+        ),
+    )
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    measured_gflops: Mapped[float] = mapped_column(Float)
+    vendor: Mapped[str | None] = mapped_column(String(64))
+    vendor_gflops: Mapped[float | None] = mapped_column(Float)
+    vendors: Mapped[dict[str, Any]]
+    max_rel_error: Mapped[float] = mapped_column(Float)
+    measured_at: Mapped[datetime]
+
+
+class ListingRow(Base):
+    """The generated code of a micro-kernel, for people: text in UTF-8, compressed by zlib.
+
+    `kind` is tir (TVMScript) or cuda.
+    """
+
+    __tablename__ = "listings"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["library_id", "micro_kernel"], ["micro_kernels.library_id", "micro_kernels.micro_kernel"]
+        ),
+    )
+
+    library_id: Mapped[int] = mapped_column(ForeignKey("libraries.id"), primary_key=True)
+    micro_kernel: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    text: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class NameRow(Base):

@@ -83,7 +83,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     )
     asked = select(Device).where(Device.id.in_(select(JobRow.device_id).where(*queued)))
     there = runners.devices(session, now=now)
-    gone = [row.id for row in session.scalars(asked) if not any(_serves(one, row) for one in there)]
+    gone = [row.id for row in session.scalars(asked) if not any(serves(one, row) for one in there)]
     if not gone:
         return []
     query = select(JobRow).where(*queued, JobRow.device_id.in_(gone))
@@ -94,7 +94,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     return [row.id for row in rows]
 
 
-def _serves(there: AnnouncedDevice, wanted: Device) -> bool:
+def serves(there: AnnouncedDevice, wanted: Device) -> bool:
     """Whether a device is an announced one, or a part of it: the same processor, with enough cores and all
     features.
     """

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import (
+    ComparedInstance,
     FileFacts,
     Job,
     JobEvent,
@@ -22,7 +23,9 @@ from dietcode.protocol import (
 )
 from dietcode_server.store.tables import (
     Blob,
+    ComparisonRow,
     Device,
+    DispatchRow,
     EventRow,
     JobRow,
     LibraryRow,
@@ -132,6 +135,22 @@ def libraries_to_wire(session: Session, rows: Sequence[LibraryRow]) -> list[Libr
         )
         for row in rows
     ]
+
+
+def compared_to_wire(row: ComparisonRow, instance: DispatchRow) -> ComparedInstance:
+    """What was measured of an instance, beside what was predicted of it."""
+    return ComparedInstance(
+        position=row.position,
+        shape_vars=instance.shape_vars,
+        category=instance.category,
+        predicted_gflops=instance.predicted_gflops,
+        measured_gflops=row.measured_gflops,
+        vendor=row.vendor,
+        vendor_gflops=row.vendor_gflops,
+        vendors=row.vendors,
+        max_rel_error=row.max_rel_error,
+        measured_at=row.measured_at,
+    )
 
 
 def runner_to_wire(row: RunnerRow) -> Runner:

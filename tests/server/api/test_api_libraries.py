@@ -8,8 +8,10 @@ import json
 import pytest
 from small_libraries import as_served, library_bytes
 
-from dietcode.protocol import LibraryInfo, LibraryPage
-from dietcode_server.store import blobs, libraries
+from dietcode.protocol import LibraryComparison, LibraryInfo, LibraryPage
+from dietcode_server.store import blobs, comparisons, libraries
+from dietcode_server.store.comparisons import Compared
+from dietcode_server.store.subjects import utc_now
 
 SIZE = 2 * blobs.CHUNK_BYTES + 777
 
@@ -207,3 +209,24 @@ def test_an_empty_blob(service, problem):
     response = service.client.get(url)
     assert (response.status_code, response.content, response.headers["content-length"]) == (200, b"", "0")
     problem(service.client.get(url, headers={"range": "bytes=0-"}), 416, "request")
+
+
+def test_a_comparison_is_that_of_its_version(service, client):
+    at = utc_now()
+    rows = [
+        Compared(2, 120.0, {"a": 80.0, "b": 90.0}, "b", 90.0, 1e-7, at),
+        Compared(0, 30.0, {}, None, None, 2e-7, at),
+    ]
+    with service.database.write() as session:
+        comparisons.keep(session, libraries.get(session, "dense", 2).id, rows)
+    response = client.get("/api/v1/libraries/dense/latest/comparison")
+    found = LibraryComparison.model_validate(response.json())
+    assert (found.name, found.version) == ("dense", 2)
+    first, second = found.instances
+    assert (first.position, first.vendor, first.vendors) == (0, None, {})
+    assert (second.measured_gflops, second.vendor_gflops, second.measured_at) == (120.0, 90.0, at)
+    report = json.loads(library_bytes("dense")["report.json"])["instances"]
+    assert [one.shape_vars for one in found.instances] == [report[n]["shape_vars"] for n in (0, 2)]
+    assert second.predicted_gflops == report[2]["predicted_gflops"]
+    assert client.get("/api/v1/libraries/dense/1/comparison").json()["instances"] == []
+    assert client.get("/api/v1/libraries/dense/3/comparison").status_code == 404

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from dietcode.protocol import (
+    ComparedInstance,
     Job,
     JobEvent,
     JobPage,
     KeyList,
+    LibraryComparison,
     LibraryInfo,
     LibraryPage,
     Problem,
@@ -61,6 +63,7 @@ def test_the_documented_operations(operations):
         "GET /api/v1/libraries/{name}",
         "GET /api/v1/libraries/{name}/{version}",
         "GET /api/v1/libraries/{name}/{version}/info",
+        "GET /api/v1/libraries/{name}/{version}/comparison",
         "GET /api/v1/libraries/{name}/{version}/signature",
         "GET /api/v1/libraries/{name}/head",
         "GET /api/v1/keys",
@@ -126,6 +129,8 @@ def test_the_examples_fit_the_models():
         (JobEvent, examples.EVENT),
         (LibraryInfo, examples.LIBRARY),
         (LibraryPage, examples.LIBRARY_PAGE),
+        (LibraryComparison, examples.COMPARISON),
+        (ComparedInstance, examples.COMPARISON["instances"][0]),
         (KeyList, examples.KEYS),
         (RunnerList, examples.RUNNERS),
         (Runner, examples.RUNNERS["runners"][0]),

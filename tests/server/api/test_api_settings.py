@@ -40,6 +40,7 @@ def test_every_setting_is_described():
         ("PORT", "65536"),
         ("HEARTBEAT_SECS", "0"),
         ("MAX_BODY_BYTES", "-1"),
+        ("COMPARE", "cublas"),
         ("LOST_AFTER_SECS", ""),
     ],
 )

@@ -140,6 +140,57 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
     explained(place)
 
 
+@pytest.mark.timeout(600)
+def test_a_worker_that_dies_while_it_compares_loses_only_that(place: Place) -> None:
+    place.environment |= {"DIETCODE_SERVE_COMPARE": "numpy", "DIETCODE_SERVE_RETRY_SECS": "0.1"}
+    spec = SPEC | {"budget": {"trials": 6, "seconds": 900}}  # it ends by trials, also where others work
+    (place.folder / "spec.json").write_text(json.dumps(spec))
+    place.start()
+    job = place.run("submit", "spec.json")[0].strip()
+    compares(place, job)
+    measured = "SELECT count(*) FROM tuning_records WHERE kind = 'micro_kernel'"
+    records, runner = ask(place, measured), ask(place, f"SELECT runner FROM jobs WHERE id = '{job}'")[0][0]
+    os.kill(int(runner.split("/")[1]), signal.SIGKILL)
+    assert place.run("watch", job)[0] == "real@1\n"
+    assert ask(place, measured) == records, "nothing is measured again"
+    assert ask(place, f"SELECT attempt FROM jobs WHERE id = '{job}'") == [(2,)]
+    rows = ask(place, "SELECT position, measured_gflops, vendor, vendor_gflops FROM comparisons")
+    assert rows and {row[0] for row in rows} <= {0, 1, 2, 3}
+    assert all(row[1] > 0 and row[2] == "numpy" and row[3] > 0 for row in rows)
+    chosen = ask(place, "SELECT micro_kernel FROM micro_kernels WHERE category IS NOT NULL")
+    assert set(chosen) <= set(ask(place, "SELECT micro_kernel FROM listings WHERE kind = 'tir'"))
+
+    other = spec | {"objective": {"binary_size": 0.3}}  # of the same workload: all is measured
+    (place.folder / "other.json").write_text(json.dumps(other))
+    job = place.run("submit", "other.json")[0].strip()
+    compares(place, job)
+    place.run("cancel", job)
+    begun = time.monotonic()
+    while ask(place, f"SELECT state FROM jobs WHERE id = '{job}'") != [("cancelled",)]:
+        assert time.monotonic() - begun < 10
+        time.sleep(0.05)
+    assert ask(place, "SELECT count(*) FROM libraries") == [(1,)]
+    place.stop()
+
+
+def ask(place: Place, query: str) -> list[Any]:
+    with closing(sqlite3.connect(place.folder / "data" / "dietcode.db", timeout=10)) as database:
+        return database.execute(query).fetchall()
+
+
+def compares(place: Place, job: str) -> None:
+    """Until an instance has been compared."""
+    deadline = time.monotonic() + 250
+    query = f"SELECT state, progress FROM jobs WHERE id = '{job}'"
+    while True:
+        ((state, progress),) = ask(place, query)
+        step = json.loads(progress or "{}")
+        if step.get("stage") == "compare" and step["done"] > 0:
+            return
+        assert state in {"queued", "running"} and time.monotonic() < deadline, (state, step)
+        time.sleep(0.02)
+
+
 def until_running(place: Place, job: str) -> None:
     deadline = time.monotonic() + 30
     while place.state(job)["state"] != "running":
@@ -148,8 +199,7 @@ def until_running(place: Place, job: str) -> None:
 
 
 def num_records(place: Place) -> int:
-    with closing(sqlite3.connect(place.folder / "data" / "dietcode.db")) as database:
-        return int(database.execute("SELECT count(*) FROM tuning_records").fetchone()[0])
+    return int(ask(place, "SELECT count(*) FROM tuning_records")[0][0])
 
 
 def explained(place: Place) -> None:

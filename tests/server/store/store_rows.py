@@ -19,11 +19,13 @@ from store_helpers import library_files, submit
 from store_records import CALIBRATION, DEVICE, SEED, micro_kernel
 
 from dietcode.protocol import JobState, Progress
-from dietcode_server.store import blobs, jobs, libraries, wire
+from dietcode_server.store import blobs, comparisons, jobs, libraries, listings, wire
 from dietcode_server.store import events as job_events
 from dietcode_server.store.backup import copy_rows, reflected
+from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.database import Database
 from dietcode_server.store.records import SqlRecords
+from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import Base
 
 REVISIONS = Path(__file__).with_name("revisions")
@@ -49,6 +51,9 @@ def fill(database: Database) -> None:
     with database.write() as session:
         for code in (b"one", b"two"):
             row = libraries.publish(session, job=made, device_name="a CPU", files=library_files("made", code))
+        compared = Compared(3, 12.5, {"numpy": 9.0}, "numpy", 9.0, 1e-7, utc_now())
+        comparisons.keep(session, row.id, [compared])
+        listings.keep(session, row.id, {"3x16": ("tir", "def micro_kernel_3x16():\n")})
         jobs.finish(session, made.id, JobState.SUCCEEDED, library_id=row.id)
 
 
@@ -68,8 +73,15 @@ def facts(database: Database) -> dict[str, Any]:
             "libraries": [wire.library_to_wire(session, libraries.get(session, "made", n)) for n in (1, 2)],
             "manifest": b"".join(blobs.read(session, made.manifest_digest)),
             "dispatch": rows.scalar_one(),
+            "compared": _compared(session, made.id),
+            "code": listings.code_of(session, made.id, "3x16"),
             "records": _records(database, session, by_name["made"].workload),
         }
+
+
+def _compared(session: Session, library_id: int) -> list[tuple[Any, ...]]:
+    found = comparisons.of_library(session, library_id)
+    return [(row.position, row.measured_gflops, row.vendors, row.measured_at) for row in found]
 
 
 def _records(database: Database, session: Session, workload: str) -> list[dict[str, Any]]:

@@ -1,0 +1,50 @@
+"""What a library was measured to reach, beside the vendor's kernels."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dietcode.protocol.models import Model
+
+
+class ComparedInstance(Model):
+    """One instance of a library, measured when the library was built; rates in GFLOP/s.
+
+    Attributes
+    ----------
+    position : int
+        Of the instance in the library's report, from 0.
+    category : int
+        Of the micro-kernel that serves it.
+    vendors : dict of str to float
+        Each path of the vendor; empty where it has no kernel for the operator.
+    vendor, vendor_gflops : str, float or None
+        The fastest of them.
+    max_rel_error : float
+        Largest error against float64, a fraction of the output's largest value.
+    """
+
+    position: int
+    shape_vars: dict[str, int]
+    category: int
+    predicted_gflops: float
+    measured_gflops: float
+    vendor: str | None = None
+    vendor_gflops: float | None = None
+    vendors: dict[str, float]
+    max_rel_error: float
+    measured_at: datetime
+
+
+class LibraryComparison(Model):
+    """What a version was measured to reach; no instances where nothing was measured.
+
+    Attributes
+    ----------
+    instances : list of ComparedInstance
+        At most 16, spread over the range, in the order of the report.
+    """
+
+    name: str
+    version: int
+    instances: list[ComparedInstance]

@@ -1,0 +1,183 @@
+"""The stage between verifying and publishing: what the library reaches beside the vendor's kernels.
+
+It is no reason to fail: where it cannot be measured, an event says why, and the figures are absent. Only a
+result that is wrong ends the job, as one in the stage before would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dietcode.bench.confined import Compare, Vendor, confined_bench, vendor_of
+from dietcode.errors import DietCodeError, TuningError
+from dietcode.measure.worker import SAFE_ERROR
+from dietcode.runtime.manifest import read_manifest
+from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.tune import TuneResult
+from dietcode.workload.dtypes import UNIT_ROUNDOFF
+from dietcode.workload.text import one_line
+from dietcode_server.store.comparisons import Compared
+from dietcode_server.store.subjects import utc_now
+from dietcode_server.store.tables import JobRow
+
+COMPARE_SECS = 10.0
+_LEAST_SECS = 2.0
+_BEFORE_DEADLINE_SECS = 60.0  # for the hard limit of the process that measures, and for publishing
+_NUM_INSTANCES = 16
+_log = logging.getLogger("dietcode.worker")
+
+
+def compare_library(
+    job: JobRow,
+    result: TuneResult,
+    asked: Compare,
+    engine: str,
+    listener: Listener,
+    holds: Callable[[], bool],
+    secs: float = COMPARE_SECS,
+) -> list[Compared]:
+    """Measure what a job has just built, alone on the device, which the caller holds.
+
+    Parameters
+    ----------
+    asked : str
+        What it is measured beside.
+    engine : str
+        Kind of the job's engine.
+    holds : callable
+        Whether the job's lease lasts; nothing is begun without it.
+    secs : float
+        About how long; less where the job's deadline is near.
+
+    Returns
+    -------
+    list of Compared
+        Those that were measured, however it ended; empty where none was.
+
+    Raises
+    ------
+    TuningError
+        The library gives a wrong result.
+    """
+    if job.deadline_at is not None:
+        secs = min(secs, (job.deadline_at - utc_now()).total_seconds() - _BEFORE_DEADLINE_SECS)
+    why = _why_not(job, asked, engine, secs)
+    if why is not None:
+        listener(Event("compare", f"not compared with a vendor's kernels: {why}"))
+        return []
+    vendor = vendor_of(asked)
+    found: list[Compared] = []
+    why, folder = "", "the library"
+    try:
+        with tempfile.TemporaryDirectory(prefix="dietcode-built-", ignore_cleanup_errors=True) as folder:
+            for path, data in result.files.items():
+                place = Path(folder, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            _measure(Path(folder), result.report["instances"], vendor, listener, holds, secs, found)
+    except TuningError:
+        raise
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+    except DietCodeError as error:
+        why = one_line(str(error).replace(folder, "the library"), 200)
+    except Exception as error:
+        _log.exception("the comparison failed", extra={"job": job.id})
+        why = type(error).__name__
+    if why:
+        listener(Event("compare", f"the comparison ended early: {why}", len(found)))
+    return found
+
+
+def _why_not(job: JobRow, asked: Compare, engine: str, secs: float) -> str | None:
+    """Why a job's library is not measured; None where it is."""
+    if not job.measure:
+        return "this job measures nothing"
+    if asked == "none":
+        return "DIETCODE_SERVE_COMPARE is none"
+    if engine != "local":
+        return f"the engine {engine} measures on another machine than this one"
+    if job.target.get("kind") != "llvm":
+        return f"a library for {job.target.get('kind')} does not run here"
+    if secs < _LEAST_SECS:
+        return "the job's deadline is near"
+    return None
+
+
+def _measure(
+    folder: Path,
+    instances: Sequence[Mapping[str, Any]],
+    vendor: Vendor,
+    listener: Listener,
+    holds: Callable[[], bool],
+    secs: float,
+    found: list[Compared],
+) -> None:
+    """Fill `found`, one by one."""
+    manifest = read_manifest(folder)
+    places = {_key(row["shape_vars"]): position for position, row in enumerate(instances)}
+    total = min(_NUM_INSTANCES, len(instances))
+    safe = SAFE_ERROR + UNIT_ROUNDOFF[manifest["output"]["dtype"]]
+    listener(Event("compare", f"beside {vendor}", 0, total))
+    if not holds():
+        return
+    records = confined_bench(
+        folder,
+        vendor,
+        int(manifest["num_threads"]),
+        secs,
+        total,
+        lambda why: listener(Event("compare", f"measured alone: {why}", 0, total)),
+    )
+    with contextlib.closing(records):
+        for record in records:
+            row = _checked(record, places, safe)
+            found.append(row)
+            listener(Event("compare", _line(record, row), len(found), total))
+            if not holds():
+                return
+
+
+def _key(shape_vars: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((str(name), int(value)) for name, value in shape_vars.items()))
+
+
+def _checked(record: Mapping[str, Any], places: Mapping[Any, int], safe: float) -> Compared:
+    """A record as it is kept.
+
+    Raises
+    ------
+    TuningError
+        The result was wrong.
+    ValueError
+        It is none: a process that ran generated code wrote it.
+    """
+    error = float(record["max_rel_error"])
+    if not error <= safe:
+        raise TuningError(f"the finished library is wrong at {dict(record['shape_vars'])}: error {error:.3g}")
+    vendors = {str(name)[:64]: float(rate) for name, rate in dict(record["vendors"]).items()}
+    measured = float(record["measured_gflops"])
+    if not all(math.isfinite(rate) and rate > 0 for rate in (measured, *vendors.values())):
+        raise ValueError(f"rates that are none: {measured}, {vendors}")
+    best = max(vendors, key=lambda name: vendors[name], default=None)
+    return Compared(
+        position=places[_key(record["shape_vars"])],
+        measured_gflops=measured,
+        vendors=vendors,
+        vendor=best,
+        vendor_gflops=None if best is None else vendors[best],
+        max_rel_error=error,
+        measured_at=utc_now(),
+    )
+
+
+def _line(record: Mapping[str, Any], row: Compared) -> str:
+    shape = ", ".join(f"{name}={value}" for name, value in record["shape_vars"].items())
+    line = f"{shape}: {row.measured_gflops:.1f} GFLOP/s"
+    return line if row.vendor is None else f"{line}; {row.vendor} {row.vendor_gflops:.1f}"

@@ -1,0 +1,62 @@
+"""What a library reached beside the vendor's kernels when it was built, by instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, delete, insert, select
+from sqlalchemy.orm import Session
+
+from dietcode_server.store.tables import ComparisonRow, DispatchRow
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One instance of a library, measured; rates in GFLOP/s.
+
+    Attributes
+    ----------
+    position : int
+        Of the instance in the report, and in `dispatch_table`.
+    measured_gflops : float
+    vendors : dict of str to float
+        Each path of the vendor; empty where it has no kernel for the operator.
+    vendor, vendor_gflops : str, float or None
+        The fastest of them.
+    max_rel_error : float
+        Against float64, a fraction of the output's largest value.
+    """
+
+    position: int
+    measured_gflops: float
+    vendors: dict[str, float]
+    vendor: str | None
+    vendor_gflops: float | None
+    max_rel_error: float
+    measured_at: datetime
+
+
+def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> None:
+    """Keep figures of a library, in the place of those that were there; none change nothing."""
+    if not compared:
+        return
+    session.execute(delete(ComparisonRow).where(ComparisonRow.library_id == library_id))
+    session.execute(insert(ComparisonRow), [{"library_id": library_id, **asdict(row)} for row in compared])
+
+
+def of_library(session: Session, library_id: int) -> list[ComparisonRow]:
+    """What was measured of a library, by position; empty where nothing was."""
+    query = select(ComparisonRow).where(ComparisonRow.library_id == library_id)
+    return list(session.scalars(query.order_by(ComparisonRow.position)))
+
+
+def instances_of(session: Session, library_id: int) -> list[tuple[ComparisonRow, DispatchRow]]:
+    """The same, each with the instance that it is of."""
+    of_instance = and_(
+        DispatchRow.library_id == ComparisonRow.library_id, DispatchRow.position == ComparisonRow.position
+    )
+    query = select(ComparisonRow, DispatchRow).join(DispatchRow, of_instance)
+    query = query.where(ComparisonRow.library_id == library_id).order_by(ComparisonRow.position)
+    return [(compared, instance) for compared, instance in session.execute(query)]

@@ -1,0 +1,125 @@
+"""The bench in a process of its own: its limits hold, and what it has measured stands however it ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_libraries import SAFE_ERROR, built
+
+from dietcode.bench import confined
+from dietcode.bench.compare import bench, coarse_first
+from dietcode.bench.confined import HaltedError, confined_bench, vendor_of
+
+
+def test_records_of_a_confined_bench() -> None:
+    found = list(confined_bench(built("rows"), "numpy", 2, 4.0, num_instances=3))
+    assert sorted(record["shape_vars"]["M"] for record in found) == [1, 36, 70] or len(found) == 3
+    for record in found:
+        assert set(record["vendors"]) == {"numpy"} and record["vendor_gflops"] > 0
+        assert record["measured_gflops"] > 0 and record["max_rel_error"] <= SAFE_ERROR
+
+
+def a_torch(folder: Path, code: str) -> Path:
+    """A module of that name, for processes that have the folder on their path; its import runs `code`."""
+    folder.mkdir()
+    (folder / "torch.py").write_text(code)
+    return folder
+
+
+def with_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_what_a_confined_bench_may_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import json, os, resource, socket
+try:
+    socket.socket()
+    network = "open"
+except PermissionError:
+    network = "refused"
+facts = {
+    "network": network,
+    "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
+    "file": resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+    "token": os.environ.get("DIETCODE_TOKEN"),
+    "threads": os.environ.get("OPENBLAS_NUM_THREADS"),
+}
+open(os.path.join(os.path.dirname(__file__), "facts"), "w").write(json.dumps(facts))
+raise ImportError
+"""
+    with_path(monkeypatch, a_torch(tmp_path / "modules", code))
+    monkeypatch.setenv("DIETCODE_TOKEN", "secret")
+    heard: list[str] = []
+    found = list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1, say=heard.append))
+    assert heard == ["PyTorch is not installed"] and found[0]["vendor"] is None
+    facts = json.loads((tmp_path / "modules" / "facts").read_text())
+    assert facts == {
+        "network": "refused",
+        "memory": 16 << 30,
+        "file": 1 << 30,
+        "token": None,
+        "threads": "2",
+    }
+
+
+def test_a_bench_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_path(monkeypatch, a_torch(tmp_path / "modules", "import time; time.sleep(600)"))
+    monkeypatch.setattr(confined, "_START_SECS", 1.0)
+    begun = time.monotonic()
+    with pytest.raises(HaltedError, match="longer than 2 s"):
+        list(confined_bench(built("rows"), "torch", 2, 0.5))
+    assert time.monotonic() - begun < 20
+
+
+def test_a_bench_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_path(monkeypatch, a_torch(tmp_path / "modules", "import os; os.abort()"))
+    with pytest.raises(HaltedError, match="status -6"):
+        list(confined_bench(built("rows"), "torch", 2, 1.0))
+
+
+def test_a_folder_that_does_not_load(tmp_path: Path) -> None:
+    with pytest.raises(HaltedError, match="is this a library folder"):
+        list(confined_bench(tmp_path, "numpy", 2, 1.0))
+
+
+def test_a_bench_that_is_closed_leaves_no_process() -> None:
+    import psutil
+
+    found = confined_bench(built("rows"), "numpy", 2, 30.0)
+    next(found)
+    (child,) = [p for p in psutil.Process().children() if "dietcode.bench.confined" in p.cmdline()]
+    found.close()
+    assert not child.is_running()
+
+
+def test_with_little_time_fewer_instances_are_measured_and_they_lie_apart() -> None:
+    found = [r["shape_vars"]["M"] for r in bench(built("rows"), [], until=time.monotonic() + 0.5)]
+    assert 1 <= len(found) < 16 and found[0] == 1
+    assert list(bench(built("rows"), [], until=time.monotonic() - 1.0)) == []
+    everything: list[Any] = list(bench(built("rows"), [], num_instances=3, until=time.monotonic() + 60.0))
+    assert len(everything) == 3
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 16, 33])
+def test_coarse_first_is_each_index_once(total: int) -> None:
+    order = coarse_first(total)
+    assert sorted(order) == list(range(total))
+    for count in range(2, total + 1):
+        first = sorted(order[:count])
+        gaps = [b - a for a, b in itertools.pairwise(first)]
+        assert max(gaps) <= 2 * (total - 1) / (count - 1) + 1
+
+
+def test_which_vendor_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert vendor_of("numpy") == "numpy" and vendor_of("torch") == "torch"
+    monkeypatch.setattr(confined, "find_spec", lambda name: None)
+    assert vendor_of("auto") == "numpy"
+    monkeypatch.setattr(confined, "find_spec", lambda name: object())
+    assert vendor_of("auto") == "torch"
