@@ -1,6 +1,7 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
 # make evidence  every figure of the paper, measured on this machine, in docs/evidence
+# make docs   the documentation as pages for a browser, in build/docs
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +9,7 @@ CLIENT_VENV ?= build/client-venv
 EXTRAS ?= server,dev
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint evidence measured-evidence secrets clean
+.PHONY: demo test lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -40,10 +41,17 @@ test: lint
 
 # PyTorch and Matplotlib beside what is there; about half an hour with nothing else running.
 evidence:
-	$(MAKE) measured-evidence EXTRAS=$(EXTRAS),bench
+	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),bench figures
 
-measured-evidence: $(STAMP)
+figures: $(STAMP)
 	$(BIN)/python -m benchmarks.evidence
+
+docs:
+	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),docs pages
+
+pages: $(STAMP)
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --nitpicky --keep-going --quiet --doctree-dir build/doctrees docs build/docs
+	@echo "build/docs/index.html"
 
 # The folder keeps others on this machine out; containers, which see the files alone, run as other users.
 secrets:

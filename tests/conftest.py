@@ -16,6 +16,7 @@ GOLDEN = Path(__file__).parent / "golden"
 _ONE_BY_ONE = (
     "cli/test_tune_for_real.py",
     "client/test_client_real_server.py",
+    "docs/test_tutorial.py",
     "engines/",
     "server/engine/test_kills.py",
     "server/engine/test_service_for_real.py",

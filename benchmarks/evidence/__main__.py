@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.evidence.choice import PRUNING, VOTES
 from benchmarks.evidence.figure import Figure
-from benchmarks.evidence.pages import write_pages
+from benchmarks.evidence.pages import write_index, write_pages
 from benchmarks.evidence.series import COMPLEXITY, CONV, DENSE, HIDDEN
 from benchmarks.evidence.shop import Scale, Shop
 from benchmarks.evidence.tiles import EDGES, GRIDS, SWEEP
@@ -40,8 +40,9 @@ def main() -> int:
     if not arguments.pages:
         shop = Shop(ROOT / "build" / "evidence", Scale(), arguments.keep)
         measure([figure for figure in FIGURES if figure.name in wanted], shop, folder)
-    for place in sorted(path.parent for path in arguments.output.glob("*/*.json")):
+    for place in sorted({path.parent for path in arguments.output.glob("*/*.json")}):
         write_pages(place, FIGURES)
+    write_index(arguments.output)
     return 0
 
 

@@ -33,6 +33,14 @@ def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
     (folder / "index.md").write_text("\n".join([head, *parts]))
 
 
+def write_index(output: Path) -> None:
+    """The page that lists the devices."""
+    devices = sorted(path.parent.name for path in output.glob("*/index.md"))
+    listed = "\n".join(f"{name}/index" for name in devices)
+    text = f"# Evidence\n\n{_INTRODUCTION}\n\n```{{toctree}}\n{listed}\n```\n"
+    (output / "index.md").write_text(text)
+
+
 def section(figure: Figure, found: dict[str, Any]) -> str:
     """One figure as Markdown."""
     heads, *rows = figure.table(found["data"])

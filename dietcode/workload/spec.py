@@ -64,7 +64,7 @@ class OpSpec(Model):
     Parameters
     ----------
     einsum : str, optional
-        Like ``mk,nk->mn``: two operands in the order of `Spec.tensors`, one letter an axis, explicit output.
+        Like ``mk,nk->mn``: two operands in the order of `tensors`, one letter an axis, explicit output.
     conv2d : Conv2d, optional
         The operands are the data and the kernel, in this order.
     epilogue : tuple of EpilogueStep
@@ -123,7 +123,15 @@ class TensorSpec(Model):
 
 
 class OutputSpec(Model):
-    """The output's name and dtype; its axes follow from the operator."""
+    """The output; its axes follow from the operator.
+
+    Parameters
+    ----------
+    name : str
+        What messages and manifests call it.
+    dtype : str
+        ``float32``, ``float16`` or ``bfloat16``: what results are rounded to as they are written.
+    """
 
     name: StrictStr
     dtype: StrictStr
@@ -135,7 +143,15 @@ class OutputSpec(Model):
 
 
 class Budget(Model):
-    """When to stop: after `trials` measured candidates, or `seconds` of tuning, whichever is first."""
+    """When to stop: after so many candidates, or so long, whichever is first.
+
+    Parameters
+    ----------
+    trials : int
+        Most candidates that are measured; one in four, at most 32, goes to the seed.
+    seconds : float
+        Most seconds of measuring; what was measured is then built.
+    """
 
     trials: StrictInt = Field(default=128, ge=1, le=1_000_000)
     seconds: float = Field(default=300.0, strict=True, gt=0, le=30 * 86400, allow_inf_nan=False)
@@ -167,7 +183,33 @@ class Objective(Model):
 
 
 class Spec(Model):
-    """A workload spec, valid as a whole; `dietcode.workload.parse` makes one from text or plain data."""
+    """A workload spec, valid as a whole; `dietcode.workload.parse` makes one from text or plain data.
+
+    Parameters
+    ----------
+    name : str
+        What its library is called: 1 to 64 of a-z, 0-9, ``.``, ``_``, ``-``, a letter or digit first.
+    op : OpSpec
+        What is computed.
+    tensors : dict of str to TensorSpec
+        The two operands by name, in the order of the einsum; of a convolution the data, then the kernel.
+    output : OutputSpec
+        What comes out.
+    accumulate : str
+        What is added up in: ``float32``.
+    shape_vars : dict of str to ShapeVariable
+        The numbers that differ from call to call, at most 4, each with its values.
+    instances : tuple of JointInstance
+        Shapes to tune for, where the product of all values is not meant; or the name of a histogram file.
+    dims : dict of str to int or str
+        Extent of each letter: a number, or sums and products of numbers and shape variables, as ``16*T``.
+    target : TargetSpec
+        What to build for and measure on; left out, the CPU of the machine that tunes.
+    budget : Budget
+        When to stop.
+    objective : Objective
+        What to trade for a smaller library.
+    """
 
     name: StrictStr
     op: OpSpec

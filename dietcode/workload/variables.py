@@ -58,7 +58,16 @@ class _Weighted(Model):
 
 
 class RangeVariable(_Weighted):
-    """A shape variable that takes every integer in ``min…max``, both included."""
+    """A shape variable that takes every integer in ``min…max``, both included.
+
+    Parameters
+    ----------
+    min, max : int
+        The smallest value and the largest.
+    weights : dict of int to float, optional
+        How often each value is seen, values that are not listed never; or the name of a histogram file. Left
+        out, all count alike.
+    """
 
     min: Extent
     max: Extent
@@ -85,7 +94,15 @@ class RangeVariable(_Weighted):
 
 
 class ValuesVariable(_Weighted):
-    """A shape variable that takes the listed values; kept in ascending order."""
+    """A shape variable that takes the listed values; kept in ascending order.
+
+    Parameters
+    ----------
+    values : tuple of int
+        The values, each once.
+    weights : dict of int to float, optional
+        As of a range.
+    """
 
     values: tuple[Extent, ...] = Field(min_length=1, max_length=MAX_LISTED)
 
@@ -135,7 +152,15 @@ ShapeVariable = Annotated[
 
 
 class JointInstance(Model):
-    """One static binding of every shape variable, written ``{I: 768, H: 2304, weight: 1}``."""
+    """One static binding of every shape variable, written ``{I: 768, H: 2304, weight: 1}``.
+
+    Parameters
+    ----------
+    bindings : dict of str to int
+        The value of each shape variable; a spec writes them without this name around them.
+    weight : float
+        How often this shape is seen, beside the others.
+    """
 
     bindings: dict[StrictStr, Extent]
     weight: Weight = 1.0

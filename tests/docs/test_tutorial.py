@@ -1,0 +1,148 @@
+"""The tutorial, done: its commands and its Python, in their order, in a fresh folder, with a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import DOCS, ROOT, blocks, commands, has_shape
+
+PAGE = DOCS / "tutorial.md"
+SPEC = "examples/small-dense.yaml"
+# What a reader's budget finds in a minute is not needed here; one micro-kernel is measured whatever the load.
+BUDGET = "budget: {trials: 6, seconds: 4}"
+START_SECS = 60.0
+_DONE = "::done::"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A shell in a folder, and one more in which the server runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        tools = folder / "bin"
+        tools.mkdir()
+        for name, call in (("dietcode", "-m dietcode"), ("python", "")):
+            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
+            (tools / name).chmod(0o755)
+        self.environment = os.environ | {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "DIETCODE_CACHE": str(folder / "cache"),
+            "DIETCODE_TRUST": str(folder / "trust"),
+            "DIETCODE_SERVE_DATA_DIR": str(folder / "data"),
+            "DIETCODE_SERVE_PORT": "0",
+            "COLUMNS": "160",
+        }
+        self.server: subprocess.Popen[str] | None = None
+        self.shell: subprocess.Popen[str] | None = None
+
+    def serve(self) -> str:
+        """Start the server, as another terminal would; what it prints first."""
+        log = self.folder / "serve.log"
+        with log.open("w") as stream:
+            self.server = subprocess.Popen(
+                ["dietcode", "serve"],
+                cwd=self.folder,
+                env=self.environment,
+                stderr=stream,
+                text=True,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECS
+        while not (found := re.search(r"serving (http://\S+),", log.read_text())):
+            assert self.server.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        self.environment["DIETCODE_SERVER"] = found[1]  # the reader's is at the default port
+        return log.read_text()
+
+    def run(self, command: str) -> tuple[str, int]:
+        """A command's output, both streams as they come, and its exit status."""
+        if self.shell is None:
+            self.shell = subprocess.Popen(
+                ["bash", "--norc"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        assert self.shell.stdin is not None and self.shell.stdout is not None
+        self.shell.stdin.write(f"{command}\nstatus=$?; echo; echo {_DONE} $status\n")
+        self.shell.stdin.flush()
+        lines: list[str] = []
+        for line in self.shell.stdout:
+            if line.startswith(_DONE):
+                return _ESCAPES.sub("", "".join(lines)), int(line.split()[1])
+            lines.append(line)
+        raise AssertionError(f"the shell ended in {command}: {''.join(lines)}")
+
+    def close(self) -> None:
+        """End both, and what they started."""
+        for process, end in ((self.shell, signal.SIGKILL), (self.server, signal.SIGINT)):
+            if process is not None:
+                os.killpg(process.pid, end)
+                process.communicate(timeout=60)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    (tmp_path / "examples").mkdir()
+    text = (ROOT / SPEC).read_text()
+    (tmp_path / SPEC).write_text(re.sub(r"^budget: .*$", BUDGET, text, flags=re.MULTILINE))
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(900)  # two tuning runs, and a dozen processes that import the compiler
+def test_the_tutorial_is_done(terminal: Terminal) -> None:
+    found = blocks(PAGE)
+    wrong: list[str] = []
+    num_run = 0
+
+    def check(line: int, what: str, shown: str, output: str, status: int) -> None:
+        assert status == 0, f"{PAGE.name}:{line}: {what} ended with {status}: {output}"
+        if not has_shape(output, shown):
+            wrong.append(f"{PAGE.name}:{line}: {what} printed\n{output}\nand the page shows\n{shown}")
+
+    for number, block in enumerate(found):
+        if block.language == "python":
+            shown = found[number + 1]
+            assert shown.language == "text", f"line {block.line}: what does it print?"
+            (terminal.folder / "block.py").write_text(block.text)
+            check(block.line, "the Python block", shown.text, *terminal.run("python block.py"))
+            num_run += 1
+        for command, below in commands(block) if block.language == "console" else ():
+            if command == "dietcode serve":
+                check(block.line, command, below, terminal.serve(), 0)
+            else:
+                check(block.line, command, below, *terminal.run(command))
+            num_run += 1
+    assert not wrong, "\n".join(wrong)
+    assert num_run > 15
+
+
+def test_what_is_compared() -> None:
+    assert has_shape("T=1   0.5\n", "T=33 1e-07")
+    assert has_shape("a\nb\nc\nd\n", "a\n…\nd\n")
+    assert has_shape("job 0123456789abcdef: queued", "job fedcba9876543210: queued")
+    assert has_shape("", "") and has_shape("seed 1/2: done", "seed …")
+    table = "┏━━┳━┓\n┃ T ┃ n ┃\n│ 1 │ a │\n└──┴─┘\n"
+    assert has_shape(table.replace("└", "│ 2…3 │ other │\n└"), table)
+    assert not has_shape(table.replace("│ 1 │ a │\n", ""), table)
+    assert not has_shape(table.replace("│ 1 │", "│ 1 │ 2 │"), table)
+    assert not has_shape(table.replace("n ┃", "m ┃"), table)
+    assert not has_shape("job 0123456789abcdef: failed", "job fedcba9876543210: queued")
+    assert not has_shape("a\nb\n", "a\n")
+    assert not has_shape("", "a\n")
+    assert not has_shape("ratio -", "ratio 1.0")
