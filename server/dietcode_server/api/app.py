@@ -18,8 +18,8 @@ from dietcode_server.api.openapi import describe, operation_id
 from dietcode_server.api.problems import HANDLERS
 from dietcode_server.api.services import Services, SupervisorLike
 from dietcode_server.api.settings import Settings
-from dietcode_server.dashboard import jobs as job_pages
-from dietcode_server.dashboard import static
+from dietcode_server.dashboard.errors import ErrorPages
+from dietcode_server.dashboard.pages import PARTS
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
@@ -59,6 +59,7 @@ def create_app(
         exception_handlers=HANDLERS,
         middleware=[
             Middleware(RequestMetrics, services.metrics),
+            Middleware(ErrorPages),
             Middleware(Guard, (*names_of(settings.host), *settings.allowed_hosts), settings.max_body_bytes),
             Middleware(Gate, database, not is_loopback(settings.host), settings.max_wrong_tokens_per_minute),
             Middleware(RequestBodyLimitMiddleware, settings.max_body_bytes),
@@ -66,7 +67,7 @@ def create_app(
     )
     app.state.services = services
     app.state.routes = list(app.routes)
-    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, static, job_pages):
+    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, *PARTS):
         app.include_router(part.router)
         app.state.routes += part.router.routes
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

@@ -159,11 +159,20 @@ def _credentials(headers: Headers, method: str) -> str | None:
 
 
 def _challenge(scope: Scope, headers: Headers) -> str:
-    """What a browser shows its prompt for stands on pages only, so that no program's request opens one."""
+    """What a browser shows its prompt for stands on pages only, so that no program's request opens one.
+
+    A page that is live would open it again and again.
+    """
     bearer = 'Bearer realm="DietCode"'
     if "authorization" in headers:
         bearer += ', error="invalid_token"'
-    return bearer if scope["path"].startswith(_API) else f'Basic realm="DietCode", charset="UTF-8", {bearer}'
+    return f'Basic realm="DietCode", charset="UTF-8", {bearer}' if _is_page(scope, headers) else bearer
+
+
+def _is_page(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody goes to a page: not where a script of one asks for a part of it."""
+    by_script = "hx-request" in headers or headers.get("accept") == "application/json"
+    return not scope["path"].startswith(_API) and not by_script
 
 
 def _private(send: Send) -> Send:

@@ -97,10 +97,11 @@ class Guard:
 
 def _check_origin(scope: Scope, headers: Headers) -> None:
     """Refuse what a page of another origin asks for; following a link to a page is allowed."""
-    own = f"{scope['scheme']}://{headers['host']}".lower()
+    own = _own_origins(scope["scheme"], headers["host"].lower())
     for origin in headers.getlist("origin"):
-        if origin.lower() != own:
-            raise Refusal("origin", 403, f"Origin: given {clip(origin)}; allowed: {own}, or none")
+        if origin.lower() not in own:
+            allowed = " or ".join(own)
+            raise Refusal("origin", 403, f"Origin: given {clip(origin)}; allowed: {allowed}, or none")
     site = headers.get("sec-fetch-site", "none").lower()
     follows_link = (
         scope["method"] == "GET"
@@ -114,6 +115,18 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
             403,
             f"Sec-Fetch-Site: given {clip(site)}; allowed: same-origin, none, or a link to a page",
         )
+
+
+def _own_origins(scheme: str, host: str) -> list[str]:
+    """What a browser calls this server by the name that it asked for.
+
+    A proxy in front speaks TLS under a name that is allowed, and asks without it. Names of loopback stay what
+    they are: another program of the machine may have the same name under ``https``.
+    """
+    match = _HOST.fullmatch(host)
+    is_loopback = match is None or match["name"] in LOOPBACK_NAMES
+    own = [f"{scheme}://{host}"]
+    return own if is_loopback or scheme == "https" else [*own, f"https://{host}"]
 
 
 def _check_content_type(headers: Headers) -> None:

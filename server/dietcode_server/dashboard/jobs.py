@@ -1,51 +1,117 @@
-"""The list of jobs, and a job's page."""
+"""The list of jobs: filtered, sorted and paged by its URL, with or without scripts."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
 
-from dietcode.protocol import RESTING_STATES
-from dietcode_server.api.names import check_job_id
+from dietcode.protocol import Job, JobState
+from dietcode_server.api.callers import CallerOf
 from dietcode_server.api.services import ServicesOf
-from dietcode_server.dashboard.render import page
-from dietcode_server.store import events as job_events
-from dietcode_server.store import jobs, libraries, wire
+from dietcode_server.dashboard.actions import actions, why_not_submit
+from dietcode_server.dashboard.render import is_fragment, page
+from dietcode_server.store import jobs, wire
+from dietcode_server.store.clock import clock
+from dietcode_server.store.job_lists import MAX_SEARCH_CHARS, ORDERS, Order
 
-MAX_ROWS = 50
-MAX_EVENTS = 200
-_RELOAD_SECS = 5
+NUM_ROWS = 50
+_ORDER_NAMES = {"newest": "newest first", "oldest": "oldest first", "finished": "last finished first"}
 
 router = APIRouter(include_in_schema=False)
 
 
+@dataclass(frozen=True)
+class Filters:
+    """What a list shows: the query of its URL.
+
+    Attributes
+    ----------
+    q : str
+        Text in the names of the jobs; empty for all.
+    owner : str
+        Whose jobs; empty for everybody's.
+    cursor : str or None
+        Where the page begins; None for the first.
+    """
+
+    q: str = ""
+    state: JobState | None = None
+    owner: str = ""
+    order: Order = "newest"
+    cursor: str | None = None
+
+    def url(self, **changes: object) -> str:
+        """The list with these filters, some of them changed; another filter begins at its first page."""
+        other = replace(self, **({"cursor": None} | changes))  # type: ignore[arg-type]
+        given = {
+            "q": other.q,
+            "state": other.state.value if other.state else "",
+            "owner": other.owner,
+            "order": "" if other.order == "newest" else other.order,
+            "cursor": other.cursor or "",
+        }
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"/?{query}" if query else "/"
+
+    @property
+    def are_set(self) -> bool:
+        """Whether some jobs may be left out."""
+        return bool(self.q or self.state or self.owner)
+
+
 @router.get("/", response_class=HTMLResponse)
-def show_dashboard(request: Request, services: ServicesOf) -> Response:
-    """The newest jobs and libraries."""
+def show_jobs(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    q: Annotated[str, Query(max_length=MAX_SEARCH_CHARS)] = "",
+    state: Annotated[JobState | None, Query()] = None,
+    owner: Annotated[str, Query(max_length=64)] = "",
+    order: Annotated[Order, Query()] = "newest",
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> Response:
+    """The list, or what changes in it for htmx."""
+    filters = Filters(q.strip(), state, owner.strip(), order, cursor)
+    typed = request.headers.get("hx-trigger") == "filters"  # then the address bar says what is shown
     with services.database.read() as session:
-        job_rows, _ = jobs.list_jobs(session, limit=MAX_ROWS)
-        library_rows, _ = libraries.list_libraries(session, limit=MAX_ROWS)
         return page(
             request,
-            "jobs.html",
-            jobs=wire.jobs_to_wire(session, job_rows),
-            libraries=wire.libraries_to_wire(session, library_rows),
-            reload_secs=_RELOAD_SECS,
+            "_jobs.html" if is_fragment(request) else "jobs.html",
+            headers={"HX-Replace-Url": filters.url()} if typed else None,
+            filters=filters,
+            orders=[(name, _ORDER_NAMES[name]) for name in ORDERS],
+            why_not_submit=why_not_submit(caller),
+            actions=lambda job: actions(job, caller),
+            **_found(session, filters),
         )
 
 
-@router.get("/jobs/{job_id}", response_class=HTMLResponse)
-def show_job_page(request: Request, job_id: str, services: ServicesOf) -> Response:
-    """A job with its newest events."""
-    with services.database.read() as session:
-        row = jobs.get(session, check_job_id(job_id))
-        job = wire.to_wire(session, row)
-        events = job_events.events_after(session, job_id, max(0, row.num_events - MAX_EVENTS), MAX_EVENTS)
-        return page(
-            request,
-            "job.html",
-            job=job,
-            events=[wire.event_to_wire(event) for event in reversed(events)],
-            num_events=row.num_events,
-            reload_secs=None if job.state in RESTING_STATES else _RELOAD_SECS,
-        )
+def _found(session: Session, filters: Filters) -> dict[str, Any]:
+    """What the page shows of the database."""
+    only = {"search": filters.q or None, "owner": filters.owner or None}
+    counts = jobs.count_by_state(session, **only)
+    states = () if filters.state is None else (filters.state,)
+    found = jobs.page_of_jobs(
+        session, states=states, order=filters.order, limit=NUM_ROWS, cursor=filters.cursor, **only
+    )
+    now = clock(session)
+    rows = wire.jobs_to_wire(session, found.rows)
+    return {
+        "jobs": [(job, duration_secs(job, now)) for job in rows],
+        "counts": counts,
+        "num_jobs": sum(counts.values()),
+        "next": found.next,
+        "previous": found.previous,
+    }
+
+
+def duration_secs(job: Job, now: datetime) -> float | None:
+    """Seconds from a job's start to its end, or until now where it runs; None before it started."""
+    end = job.finished_at or (now if job.state == JobState.RUNNING else job.updated_at)
+    return None if job.started_at is None else max(0.0, (end - job.started_at).total_seconds())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
+import yaml
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from dietcode._version import __version__
 from dietcode_server.api.callers import CALLER
@@ -22,19 +26,33 @@ POLICY = (
 )
 
 
-def page(request: Request, template: str, status: int = 200, **context: Any) -> Response:
+def page(
+    request: Request,
+    template: str,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **context: Any,
+) -> Response:
     """A page, or a fragment of one, as HTML.
 
     Parameters
     ----------
     template : str
         File in ``templates/``. Pages extend ``base.html``; names of fragments begin with ``_``.
+    headers : mapping, optional
+        Further ones.
     **context
         For the template, beside `request` and `caller`.
     """
     found = templates().get_template(template)
-    text = found.render(context, request=request, caller=request.scope[CALLER])
-    return HTMLResponse(text, status, headers={"Content-Security-Policy": POLICY})
+    text = found.render(context, request=request, caller=request.scope.get(CALLER))
+    return HTMLResponse(text, status, headers={**(headers or {}), "Content-Security-Policy": POLICY})
+
+
+def is_fragment(request: Request) -> bool:
+    """Whether htmx asks for a part of the page: not when it wants a whole one back into its history."""
+    headers = request.headers
+    return "hx-request" in headers and "hx-history-restore-request" not in headers
 
 
 @cache
@@ -47,7 +65,17 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"time": _time, "iso": _iso, "size": _size, "pretty": _pretty}
+    environment.filters |= {
+        "time": _time,
+        "iso": _iso,
+        "clock": _clock,
+        "ago": _ago,
+        "secs": secs,
+        "ticks": _ticks,
+        "size": _size,
+        "pretty": _pretty,
+        "yaml": _yaml,
+    }
     environment.globals |= {"version": __version__, "static": static.url}
     return environment
 
@@ -56,9 +84,40 @@ def _time(at: datetime | None) -> str:
     return "" if at is None else at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _clock(at: datetime) -> str:
+    return at.astimezone(timezone.utc).strftime("%H:%M:%S")
+
+
 def _iso(at: datetime | None) -> str:
     """For the `datetime` attribute of `<time>`."""
     return "" if at is None else at.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+def _ago(at: datetime | None) -> str:
+    """How long ago, to the minute at the finest: a page that is asked for again says the same."""
+    if at is None:
+        return ""
+    past = (datetime.now(timezone.utc) - at).total_seconds()
+    if abs(past) < 60:
+        return "just now" if past >= 0 else "in less than 1 min"
+    minutes = abs(past) / 60
+    unit, length = next(one for one in (("d", 24 * 60), ("h", 60), ("min", 1)) if minutes >= one[1])
+    return f"{minutes / length:.0f} {unit} ago" if past > 0 else f"in {minutes / length:.0f} {unit}"
+
+
+def secs(duration: float | timedelta | None) -> str:
+    """A duration as people say it, of at most two units: 0.4 s, 12 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
+    if duration is None:
+        return ""
+    whole = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if whole < 10:
+        return f"{max(0.0, whole):.1f} s"
+    whole = round(whole)
+    for large, small, unit, below in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
 
 
 def _size(num_bytes: int) -> str:
@@ -69,3 +128,14 @@ def _size(num_bytes: int) -> str:
 
 def _pretty(data: object) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def _yaml(data: object) -> str:
+    """As a person would write it: fields in their order, lists of numbers on one line."""
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return text
+
+
+def _ticks(text: str) -> Markup:
+    """A line of ours or of a compiler's: escaped, and what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

@@ -1,13 +1,22 @@
-// What every page does: buttons that change something through the API, and what they say afterwards.
+// What every page does: buttons that change something through the API, text that is copied, and what is live.
 //
-//   <button data-post="/api/v1/jobs/ID/cancel" data-confirm="Cancel this job?" data-then="job-changed">
-//
-// sends the request; then `data-then` is the event by which htmx refreshes what shows it, or a path to go to.
+//   <button data-post="/api/v1/jobs/ID/cancel" data-confirm="Cancel this job?" data-then="changed">
+//     sends the request; then `data-then` is the event by which htmx refreshes what shows it, or a path to go to.
+//   <button data-copy> beside a <pre>, or data-copy="text", copies.
+//   <section hx-get="…" hx-trigger="tick from:body, changed from:body"> is asked for every two seconds while
+//     the page is seen; an answer that says nothing new leaves the page as it is.
 
+const TICK_MS = 2000;
+const SAID_MS = 8000;
+let forget = 0;
+
+// A line over the page, which screen readers read out.
 export function say(text, isError = false) {
   const said = document.getElementById("said");
+  window.clearTimeout(forget);
   said.className = isError ? "error" : "";
   said.textContent = text;
+  forget = window.setTimeout(() => (said.textContent = ""), SAID_MS);
 }
 
 // The JSON of an answer; an error's one line is thrown.
@@ -25,19 +34,129 @@ export async function ask(path, options = {}) {
   return body;
 }
 
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-post]");
-  if (button === null || button.disabled) return;
+export function tell(name, detail = {}) {
+  document.body.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
+}
+
+// Calls `draw` now and whenever the colours of the page change.
+export function onTheme(draw) {
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+    window.matchMedia(query).addEventListener("change", draw);
+  draw();
+}
+
+// The value of one of style.css's tokens, as "--accent".
+export function token(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+async function post(button) {
+  if (button.getAttribute("aria-disabled") === "true") {
+    say(button.title || "not now", true);
+    return;
+  }
   if (button.dataset.confirm && !window.confirm(button.dataset.confirm)) return;
-  button.disabled = true;
+  button.setAttribute("aria-disabled", "true"); // it keeps the focus
   try {
     await ask(button.dataset.post, { method: "POST", body: button.dataset.body });
     const then = button.dataset.then ?? "changed";
     if (then.startsWith("/")) window.location.assign(then);
-    else document.body.dispatchEvent(new CustomEvent(then, { bubbles: true }));
+    else tell(then);
   } catch (error) {
     say(error.message, true);
   } finally {
-    button.disabled = false;
+    button.removeAttribute("aria-disabled");
   }
+}
+
+async function copy(button) {
+  const text = button.dataset.copy || button.parentElement.querySelector("pre").textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    say("copied");
+  } catch {
+    // Browsers keep the clipboard from pages that came over plain HTTP from elsewhere.
+    const shown = button.parentElement.querySelector("pre");
+    if (shown) window.getSelection().selectAllChildren(shown);
+    say("select the text and copy it: this page may not use the clipboard", true);
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button === null) return;
+  if (button.dataset.post !== undefined) post(button);
+  else if (button.dataset.copy !== undefined) copy(button);
+});
+
+// Nothing is asked while nobody looks; what was missed is asked for at once when somebody does.
+let signedOut = false;
+function tick() {
+  if (!document.hidden && !signedOut) tell("tick");
+}
+window.setInterval(tick, TICK_MS);
+document.addEventListener("visibilitychange", tick);
+
+// htmx: an answer that is the same as the last one changes nothing, so that selections, titles and what a
+// screen reader reads stay; one that is late never takes the place of a newer one.
+const shown = new Map(); // by id: what is replaced is another element afterwards
+let hadFocus = false;
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { target, xhr } = event.detail;
+  hadFocus = target.contains(document.activeElement);
+  if (shown.get(target.id) === xhr.responseText) event.detail.shouldSwap = false;
+  else if (target.id && xhr.status === 200) shown.set(target.id, xhr.responseText);
+});
+document.addEventListener("htmx:afterSwap", () => {
+  localise();
+  // The button that had the focus may be gone: whoever uses the keyboard goes on from the top of the content.
+  if (hadFocus && document.activeElement === document.body) document.getElementById("main").focus();
+});
+
+// What somebody has unfolded stays so when htmx brings it anew.
+const unfolded = new Set();
+document.addEventListener(
+  "toggle",
+  ({ target }) => {
+    if (!target.isConnected || !target.id) return;
+    if (target.open) unfolded.add(target.id);
+    else unfolded.delete(target.id);
+  },
+  true,
+);
+for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
+  document.addEventListener(name, () => {
+    for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
+  });
+}
+
+// Times are in UTC on the page; their title gives the reader's own zone.
+function localise() {
+  for (const time of document.querySelectorAll("time[datetime]:not([data-local])")) {
+    const at = new Date(time.dateTime);
+    time.dataset.local = "";
+    time.title = `${at.toLocaleString()} here; ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  }
+}
+localise();
+
+// An answer that is an error says so once, in its own words.
+document.addEventListener("htmx:responseError", (event) => {
+  const { xhr } = event.detail;
+  signedOut = xhr.status === 401; // its token was revoked or has expired
+  try {
+    say(signedOut ? "the server wants a token again: reload the page" : JSON.parse(xhr.responseText).detail, true);
+  } catch {
+    lost();
+  }
+});
+
+let silent = false;
+function lost() {
+  if (!silent) say("the server does not answer; what is shown may be old", true);
+  silent = true;
+}
+document.addEventListener("htmx:sendError", lost);
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.successful) silent = false;
 });

@@ -1,102 +1,14 @@
-"""The dashboard's pages and the figures."""
+"""Health, readiness and the figures for Prometheus."""
 
 from __future__ import annotations
 
-import re
+from small_libraries import spec_data
 
-import pytest
-from small_libraries import library_bytes, spec_data
-from sqlalchemy import update
-
-from dietcode.protocol import JobState, Progress
+from dietcode.protocol import JobState
 from dietcode_server.api.work_figures import RESULTS
-from dietcode_server.store import jobs, libraries
+from dietcode_server.store import jobs
 from dietcode_server.store.subjects import remember_device, utc_now
-from dietcode_server.store.tables import JobRow, TuningRecord
-
-HOSTILE = "<script>alert('x')</script>\"&'>{{ 7*7 }}"
-
-
-@pytest.fixture
-def hostile(service) -> str:
-    """A job whose name, error and messages try to become markup."""
-    job_id = service.add_job()
-    service.run_job(job_id)
-    with service.database.write() as session:
-        jobs.add_progress(session, job_id, Progress(stage=HOSTILE, message=HOSTILE, done=1, total=2))
-        jobs.finish(session, job_id, JobState.FAILED, error=HOSTILE)
-        changes = {"name": HOSTILE, "spec": spec_data() | {"name": HOSTILE}, "target": {"mcpu": HOSTILE}}
-        session.execute(update(JobRow).where(JobRow.id == job_id).values(**changes))
-    return job_id
-
-
-def test_pages_escape_everything(service, hostile):
-    with service.database.write() as session:
-        libraries.publish(session, job=None, device_name=HOSTILE, files=library_bytes("dense"))
-    for path in ("/", f"/jobs/{hostile}"):
-        page = service.client.get(path)
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert "&lt;script&gt;alert(" in page.text
-        assert "<script>" not in page.text
-        assert "alert('x')" not in page.text
-        assert "{{ 7*7 }}" in page.text
-
-
-def test_pages_load_nothing_from_elsewhere_and_nothing_inline(client, hostile):
-    for path in ("/", f"/jobs/{hostile}"):
-        page = client.get(path)
-        policy = page.headers["content-security-policy"]
-        assert (
-            "default-src 'none'" in policy and "style-src 'self'" in policy and "script-src 'self'" in policy
-        )
-        assert "unsafe" not in policy
-        for outside in ("http://", "https://", "//", "style=", "onclick", "javascript:"):
-            assert outside not in page.text.replace("<!doctype html>", ""), outside
-        loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)
-        assert len(loaded) >= 4 and page.text.count("<script") == sum(name.endswith(".js") for name in loaded)
-        for name in loaded:
-            found = client.get(name)
-            assert found.status_code == 200 and "immutable" in found.headers["cache-control"]
-            assert found.headers["content-encoding"] == "gzip"
-            if name.endswith(".css"):
-                assert found.headers["content-type"].startswith("text/css") and "url(" not in found.text
-
-
-def test_the_dashboard_lists_jobs_and_libraries(service):
-    job_id = service.add_job("listed")
-    with service.database.write() as session:
-        libraries.publish(session, job=None, device_name="a test", files=library_bytes("values"))
-    page = service.client.get("/").text
-    assert f'href="/jobs/{job_id}"' in page
-    assert "listed" in page and "waiting_for_runner" in page
-    assert 'href="/api/v1/libraries/values/1"' in page
-
-
-def test_an_empty_dashboard_says_what_to_do(tmp_path, targets, service):
-    from dataclasses import replace
-
-    from dietcode_server.store.database import Database
-
-    database = Database(f"sqlite:///{tmp_path}/empty.db")
-    database.upgrade()
-    page = replace(service, database=database).client.get("/").text
-    database.dispose()
-    assert "dietcode submit" in page
-
-
-def test_a_job_page_says_what_went_wrong(service, hostile):
-    assert 'role="alert"' in service.client.get(f"/jobs/{hostile}").text
-
-
-def test_a_job_page_shows_the_newest_events(service):
-    job_id = service.add_job()
-    with service.database.write() as session:
-        for step in range(300):
-            jobs.add_progress(session, job_id, Progress(stage="measure", message=f"step no {step}."))
-    page = service.client.get(f"/jobs/{job_id}").text
-    assert "The newest 200 of 301." in page
-    assert "step no 299." in page and "step no 100." in page
-    assert "step no 99." not in page
+from dietcode_server.store.tables import TuningRecord
 
 
 def test_health_and_readiness(service, problem):

@@ -1,0 +1,212 @@
+"""A job's page: its state, stages, best throughput and log, also as fragments that are asked for again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from sqlalchemy.orm import Session
+
+from dietcode.protocol import FINAL_STATES, RESTING_STATES, Job, JobState
+from dietcode_server.api.callers import Caller, CallerOf
+from dietcode_server.api.names import check_job_id
+from dietcode_server.api.services import ServicesOf
+from dietcode_server.dashboard.actions import actions
+from dietcode_server.dashboard.jobs import duration_secs
+from dietcode_server.dashboard.render import page
+from dietcode_server.store import history, jobs, wire
+from dietcode_server.store.clock import clock
+from dietcode_server.store.history import Point, Step, View
+from dietcode_server.store.tables import JobRow
+
+STAGES = {
+    "calibrate": "how well this machine's cores work side by side (κ)",
+    "seed": "a search by MetaSchedule on the largest instance, for the first tile",
+    "measure": "micro-kernels, in rounds: drop what nobody votes for, grow where shapes are served badly",
+    "select": "fit the cost model, and choose categories",
+    "build": "compile the chosen micro-kernels and the dispatch rule",
+    "verify": "compare results with float64",
+    "compare": "measure the library beside the vendor's kernels",
+    "publish": "store the library as the next version of its name",
+}
+MAX_SHOWN_CHARS = 20_000  # of a spec; a longer one is the API's to show
+NUM_ROWS = 50
+MAX_SEQ = 2**31 - 1
+_HEADINGS = {"decisions": "decisions", "measurements": "measurements", "all": "everything"}
+
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
+Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of a job's stages.
+
+    Attributes
+    ----------
+    status : str
+        done, now, stopped (the job ended or rests in it), skipped or ahead.
+    secs : float or None
+        How long the newest attempt has worked on it; None where it has not.
+    """
+
+    name: str
+    meaning: str
+    status: str
+    secs: float | None
+
+
+@router.get("", response_class=HTMLResponse)
+def show_job(
+    request: Request,
+    job_id: str,
+    services: ServicesOf,
+    caller: CallerOf,
+    log: Annotated[View, Query()] = "decisions",
+    before: Seq = None,
+) -> Response:
+    """The page; without scripts `log` and `before` walk through the log."""
+    with services.database.read() as session:
+        row = jobs.get(session, check_job_id(job_id))
+        return page(
+            request,
+            "job.html",
+            oob=False,
+            **_live(session, row, caller),
+            **_log(session, job_id, log, before=before),
+            num_events=row.num_events,
+            spec=_text(row.spec),
+            target=_text(row.target),
+            views=list(_HEADINGS.items()),
+            is_resting=JobState(row.state) in RESTING_STATES,
+        )
+
+
+@router.get("/live", response_class=HTMLResponse)
+def show_live(request: Request, job_id: str, services: ServicesOf, caller: CallerOf) -> Response:
+    """What changes while a job works: state, stages, figures."""
+    with services.database.read() as session:
+        row = jobs.get(session, check_job_id(job_id))
+        return page(request, "_job_live.html", oob=True, **_live(session, row, caller))
+
+
+@router.get("/log", response_class=HTMLResponse)
+def show_log(
+    request: Request,
+    job_id: str,
+    services: ServicesOf,
+    log: Annotated[View, Query()] = "decisions",
+    before: Seq = None,
+    after: Seq = None,
+) -> Response:
+    """Rows of the log: those before a number with the way to older ones, or those after one alone."""
+    with services.database.read() as session:
+        jobs.get(session, check_job_id(job_id))
+        found = _log(session, job_id, log, before=before, after=after)
+        return page(request, "_job_log.html", job_id=job_id, newest_only=after is not None, **found)
+
+
+@router.get("/series")
+def show_series(job_id: str, services: ServicesOf) -> Response:
+    """The best throughput over the time that workers spent, for the chart."""
+    with services.database.read() as session:
+        row = jobs.get(session, check_job_id(job_id))
+        told = history.history_of(session, job_id)
+        until = history.worked_secs_at(told.steps, _end(row, clock(session)))
+    series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in told.points]
+    return JSONResponse({"points": series, "until": round(until, 2)})
+
+
+def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
+    """What `_job_live.html` shows."""
+    job, now = wire.to_wire(session, row), clock(session)
+    told, end = history.history_of(session, row.id), _end(row, now)
+    return {
+        "job": job,
+        "actions": actions(job, caller),
+        "took": duration_secs(job, now),
+        "stages": stages_of(job, told.steps, end),
+        "advice": advice_for(job),
+        "points": told.points,
+        "best": _best(told.points),
+        "worked_secs": history.worked_secs_at(told.steps, end),
+    }
+
+
+def _end(row: JobRow, now: datetime) -> datetime:
+    return now if JobState(row.state) == JobState.RUNNING else row.finished_at or row.updated_at
+
+
+def stages_of(job: Job, told: list[Step], end: datetime) -> list[Stage]:
+    """Every stage, and where the newest attempt stands in it."""
+    attempt = max((step.attempt for step in told), default=0)
+    own = [step for step in told if step.attempt == attempt > 0]
+    spent: dict[str, float] = {}
+    for step, following in zip_longest(own, own[1:]):
+        if not step.is_state:
+            until = following.worked_secs if following else step.worked_secs + _since(step, end)
+            spent[step.name] = spent.get(step.name, 0.0) + until - step.worked_secs
+    seen = [name for name in STAGES if name in spent]
+    newest = next((step.name for step in reversed(own) if not step.is_state), None)
+    return [
+        Stage(name, meaning, _status(name, job, seen, newest), spent.get(name))
+        for name, meaning in STAGES.items()
+    ]
+
+
+def _since(step: Step, end: datetime) -> float:
+    return max(0.0, (end - step.at).total_seconds())
+
+
+def _status(name: str, job: Job, seen: list[str], newest: str | None) -> str:
+    if job.state == JobState.SUCCEEDED:
+        return "done" if name in seen else "skipped"
+    if name == newest:
+        return "now" if job.state == JobState.RUNNING else "stopped"
+    order = list(STAGES)
+    if name in seen:
+        return "done"
+    passed = newest is not None and newest in order and order.index(name) < order.index(newest)
+    # What has its turn before the search may also come in its middle.
+    return "skipped" if passed or job.state in FINAL_STATES else "ahead"
+
+
+def _best(points: list[Point]) -> Point | None:
+    return max(points, key=lambda point: point.gflops, default=None)
+
+
+def advice_for(job: Job) -> str | None:
+    """What somebody can do about a job that does not go on; None where it does."""
+    if job.state == JobState.WAITING_FOR_RUNNER:
+        return "It begins by itself once a runner for its target is there."
+    if job.state == JobState.INTERRUPTED:
+        return (
+            "Its worker died again and again. Look for what killed it (memory, a restart), then resume it: "
+            "what was measured is kept."
+        )
+    if job.state == JobState.FAILED:
+        return "Resume it once the reason is gone; or clone it, change the spec, and submit that."
+    return None
+
+
+def _log(
+    session: Session, job_id: str, view: View, *, before: int | None = None, after: int | None = None
+) -> dict[str, Any]:
+    limit = history.MAX_LOG if after is not None else NUM_ROWS
+    rows, more = history.log(session, job_id, view, before=before, after=after, limit=limit)
+    events = [wire.event_to_wire(row) for row in rows]
+    return {
+        "view": view,
+        "events": [(event, history.summary_of(event.data)) for event in events],
+        "older": events[-1].id if more else None,
+    }
+
+
+def _text(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Data to be shown, unless it is long."""
+    return data if len(json.dumps(data)) <= MAX_SHOWN_CHARS else None
