@@ -10,6 +10,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY dietcode dietcode
 COPY server server
 COPY migrations migrations
+COPY examples examples
 
 FROM build AS build-client
 RUN python -m venv /opt/dietcode \

@@ -92,6 +92,12 @@ def check_text(text: str) -> Checked:
     return Checked(None, parsed.data, problems)
 
 
+def locate(text: str, error: SpecError) -> Problem:
+    """Where a text that `check_text` found right has a field that something else refuses, as limits do."""
+    shift = int(text.startswith("\ufeff"))
+    return _located(text, shift, compose(text[shift:]), error)
+
+
 def _located(text: str, shift: int, root: yaml.Node | None, error: SpecError) -> Problem:
     begin, end = (0, 0) if root is None else _marks(root, error)
     return Problem(error.field or None, error.problem, *_place(text, shift + begin, shift + end))

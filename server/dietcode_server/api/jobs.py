@@ -58,7 +58,7 @@ async def submit_job(
     key: IdempotencyKey = None,
 ) -> Job:
     """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
-    job, is_new = await WRITES.run(_submit, request, services, caller, key)
+    job, is_new = await WRITES.run(submit, request, services, caller, key)
     if is_new:
         response.headers["Location"] = f"{router.prefix}/{job.id}"
     else:
@@ -66,8 +66,18 @@ async def submit_job(
     return job
 
 
-def _submit(request: SubmitRequest, services: Services, caller: Caller, key: str | None) -> tuple[Job, bool]:
-    """The job of a request, and whether it is new."""
+def submit(request: SubmitRequest, services: Services, caller: Caller, key: str | None) -> tuple[Job, bool]:
+    """The job of a request, and whether it is new.
+
+    Raises
+    ------
+    SpecError, TargetError
+        The spec is refused, by itself or by this server's limits.
+    RequestError, ConflictError, Refusal
+        The request is refused: its options, its key, its caller, or too many before it.
+    ServerError
+        The target cannot be resolved now.
+    """
     check_rate(services.rates, services.settings, caller)
     if request.force and not request.measure:
         raise RequestError("force measures again and measure: false measures nothing; give one of them")

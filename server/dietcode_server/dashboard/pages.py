@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dietcode_server.dashboard import job, jobs, static
+from dietcode_server.dashboard import devices, job, jobs, libraries, static, submit
 
-PARTS = (static, jobs, job)
+PARTS = (static, jobs, job, submit, libraries, devices)

@@ -32,6 +32,7 @@ __all__ = [
     "add_progress",
     "claim",
     "count_by_state",
+    "find",
     "finish",
     "get",
     "heartbeat",
@@ -168,13 +169,18 @@ def _known_by_key(session: Session, spec: Spec, force: bool, measure: bool, key:
     return row
 
 
-def _known(session: Session, digest: str, key: str | None, owner: str) -> JobRow | None:
-    row = session.scalar(
+def find(session: Session, digest: str, owner: str) -> JobRow | None:
+    """The job that a submission of this content gives, by the digest of `subjects.job_identity`."""
+    return session.scalar(
         select(JobRow)
         .where(JobRow.digest == digest, or_(JobRow.owner == owner, JobRow.state.in_(_GOING_WELL)))
         .order_by(JobRow.created_at.desc(), JobRow.id.desc())
         .limit(1)
     )
+
+
+def _known(session: Session, digest: str, key: str | None, owner: str) -> JobRow | None:
+    row = find(session, digest, owner)
     if row is not None and key is not None and (row.idempotency_key, row.owner) == (None, owner):
         row.idempotency_key = key
         session.flush()

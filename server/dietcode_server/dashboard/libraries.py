@@ -1,0 +1,201 @@
+"""Published libraries: by name, by version, and all that one version is."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
+
+from dietcode.errors import DietCodeError, LibraryError, SpecError
+from dietcode.protocol import LibraryInfo
+from dietcode.trust.envelope import parse_envelope
+from dietcode.trust.keys import PublicKey
+from dietcode.trust.statements import open_library
+from dietcode_server.api.callers import Caller, CallerOf
+from dietcode_server.api.names import check_library
+from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.dashboard.render import is_fragment, page
+from dietcode_server.dashboard.snippet import snippet, variables_of
+from dietcode_server.dashboard.target_facts import target_name
+from dietcode_server.store import libraries, wire
+from dietcode_server.store.library_names import list_names
+from dietcode_server.store.signatures import signature
+
+NUM_ROWS = 50
+_MAX_NAME_CHARS = 64
+_log = logging.getLogger("dietcode.dashboard")
+
+router = APIRouter(include_in_schema=False)
+
+Search = Annotated[str, Query(max_length=_MAX_NAME_CHARS)]
+Yanked = Annotated[bool, Query(description="Yanked versions too.")]
+_NO_SNIPPET = (LibraryError, SpecError, KeyError, TypeError, AttributeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What is known of a version's signature.
+
+    Attributes
+    ----------
+    state : str
+        Of the key: current, earlier or revoked.
+    error : str or None
+        Why it could not be verified; None where it was.
+    """
+
+    fingerprint: str
+    state: str
+    issued_at: str
+    error: str | None = None
+
+
+@router.get("/libraries", response_class=HTMLResponse)
+def show_libraries(
+    request: Request,
+    services: ServicesOf,
+    q: Search = "",
+    after: Search = "",
+    yanked: Yanked = False,
+) -> Response:
+    """Names, each with its newest version; or the list alone for htmx."""
+    with services.database.read() as session:
+        found, following = list_names(
+            session, search=q.strip(), after=after, limit=NUM_ROWS, include_yanked=yanked
+        )
+        newest = wire.libraries_to_wire(session, [one.newest for one in found])
+        counts = [one.num_versions for one in found]
+    return page(
+        request,
+        "_libraries.html" if is_fragment(request) else "libraries.html",
+        libraries=list(zip(newest, counts, strict=True)),
+        q=q.strip(),
+        after=after,
+        following=following,
+        yanked=yanked,
+    )
+
+
+@router.get("/libraries/{name}", response_class=HTMLResponse)
+def show_versions(
+    request: Request,
+    name: str,
+    services: ServicesOf,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    yanked: Yanked = True,
+) -> Response:
+    """Versions of one name, the newest first."""
+    check_library(name)
+    with services.database.read() as session:
+        libraries.check_known(session, name)
+        rows, following = libraries.list_libraries(
+            session, name=name, limit=NUM_ROWS, cursor=cursor, include_yanked=yanked
+        )
+        versions = wire.libraries_to_wire(session, rows)
+    return page(
+        request,
+        "versions.html",
+        name=name,
+        versions=versions,
+        cursor=cursor,
+        following=following,
+        yanked=yanked,
+    )
+
+
+@router.get("/libraries/{name}/{version}", response_class=HTMLResponse)
+def show_library(
+    request: Request, name: str, version: str, services: ServicesOf, caller: CallerOf
+) -> Response:
+    """All that one version is; ``latest`` is the newest that is not yanked."""
+    with services.database.read() as session:
+        info, manifest = _found(session, name, version)
+    signed = _signed(services, info, manifest)
+    facts = json.loads(manifest)
+    return page(
+        request,
+        "library.html",
+        library=info,
+        manifest=facts,
+        files=_files(facts, info),
+        signed=signed,
+        server=server_url(request),
+        with_token=caller.owner != "local",
+        why_not=_why_not(caller, info),
+        target_name=target_name,
+        **_example(request, facts, info),
+    )
+
+
+@router.get("/libraries/{name}/{version}/snippet", response_class=HTMLResponse)
+def show_snippet(request: Request, name: str, version: str, services: ServicesOf) -> Response:
+    """The example of a call, for values of the shape variables that the query gives."""
+    with services.database.read() as session:
+        info, manifest = _found(session, name, version)
+    return page(request, "_snippet.html", library=info, **_example(request, json.loads(manifest), info))
+
+
+def server_url(request: Request) -> str:
+    """How the browser reaches this server; clients can call it the same."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def _found(session: Session, name: str, version: str) -> tuple[LibraryInfo, bytes]:
+    row = libraries.get(session, *check_library(name, version))
+    return wire.library_to_wire(session, row), libraries.manifest_bytes(session, row)
+
+
+def _example(request: Request, manifest: dict[str, Any], info: LibraryInfo) -> dict[str, Any]:
+    """What `_snippet.html` shows; a manifest that describes no call has no example."""
+    try:
+        variables = variables_of(manifest, request.query_params)
+        code = snippet(manifest, variables, f"{info.name}@{info.version}", server_url(request))
+    except _NO_SNIPPET:
+        return {"variables": [], "code": None}
+    return {"variables": variables, "code": code}
+
+
+def _files(manifest: dict[str, Any], info: LibraryInfo) -> list[tuple[str, int, str, str]]:
+    """Name, size, digest and address of each file."""
+    own = f"/api/v1/libraries/{info.name}/{info.version}"
+    found = [("manifest.json", info.manifest.size_bytes, info.manifest.sha256, own)]
+    listed = dict(manifest.get("files") or {})
+    if manifest.get("runtime"):
+        listed["TVM runtime"] = manifest["runtime"]
+    for name, facts in listed.items():
+        found.append((name, facts["bytes"], facts["sha256"], f"/api/v1/blobs/{facts['sha256']}"))
+    return found
+
+
+def _signed(services: Services, info: LibraryInfo, manifest: bytes) -> Signed:
+    """Verify the signature as a client does, with the server's own keys."""
+    what = f"{info.name}@{info.version}"
+    try:
+        envelope, _ = signature(services.database, services.keys, info.name, info.version)
+        keys = {key.fingerprint: key for key in services.keys.public().keys}
+    except DietCodeError as error:
+        _log.error("signature of %s: %s", what, error)
+        return Signed("", "", "", "the server cannot sign now; its log says why")
+    found = parse_envelope(envelope, what)
+    key = keys[found.keyid]
+    try:
+        statement = open_library(found, PublicKey.from_pem(key.public_key), manifest, what)
+    except DietCodeError as error:
+        return Signed(key.fingerprint, key.state, "", str(error))
+    return Signed(key.fingerprint, key.state, statement.issued_at)
+
+
+def _why_not(caller: Caller, info: LibraryInfo) -> str | None:
+    """Why a caller may not yank it; None where it may."""
+    if caller.is_admin:
+        return None
+    if "publish" not in caller.scopes:
+        return f"needs a token with publish; yours has {', '.join(sorted(caller.scopes))}"
+    if info.owner not in (None, caller.owner):
+        return f"belongs to {info.owner}; only its owner or an admin yanks it"
+    return None

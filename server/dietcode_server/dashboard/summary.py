@@ -1,0 +1,109 @@
+"""What a valid spec says, for a person who has just written it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dietcode.workload.binding import plan_bindings
+from dietcode.workload.contraction import Contraction
+from dietcode.workload.epilogue import EpilogueStep
+from dietcode.workload.instances import largest_instance, make_instances
+from dietcode.workload.sizes import largest_sizes
+from dietcode.workload.spec import RangeVariable, Spec
+
+
+@dataclass(frozen=True)
+class Group:
+    """Indices that play one role in the contraction.
+
+    Attributes
+    ----------
+    role : str
+        batch, rows, columns or reduction.
+    owner : str
+        The operand that has them alone; empty where both have them.
+    extents : tuple of (str, str, int)
+        Index, its extent as the spec gives it, and that extent at the largest instance.
+    """
+
+    role: str
+    owner: str
+    extents: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A spec in figures.
+
+    Attributes
+    ----------
+    operands : tuple of (str, str)
+        Name and subscripts of each, in the operator's order.
+    then : tuple of str
+        What is fused at write-back, in this order.
+    keywords : tuple of str
+        Shape variables that a call passes by name, since no tensor's shape tells them.
+    num_instances, num_shapes : int
+        What is tuned for, and what the library serves.
+    largest : dict
+        The instance with the most FLOPs.
+    flops, tensor_bytes : float
+        Of that one: operations of one call, and bytes of all tensors together.
+    """
+
+    operator: str
+    output: tuple[str, str]
+    operands: tuple[tuple[str, str], ...]
+    reduction: str
+    then: tuple[str, ...]
+    groups: tuple[Group, ...]
+    keywords: tuple[str, ...]
+    num_instances: int
+    num_shapes: int
+    largest: dict[str, int]
+    flops: float
+    tensor_bytes: float
+
+
+def summarise(spec: Spec) -> Summary:
+    """What a valid spec says."""
+    roles, sizes, largest = Contraction.from_spec(spec), largest_sizes(spec), largest_instance(spec)
+    calls = spec.subscripts | spec.epilogue_tensors
+    return Summary(
+        operator=str(spec.op),
+        output=(spec.output.name, ", ".join(spec.output_subscripts)),
+        operands=tuple((name, ", ".join(letters)) for name, letters in spec.subscripts.items()),
+        reduction=", ".join(roles.reduction) if spec.convolution is None else "",
+        then=tuple(_step(step) for step in spec.op.epilogue),
+        groups=_groups(spec, roles, largest),
+        keywords=plan_bindings(calls, spec.dims_parsed, spec.variables).keywords,
+        num_instances=len(make_instances(spec)),
+        num_shapes=_num_shapes(spec),
+        largest=largest,
+        flops=sizes.flops,
+        tensor_bytes=sizes.tensor_bytes,
+    )
+
+
+def _groups(spec: Spec, roles: Contraction, largest: dict[str, int]) -> tuple[Group, ...]:
+    owners = {"batch": "", "rows": roles.row_operand, "columns": roles.column_operand, "reduction": ""}
+    found = []
+    for role, owner in owners.items():
+        dims = {letter: spec.dims_parsed[letter] for letter in getattr(roles, role)}
+        extents = tuple((letter, str(dim), int(dim.evaluate(largest))) for letter, dim in dims.items())
+        if extents:
+            found.append(Group(role, owner, extents))
+    return tuple(found)
+
+
+def _num_shapes(spec: Spec) -> int:
+    """Shapes in the declared ranges; the library serves them all."""
+    ranges = spec.shape_vars.values()
+    return math.prod(
+        one.max - one.min + 1 if isinstance(one, RangeVariable) else len(one.values) for one in ranges
+    )
+
+
+def _step(step: EpilogueStep) -> str:
+    return step.kind if step.value is None else f"{step.kind} {step.value}"
