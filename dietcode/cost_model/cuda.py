@@ -129,12 +129,14 @@ class CudaFactors:
     f_local : FLOP/s of full waves of whole tiles, launch left out.
     f_spatial, f_pad : ratios, at most 1.
     throughput : predicted FLOP/s of a call, launch and the adding of parts included.
+    waves : n / P.
     """
 
     f_local: FloatArray
     f_spatial: FloatArray
     f_pad: FloatArray
     throughput: FloatArray
+    waves: FloatArray
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class CudaLocalModel:
         f_spatial = counts.waves / counts.stretched(kappa)
         secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad)
         secs = secs + (gamma[0] * counts.elements if gamma else 0.0)
-        return CudaFactors(f_local, f_spatial, counts.f_pad, counts.flops / secs)
+        return CudaFactors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.waves)
 
     def to_json(self) -> dict[str, float]:
         """Plain data for the report."""

@@ -50,6 +50,7 @@ class Factors:
     f_spatial, f_pad : ratios, at most 1 (f_spatial is above 1 only if κ was fitted below 0).
     throughput : predicted FLOP/s of a call, launch included.
     imbalance : x of f_spatial.
+    waves : tiles over P.
     """
 
     f_local: FloatArray
@@ -57,6 +58,7 @@ class Factors:
     f_pad: FloatArray
     throughput: FloatArray
     imbalance: FloatArray
+    waves: FloatArray
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class LocalModel:
         f_spatial = 1.0 / counts.stretch(kappa)
         cost = f_local * f_spatial * counts.f_pad
         secs = self.coefficients[0] + counts.flops / cost
-        return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance)
+        rates = f_local, f_spatial, counts.f_pad, counts.flops / secs
+        return Factors(*rates, counts.imbalance, counts.tiles)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the report."""

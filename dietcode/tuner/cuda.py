@@ -18,6 +18,7 @@ from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.assembly import Choice, choose
 from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.report import runner_up
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -180,8 +181,10 @@ def _instance(row: int, instances: Instances, fitted: CudaFitted, choice: Choice
         "f_spatial": float(factors.f_spatial[row]),
         "f_pad": float(factors.f_pad[row]),
         "padding_ratio": float(1.0 / factors.f_pad[row]),
+        "waves": float(factors.waves[row]),
         "predicted_gflops": float(fitted.throughput[row, index] / 1e9),
         "best_micro_kernel": fitted.models[best].micro_kernel.name,
         "best_predicted_gflops": float(fitted.throughput[row, best] / 1e9),
         "predicted_loss": float(1.0 - fitted.throughput[row, index] / fitted.throughput[row, best]),
+        **runner_up([model.micro_kernel.name for model in fitted.models], fitted.throughput[row], index),
     }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.fitting import Fitted
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.dispatcher.rule import Rule
@@ -201,6 +202,7 @@ def _instance(
     best: IntArray,
 ) -> dict[str, Any]:
     category = int(assignment[row])
+    names = [model.micro_kernel.name for model in fitted.models]
     factors = fitted.factors[selection.chosen[category]]
     binding = instances.bindings[row]
     return {
@@ -215,8 +217,28 @@ def _instance(
         "f_pad": float(factors.f_pad[row]),
         "padding_ratio": float(1.0 / factors.f_pad[row]),
         "imbalance": float(factors.imbalance[row]),
+        "waves": float(factors.waves[row]),
         "predicted_gflops": float(reached[row] / 1e9),
         "best_micro_kernel": fitted.models[int(best[row])].micro_kernel.name,
         "best_predicted_gflops": float(fitted.throughput[row, int(best[row])] / 1e9),
         "predicted_loss": float(1.0 - reached[row] / fitted.throughput[row, int(best[row])]),
+        **runner_up(names, fitted.throughput[row], selection.chosen[category]),
     }
+
+
+def runner_up(names: Sequence[str], throughput: FloatArray, index: int) -> dict[str, Any]:
+    """The best micro-kernel beside the one that serves an instance; empty where it is the only one.
+
+    Parameters
+    ----------
+    throughput : float64 array [num_micro_kernels]
+        Predicted FLOP/s of the instance.
+    index : int
+        Of the micro-kernel that serves it.
+    """
+    if len(names) < 2:
+        return {}
+    others = throughput.copy()
+    others[index] = -np.inf
+    other = int(others.argmax())
+    return {"other_micro_kernel": names[other], "other_predicted_gflops": float(others[other] / 1e9)}

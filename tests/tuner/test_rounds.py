@@ -72,6 +72,10 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     assert at_five[0]["served"] < 0.75, "five of seven rows, or one of two cores"
     best = {row["shape_vars"]["T"]: row["best_micro_kernel"] for row in report["instances"]}
     assert best[5] == "5x32"
+    for row in report["instances"]:
+        assert row["other_micro_kernel"] != row["micro_kernel"] and row["waves"] > 0
+        served_by_best = row["micro_kernel"] == row["best_micro_kernel"]
+        assert served_by_best == (row["other_predicted_gflops"] < row["best_predicted_gflops"])
     assert wanted & names(report, "expansion")
     assert report["provenance"]["expansion"]["gain"] > 0.02
     after = [decision["gain"] for decision in report["rounds"][1:] if decision["gain"] is not None]

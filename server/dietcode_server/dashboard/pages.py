@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dietcode_server.dashboard import devices, job, jobs, libraries, static, submit
+from dietcode_server.dashboard import compare, devices, job, jobs, libraries, results, static, submit
 
-PARTS = (static, jobs, job, submit, libraries, devices)
+PARTS = (static, jobs, job, results, compare, submit, libraries, devices)

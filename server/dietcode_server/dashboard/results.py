@@ -1,0 +1,192 @@
+"""The result of a job, which is that of its library: figures, charts, tables, generated code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from dietcode.errors import NotFoundError
+from dietcode.runtime.manifest import CODE
+from dietcode.workload.text import clip
+from dietcode_server.api.callers import Caller, CallerOf
+from dietcode_server.api.names import check_job_id, check_library
+from dietcode_server.api.services import ServicesOf
+from dietcode_server.dashboard.actions import why_not_submit
+from dietcode_server.dashboard.charts import chart_data, fixed_json, version_of
+from dietcode_server.dashboard.curves import fit_of, trade_off
+from dietcode_server.dashboard.instances import Order, PageNumber, Sort, instance_table, kernel_table
+from dietcode_server.dashboard.render import is_fragment, page
+from dietcode_server.dashboard.reports import Report, report_of
+from dietcode_server.store import comparisons, jobs, libraries, listings
+from dietcode_server.store.tables import ComparisonRow, JobRow, LibraryFile, LibraryRow
+
+router = APIRouter(include_in_schema=False)
+Category = Annotated[int | None, Query(ge=0, le=1_000_000)]
+_LIBRARY = "/libraries/{name}/{version}"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A published library and all that is known of how fast it is.
+
+    Attributes
+    ----------
+    compared : sequence of ComparisonRow
+        Instances that were measured, maybe none.
+    code_bytes : int
+        Of ``library.so``.
+    """
+
+    library: LibraryRow
+    report: Report
+    compared: Sequence[ComparisonRow]
+    code_bytes: int
+
+    @property
+    def path(self) -> str:
+        """Of the library's pages."""
+        return f"/libraries/{self.library.name}/{self.library.version}"
+
+    @property
+    def version(self) -> str:
+        """Of the charts' data."""
+        return version_of(self.report, self.compared)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Measured over the vendor's fastest, of each instance that was compared."""
+        return [row.measured_gflops / row.vendor_gflops for row in self.compared if row.vendor_gflops]
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """Geometric mean; None where nothing was compared."""
+        found = self.ratios
+        return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+
+
+def result_of(session: Session, library: LibraryRow) -> Result:
+    """All of a published version."""
+    of_code = (LibraryFile.library_id == library.id, LibraryFile.path == CODE)
+    size = session.scalar(select(LibraryFile.size_bytes).where(*of_code))
+    return Result(
+        library, report_of(session, library), comparisons.of_library(session, library.id), size or 0
+    )
+
+
+def library_of(session: Session, row: JobRow) -> LibraryRow:
+    """What a job published.
+
+    Raises
+    ------
+    NotFoundError
+        Nothing, or not yet.
+    """
+    library = None if row.library_id is None else session.get(LibraryRow, row.library_id)
+    if library is None:
+        raise NotFoundError(f"job {row.id}: it has published nothing; its state is {row.state}")
+    return library
+
+
+@router.get("/jobs/{job_id}/result", response_class=HTMLResponse)
+def show_job_result(request: Request, job_id: str, services: ServicesOf, caller: CallerOf) -> Response:
+    """The result of a job that succeeded: a fragment for its page, or a page of its own."""
+    with services.database.read() as session:
+        library = library_of(session, jobs.get(session, check_job_id(job_id)))
+        return _show(request, result_of(session, library), caller, job_id)
+
+
+@router.get(_LIBRARY + "/result", response_class=HTMLResponse)
+def show_result(
+    request: Request, name: str, version: str, services: ServicesOf, caller: CallerOf
+) -> Response:
+    """The same of any published version."""
+    with services.database.read() as session:
+        library = libraries.get(session, *check_library(name, version))
+        return _show(request, result_of(session, library), caller, library.job_id)
+
+
+def _show(request: Request, result: Result, caller: Caller, job_id: str | None) -> Response:
+    template = "_result.html" if is_fragment(request) else "result.html"
+    return page(request, template, **shown(result, caller, job_id))
+
+
+def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
+    """What `_result.html` shows."""
+    report = result.report
+    return {
+        "result": result,
+        "report": report,
+        "facts": report.facts,
+        "job_id": job_id,
+        "why_not": why_not_submit(caller),
+        "points": trade_off(report),
+        "fit": fit_of(report),
+        "instances": instance_table(report, result.compared, sort=None, order="asc", page=1),
+        "category": None,
+        "kernels": kernel_table(report, sort=None, order="asc", page=1),
+    }
+
+
+@router.get(_LIBRARY + "/result.json")
+def show_data(request: Request, name: str, version: str, services: ServicesOf) -> Response:
+    """What the charts draw."""
+    with services.database.read() as session:
+        result = result_of(session, libraries.get(session, *check_library(name, version)))
+        return fixed_json(request, result.version, lambda: chart_data(result.report, result.compared))
+
+
+@router.get(_LIBRARY + "/instances", response_class=HTMLResponse)
+def show_instances(
+    request: Request,
+    name: str,
+    version: str,
+    services: ServicesOf,
+    sort: Sort = None,
+    order: Order = "asc",
+    page_number: PageNumber = 1,
+    category: Category = None,
+) -> Response:
+    """A page of the table of instances."""
+    with services.database.read() as session:
+        result = result_of(session, libraries.get(session, *check_library(name, version)))
+        table = instance_table(
+            result.report, result.compared, sort=sort, order=order, page=page_number, category=category
+        )
+        return page(request, "_result_instances.html", result=result, instances=table, category=category)
+
+
+@router.get(_LIBRARY + "/micro-kernels", response_class=HTMLResponse)
+def show_kernels(
+    request: Request,
+    name: str,
+    version: str,
+    services: ServicesOf,
+    sort: Sort = None,
+    order: Order = "asc",
+    page_number: PageNumber = 1,
+) -> Response:
+    """A page of the table of micro-kernels."""
+    with services.database.read() as session:
+        result = result_of(session, libraries.get(session, *check_library(name, version)))
+        table = kernel_table(result.report, sort=sort, order=order, page=page_number)
+        return page(request, "_result_kernels.html", result=result, kernels=table)
+
+
+@router.get(_LIBRARY + "/micro-kernels/{kernel}", response_class=HTMLResponse)
+def show_code(request: Request, name: str, version: str, kernel: str, services: ServicesOf) -> Response:
+    """The generated code of one micro-kernel."""
+    with services.database.read() as session:
+        library = libraries.get(session, *check_library(name, version))
+        report = report_of(session, library)
+        if kernel not in report.names:
+            raise NotFoundError(f"{clip(kernel)}: no micro-kernel of {library.name}@{library.version}")
+        return page(
+            request, "_result_code.html", kernel=kernel, code=listings.code_of(session, library.id, kernel)
+        )
