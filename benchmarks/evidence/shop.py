@@ -59,14 +59,14 @@ class Scale:
     hidden: str = "examples/bert-dense-hidden.yaml"
     conv: str = "examples/resnet50-conv3x3.yaml"
     wide: str = "examples/two-dims.yaml"
-    num_alone: int = 4
-    trials: int = 64
+    num_alone: int = 3
+    trials: int = 48
     max_secs: float = 300.0
     budget: Row = field(default_factory=dict)
     rounds: int = 9
     num_instances: int = 8
-    num_points: int = 8
-    num_runs: int = 2
+    num_points: int = 6
+    num_runs: int = 1
     search: Search = field(default_factory=Search)
 
 
