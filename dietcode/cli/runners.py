@@ -29,18 +29,12 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     table = Table("runner", "engine", "device", "mcpu", "cores", "slot", "job", "seen")
     for runner in found:
         seen = runner.seen_at.isoformat(sep=" ", timespec="seconds")
-        for device in runner.devices:
-            mcpu, cores = (str(device.target.get(name, "-")) for name in ("mcpu", "num_cores"))
-            facts = (
-                runner.name,
-                runner.engine,
-                device.name,
-                mcpu,
-                cores,
-                device.slot,
-                runner.job or "",
-                seen,
-            )
+        devices = [
+            (device.name, *(str(device.target.get(name, "-")) for name in ("mcpu", "num_cores")), device.slot)
+            for device in runner.devices
+        ]
+        for device in devices or [("none yet", "-", "-", "-")]:
+            facts = (runner.name, runner.engine, *device, runner.job or "", seen)
             table.add_row(*(Text(one_line(fact, 64)) for fact in facts))
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -99,7 +99,8 @@ def open_engine(spec: EngineSpec) -> Iterator[Engine]:
     elif spec.rpc_tracker is not None and spec.rpc_key is not None:
         from dietcode.measure.rpc import RpcDevice
 
-        engine = RpcDevice(spec.rpc_tracker, spec.rpc_key)
+        host = None if spec.rpc_host is None else Host.from_json(spec.rpc_host)
+        engine = RpcDevice(spec.rpc_tracker, spec.rpc_key, host=host)
     else:
         from dietcode.measure.local import LocalMachine
 

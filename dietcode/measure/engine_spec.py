@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from dietcode.errors import RequestError
@@ -33,6 +33,8 @@ class EngineSpec:
         ``HOST:PORT`` of the head of a Ray cluster.
     rpc_tracker, rpc_key : str, optional
         ``HOST:PORT`` of TVM's RPC tracker, and the key under which the device registers there.
+    rpc_host : dict, optional
+        The machine behind the key, as `dietcode.target.cpu.Host` has it, where it has been asked.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class EngineSpec:
     ray_address: str | None = None
     rpc_tracker: str | None = None
     rpc_key: str | None = None
+    rpc_host: dict[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if self.kind not in _NEEDED:
@@ -56,6 +59,8 @@ class EngineSpec:
                 raise RequestError(f"{name} {what}; the engine {self.kind} takes {takes}")
             if given is not None and name != "rpc_key":
                 split_address(name, given)
+        if self.rpc_host is not None and self.kind != "rpc":
+            raise RequestError(f"rpc_host is given; the engine {self.kind} takes none")
         if self.rpc_key is not None and not _KEY.fullmatch(self.rpc_key):
             raise RequestError(
                 f"rpc_key: given {clip(self.rpc_key)}; allowed: letters, digits, '.', '_', '-'"

@@ -45,6 +45,8 @@ class RpcDevice:
         How long a server may be gone from the tracker.
     session_secs : float
         Longest session; more than any call takes.
+    host : Host, optional
+        The machine behind the key, where `devices` told it before.
 
     Raises
     ------
@@ -53,11 +55,18 @@ class RpcDevice:
     """
 
     def __init__(
-        self, tracker: str, key: str, wait_secs: float = WAIT_SECS, session_secs: float = SESSION_SECS
+        self,
+        tracker: str,
+        key: str,
+        wait_secs: float = WAIT_SECS,
+        session_secs: float = SESSION_SECS,
+        host: Host | None = None,
     ) -> None:
         self.address = split_address("the RPC tracker", tracker)
         self.tracker, self.key = tracker, key
         self.wait_secs, self.session_secs = wait_secs, session_secs
+        self.slot, self._name = f"rpc/{tracker}/{key}", f"{key} over RPC"
+        self.host = host
         check_reachable("the RPC tracker", tracker)
 
     def num_servers(self) -> int:
@@ -75,25 +84,78 @@ class RpcDevice:
         return [server["key"] for server in summary["server_info"]].count(f"server:{self.key}")
 
     def devices(self) -> list[Device]:
-        """None: what is behind a key, a spec's target says."""
-        return []
+        """The machine behind the key, as it says itself in a short session.
+
+        Raises
+        ------
+        TuningError
+            It is not there, busy for half a minute, or of no use.
+        """
+        self.host = self.host or self._ask()
+        return [self.resolve(TargetSpec(kind="llvm"))]
 
     def resolve(self, spec: TargetSpec) -> Device:
-        """The processor that a target names.
+        """The processor that a target names, or that of the machine behind the key where that is known.
 
         Raises
         ------
         TargetError
-            It names no processor or no number of cores: nobody can be asked.
+            The machine has not been asked, and the target names no processor or no number of cores.
         """
-        if spec.kind == "llvm" and (spec.mcpu is None or spec.num_cores is None):
+        host = self.host
+        if host is None and spec.kind == "llvm" and (spec.mcpu is None or spec.num_cores is None):
             raise TargetError(
                 "target.mcpu: over RPC the spec names the device's processor and cores, as in "
                 "{kind: llvm, mcpu: skylake-avx512, num_cores: 4}"
             )
-        unknown = Host(self.key, os.uname().machine, "", (), 1, 0, 0)
-        target = resolve_target(spec, unknown)
-        return Device(target, device_record(target, f"{self.key} over RPC"))
+        target = resolve_target(spec, host or self._unknown())
+        lacks = None if host is None else host.refusal(target)
+        refusal = lacks and f"the device {self.key} behind the RPC tracker {self.tracker} {lacks}"
+        return Device(target, device_record(target, self._name), refusal, host, self.slot)
+
+    def _unknown(self) -> Host:
+        return Host(self._name, os.uname().machine, "", (), 1, 0, 0)
+
+    def _ask(self) -> Host:
+        """What the device says of itself, in a process that a call which hangs ends with."""
+        if not self.num_servers():
+            raise TuningError(
+                f"no server is registered as {self.key} at the RPC tracker {self.tracker}; "
+                "start one: python -m tvm.exec.rpc_server --tracker … --key …"
+            )
+        request = {
+            "tracker": self.address,
+            "key": self.key,
+            "priority": _NEW,
+            "session_secs": _ASK_SECS,
+        }
+        client = Runner(rpc_worker.start, (), None)
+        try:
+            told = client.run(rpc_worker.describe_device, request, _ASK_SECS)
+        finally:
+            client.close()
+        if isinstance(told, str):
+            raise TuningError(f"the RPC device {self.key} does not say what it is: {told}")
+        return self._host_of(told)
+
+    def _host_of(self, told: dict[str, Any]) -> Host:
+        """Caches are those that a target without a machine has, and features those of the processor."""
+        machine, own = told["triple"].partition("-")[0], os.uname().machine
+        if machine != own:
+            raise TuningError(
+                f"the RPC device {self.key} is {machine}, and this machine {own}: nothing can be built for it"
+            )
+        named = TargetSpec(kind="llvm", mcpu=told["mcpu"], num_cores=told["num_threads"])
+        plain = resolve_target(named, self._unknown())
+        return Host(
+            self._name,
+            machine,
+            plain.mcpu,
+            plain.features,
+            plain.num_cores,
+            plain.l1_bytes,
+            plain.l2_bytes,
+        )
 
     @contextlib.contextmanager
     def children(self, device: Device, say: Say) -> Iterator[Children]:
@@ -123,7 +185,7 @@ class RpcChildren:
         self._client = Runner(rpc_worker.start, (), None)
         self._open_until = 0.0
         self._priority = _NEW
-        self.slot = f"rpc/{engine.tracker}/{engine.key}"
+        self.slot = engine.slot
         try:
             self._open(0.0)
         except BaseException:
@@ -184,6 +246,7 @@ class RpcChildren:
             "priority": self._priority,
             "session_secs": engine.session_secs,
             "num_threads": self._device.target.num_cores,
+            "mcpu": None if engine.host is None else engine.host.mcpu,
         }
         seen = time.monotonic()
         said = False

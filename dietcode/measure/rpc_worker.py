@@ -15,6 +15,7 @@ from dietcode.lifeline import die_with_parent
 from dietcode.measure import worker
 
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
+_PROCESSOR, _TRIPLE = "target.llvm_get_system_cpu", "target.llvm_get_system_triple"
 
 
 class Session:
@@ -71,22 +72,14 @@ def open_session(request: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The device's thread pool cannot have so many threads.
+        The device's thread pool cannot have so many threads, or it is another device than it was.
     """
-    import tvm.rpc
-
     _SESSIONS.clear()
     gc.collect()  # a session ends with the last thing on the device
-    tracker = tvm.rpc.connect_tracker(*request["tracker"])
-    try:
-        remote = tracker.request(
-            request["key"],
-            priority=request["priority"],
-            session_timeout=request["session_secs"],
-            max_retry=1,
-        )
-    finally:
-        tracker.close()
+    remote = _take(request)
+    expected = request["mcpu"]
+    if expected is not None and (mcpu := str(remote.get_function(_PROCESSOR)())) != expected:
+        raise ValueError(f"it is {mcpu} now, and was {expected}; start the worker anew, which asks it again")
     wanted = request["num_threads"]
     remote.get_function("runtime.config_threadpool")(_BIG_CORES, wanted)
     found = int(remote.get_function("runtime.NumThreads")())
@@ -96,6 +89,45 @@ def open_session(request: dict[str, Any]) -> dict[str, Any]:
         )
     _SESSIONS.append(Session(remote))
     return {"num_threads": found}
+
+
+def describe_device(request: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the device and ask what it is: ``mcpu``, ``triple`` and ``num_threads``.
+
+    The session ends with this process.
+
+    Raises
+    ------
+    ValueError
+        It has TVM's runtime alone, which does not know its processor.
+    """
+    remote = _take(request)
+    try:
+        asked = [remote.get_function(name) for name in (_PROCESSOR, _TRIPLE)]
+    except AttributeError as error:
+        raise ValueError("it has TVM without LLVM, which does not know its processor") from error
+    mcpu, triple = (str(function()) for function in asked)
+    return {
+        "mcpu": mcpu,
+        "triple": triple,
+        "num_threads": int(remote.get_function("runtime.NumThreads")()),
+    }
+
+
+def _take(request: dict[str, Any]) -> Any:
+    """A session with the device, as soon as the tracker gives it."""
+    import tvm.rpc
+
+    tracker = tvm.rpc.connect_tracker(*request["tracker"])
+    try:
+        return tracker.request(
+            request["key"],
+            priority=request["priority"],
+            session_timeout=request["session_secs"],
+            max_retry=1,
+        )
+    finally:
+        tracker.close()
 
 
 def time_library(request: dict[str, Any]) -> dict[str, Any]:

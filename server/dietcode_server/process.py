@@ -18,6 +18,7 @@ from dietcode_server.engine.announcer import Announcer, announced
 from dietcode_server.engine.housekeeping import Housekeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.processes import LocalEngine
+from dietcode_server.engine.rpc_targets import targets_of
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store.database import Database
@@ -80,7 +81,7 @@ def make_crew(
     spec = settings.engine_spec
     slot = settings.slot or socket.gethostname()
     if spec.kind != "local":
-        targets = Targets(spec)
+        targets = targets_of(spec)
     engine = LocalEngine(
         settings.database,
         settings.data_dir / WORK,
@@ -89,7 +90,7 @@ def make_crew(
         settings.log_format,
         lease_secs=settings.lost_after_secs,
         slot=slot if spec.kind == "local" else None,  # other engines know it when they have a device
-        engine=spec,
+        spec=lambda: targets.engine,
         compare=settings.compare,
     )
     supervisor = Supervisor(

@@ -100,7 +100,9 @@ def _ready(announcer: Announcer, settings: Settings) -> str:
         f"{one.name} ({one.target['mcpu']}, {one.target['num_cores']} cores) in slot {one.slot}"
         for one in announcer.devices
     )
-    return f"dietcode: worker {announcer.name} measures {devices or 'nothing'}, data in {settings.data_dir}"
+    return (
+        f"dietcode: worker {announcer.name} measures {devices or 'nothing yet'}, data in {settings.data_dir}"
+    )
 
 
 def _check_file(settings: Settings) -> None:

@@ -13,10 +13,17 @@ from dietcode.errors import RequestError
 from dietcode.measure.engine_spec import EngineSpec, split_address
 from dietcode_server.api.settings import load_settings
 
+HOSTED = EngineSpec("rpc", None, "10.0.0.1:9190", "pi.4", {"mcpu": "cortex-a72", "num_cores": 4})
+
 
 @pytest.mark.parametrize(
     "spec",
-    [EngineSpec(), EngineSpec("ray", ray_address="h:1"), EngineSpec("rpc", None, "10.0.0.1:9190", "pi.4")],
+    [
+        EngineSpec(),
+        EngineSpec("ray", ray_address="h:1"),
+        EngineSpec("rpc", None, "10.0.0.1:9190", "pi.4"),
+        HOSTED,
+    ],
 )
 def test_plain_data_and_back(spec: EngineSpec) -> None:
     assert EngineSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -49,6 +56,7 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
         ({"kind": "local", "rpc_key": "k"}, "the engine local takes none"),
         ({"kind": "rpc", "rpc_tracker": "h:1"}, "rpc_key is missing"),
         ({"color": "red"}, "describes none"),
+        ({"rpc_host": {}}, "rpc_host is given; the engine local takes none"),
     ],
 )
 def test_wrong_data(data: dict[str, Any], message: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,13 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm.rpc
 from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
 from ray_nodes import free_port, wait_until
 from rpc_place import KEY, Place
 from small_libraries import SAFE_ERROR, spec_data
 
 import dietcode
+from dietcode.client import Client
 from dietcode.errors import TargetError, TuningError
+from dietcode.measure import rpc_worker
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.rpc import RpcDevice
@@ -196,11 +202,92 @@ def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, ins
         assert error <= SAFE_ERROR * np.abs(expected).max()
 
 
+def test_the_device_says_what_it_is(place: Place, engine: RpcDevice) -> None:
+    (device,) = engine.devices()
+    assert device.host is not None and engine.num_servers() == 1
+    assert (device.host.mcpu, device.host.num_cores) == (Host.here().mcpu, 2)
+    assert device.record == RpcDevice(place.tracker, KEY).resolve(named()).record, "as where it is named"
+    assert engine.resolve(TargetSpec(kind="llvm")) == device
+    more = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=64))
+    assert more.refusal is not None and "board behind" in more.refusal and "64 cores" in more.refusal
+    engine.host = dataclasses.replace(device.host, mcpu="haswell")
+    with pytest.raises(TuningError, match="was haswell; start the worker anew"):
+        engine.children(device, print).__enter__()
+
+
+def test_a_device_of_no_use(engine: RpcDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare:
+        """A session with TVM's runtime alone."""
+
+        def get_function(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    monkeypatch.setattr(rpc_worker, "_take", lambda request: Bare())
+    with pytest.raises(ValueError, match="it has TVM without LLVM"):
+        rpc_worker.describe_device({})
+    told = {"mcpu": "cortex-a72", "triple": "riscv64-unknown-linux-gnu", "num_threads": 4}
+    with pytest.raises(TuningError, match="board is riscv64, and this machine"):
+        engine._host_of(told)
+
+
 def test_what_the_spec_must_name(engine: RpcDevice) -> None:
     with pytest.raises(TargetError, match="over RPC the spec names the device's processor and cores"):
         engine.resolve(TargetSpec(kind="llvm"))
     one = engine.resolve(TargetSpec(kind="llvm", mcpu="skylake-avx512", num_cores=64))
     assert (one.target.mcpu, one.target.num_cores, one.refusal) == ("skylake-avx512", 64, None)
+
+
+def test_a_server_takes_the_jobs_that_its_device_can_measure(
+    place: Place, engine: RpcDevice, tmp_path: Path, inside: Any
+) -> None:
+    """The device is another's at first: until it has answered, none is announced and no job is taken."""
+    variables = {
+        "DIETCODE_SERVE_ENGINE": "rpc",
+        "DIETCODE_SERVE_RPC_TRACKER": place.tracker,
+        "DIETCODE_SERVE_RPC_KEY": KEY,
+    }
+    tracker = tvm.rpc.connect_tracker(*engine.address)
+    held = [tracker.request(KEY, session_timeout=120.0)]
+    serve = [sys.executable, "-m", "dietcode", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(serve, env=os.environ | variables, stderr=log)
+
+    def said() -> str:
+        return (tmp_path / "log").read_text()
+
+    def data(name: str, **target: Any) -> dict[str, Any]:
+        sizes = {"shape_vars": {"T": {"min": 1, "max": 2}}, "dims": {"m": "4*T", "n": 32, "k": 24}}
+        budget = {"trials": 4, "seconds": 400}
+        made: dict[str, Any] = spec_data(name, budget=budget, target={"kind": "llvm"} | target, **sizes)
+        return made
+
+    try:
+        wait_until(lambda: "serving http" in said())
+        url = said().split("serving ")[1].split(",")[0]
+        with Client(url) as client:
+            wait_until(lambda: client.runners() != [])
+            (runner,) = client.runners()
+            other = client.submit(data("other", mcpu=Host.here().mcpu, num_cores=64)).id
+            own = client.submit(data("own")).id
+            assert (runner.engine, runner.devices) == ("rpc", [])
+            assert "none yet" in inside("runners", "--server", url).stdout
+            for waits in (client.job(job).waits_for for job in (own, other)):
+                assert waits is not None and f"start the RPC server behind {runner.name}" in waits
+            held.clear()
+            gc.collect()
+            wait_until(lambda: client.job(own).progress is not None, 120.0)
+            (device,) = client.runners()[0].devices
+            assert (device.name, device.slot) == ("board over RPC", engine.slot)
+            assert client.job(own).device_id == device.id == engine.resolve(named()).record["id"]
+            assert client.job(other).waits_for == (
+                f"no runner can measure mcpu {Host.here().mcpu} with 64 cores; "
+                "run `dietcode worker` on a machine that can"
+            )
+            client.cancel(own)
+    finally:
+        tracker.close()
+        server.terminate()
+        assert server.wait(30.0) == 0, said()
 
 
 def test_a_tracker_that_is_not_there() -> None:

@@ -22,7 +22,8 @@ _log = logging.getLogger("dietcode.announcer")
 
 
 def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
-    """What a runner's engine measures on: this machine's processor, or the machines of a cluster.
+    """What a runner's engine measures on: this machine's processor, the machines of a cluster, or the device
+    behind an RPC key once it has said what it is.
 
     Parameters
     ----------

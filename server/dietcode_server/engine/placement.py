@@ -42,15 +42,24 @@ class Placement:
     def next_job(self, database: Database) -> JobRow | None:
         """The first of the queue that can be measured here; without its spec."""
         self._forget()
+        is_ready = self._targets is None or self._targets.is_ready()
+        unknown: list[str] = []
         while True:
-            elsewhere = [device for device, here in self._is_here.items() if not here]
+            elsewhere = [device for device, here in self._is_here.items() if not here] + unknown
             with database.read() as session:
                 job = leases.next_queued(session, not_for=elsewhere)
                 session.expunge_all()
+            if job is not None and job.device_id is not None and not is_ready:
+                unknown.append(job.device_id)
+                continue
             if job is None or self._can_run(database, job):
                 return job
             if job.device_id not in self._is_here:
                 return None  # it cannot be found out now
+
+    def knows(self) -> bool:
+        """Whether it is known, or was tried to find out, what is measured here."""
+        return self._targets is None or self._targets.has_tried()
 
     def here(self) -> list[str] | None:
         """Devices of jobs that were found to be measured here; None: all are."""
@@ -67,6 +76,8 @@ class Placement:
     def take_up(self, database: Database) -> list[str]:
         """Queue the jobs that waited for a machine like this one; their ids. Looks every few seconds."""
         if self._targets is None or time.monotonic() - self._looked_at < _TAKE_UP_SECS:
+            return []
+        if not self._targets.is_ready():
             return []
         self._looked_at = time.monotonic()
         with database.read() as session:

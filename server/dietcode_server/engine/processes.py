@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,8 +65,8 @@ class LocalEngine:
         How long a worker holds its job without a heartbeat, in seconds.
     slot : str or None
         Where its jobs measure, one at a time; None where a worker finds that out itself.
-    engine : EngineSpec
-        Where its jobs build and measure.
+    spec : callable
+        Where its jobs build and measure, and what is known of it by now.
     compare : str
         What its libraries are measured beside, as `dietcode_server.api.settings.Settings.compare`.
     """
@@ -78,7 +79,7 @@ class LocalEngine:
     command: tuple[str, ...] = (sys.executable, "-m", "dietcode_server.engine.worker")
     lease_secs: float = LEASE_SECS
     slot: str | None = field(default_factory=socket.gethostname)
-    engine: EngineSpec = field(default_factory=EngineSpec)
+    spec: Callable[[], EngineSpec] = EngineSpec
     compare: Compare = "none"
 
     def start(self, job_id: str) -> WorkerProcess:
@@ -89,6 +90,7 @@ class LocalEngine:
         DietCodeError
             No process can be started.
         """
+        spec = self.spec()
         request = {
             "parent_pid": os.getpid(),
             "database_url": self.database_url,
@@ -98,7 +100,7 @@ class LocalEngine:
             "log_format": self.log_format,
             "lease_secs": self.lease_secs,
             "slot": self.slot,
-            "engine": self.engine.to_json(),
+            "engine": spec.to_json(),
             "compare": self.compare,
         }
         try:
@@ -110,7 +112,7 @@ class LocalEngine:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=without_torch(kept_environment(os.environ) | self.engine.environment(os.environ)),
+                    env=without_torch(kept_environment(os.environ) | spec.environment(os.environ)),
                     start_new_session=True,
                 )
             assert process.stdin is not None

@@ -183,13 +183,14 @@ class Supervisor:
 
     def _start_next(self, engine: LocalEngine) -> None:
         """Start the first of the queue where nothing measures in this process's slot."""
+        knows = self._placement.knows()  # before it looks for jobs
         self._placement.take_up(self._database)
         if engine.slot is not None and self._is_taken(engine.slot):
             return
         job = self._placement.next_job(self._database)
         if self._stop.is_set():
             return
-        if job is None and self._only_one:
+        if job is None and self._only_one and knows:
             self.finished.set()
         reserved = None if job is None else self._reserve(engine)
         if reserved is None:

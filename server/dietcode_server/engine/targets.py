@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dietcode.errors import ServerError, TargetError
+from dietcode.errors import DietCodeError, ServerError, TargetError
 from dietcode.lean import without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
@@ -139,6 +139,14 @@ class Targets:
         found = self._answer({"target": None, "hosts": [], "engine": self.engine.to_json()})
         return [one for one in found if not isinstance(one, str)]
 
+    def is_ready(self) -> bool:
+        """Whether it can be told now what a target stands for."""
+        return True
+
+    def has_tried(self) -> bool:
+        """Whether a first question, which tells what is here, is over."""
+        return True
+
     def _answer(self, question: dict[str, Any]) -> list[Resolved | str]:
         minute = 0 if self.engine.kind == "local" else int(time.monotonic() // _ASK_AGAIN_SECS)
         key = canonical_bytes(question | {"minute": minute})
@@ -254,10 +262,13 @@ def main() -> None:
     die_with_parent()
     asked = json.load(sys.stdin)
     engine = EngineSpec.from_json(asked["engine"])
-    if engine.kind == "local":
-        answers = [describe_target(asked["target"], host) for host in asked["hosts"]]
-    else:
-        answers = describe_on(engine, asked["target"])
+    try:
+        if engine.kind == "local":
+            answers = [describe_target(asked["target"], host) for host in asked["hosts"]]
+        else:
+            answers = describe_on(engine, asked["target"])
+    except DietCodeError as error:
+        sys.exit(str(error))
     sys.stdout.write(json.dumps(answers))
 
 

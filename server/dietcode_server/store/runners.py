@@ -107,6 +107,11 @@ def devices(session: Session, *, now: datetime | None = None) -> list[AnnouncedD
     return [found[key] for key in sorted(found)]
 
 
+def without_device(session: Session, *, now: datetime | None = None) -> list[str]:
+    """Names of runners whose device behind an RPC tracker has not answered."""
+    return [row.name for row in live(session, now=now) if row.engine == "rpc" and not row.devices]
+
+
 def forget_stale(session: Session, *, now: datetime | None = None) -> int:
     """Delete announcements that do not count any more; how many."""
     gone = delete(RunnerRow).where(RunnerRow.leased_until <= (now or clock(session)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.orm import Session
 from dietcode.errors import NotFoundError
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode.workload.text import clip
+from dietcode_server.store import runners
 from dietcode_server.store.events import add_event
 from dietcode_server.store.tables import JobRow
 
@@ -53,17 +55,20 @@ def enter(session: Session, row: JobRow, state: JobState, now: datetime, message
     if state in FINAL_STATES:
         row.finished_at = now
     if state == JobState.WAITING_FOR_RUNNER:
-        message = "; ".join(part for part in (message, waits_for(row.target)) if part)
+        waits = waits_for(row.target, runners.without_device(session, now=now))
+        message = "; ".join(part for part in (message, waits) if part)
     add_event(session, row, now, kind="state", state=state.value, message=message, data={})
 
 
-def waits_for(target: dict[str, Any]) -> str:
+def waits_for(target: dict[str, Any], silent: Sequence[str] = ()) -> str:
     """What a job for a target that nobody can measure waits for, and what to start.
 
     Parameters
     ----------
     target : dict
         Resolved, or what the spec says where nobody could resolve it.
+    silent : sequence of str
+        Runners whose device has not answered: it may be theirs.
     """
     what = (
         f"mcpu {target['mcpu']}"
@@ -72,4 +77,7 @@ def waits_for(target: dict[str, Any]) -> str:
     )
     if "num_cores" in target:
         what += f" with {target['num_cores']} cores"
-    return f"no runner can measure {what}; run `dietcode worker` on a machine that can"
+    start = "run `dietcode worker` on a machine that can"
+    if silent:
+        start += f", or start the RPC server behind {', '.join(silent)}, which has not answered"
+    return f"no runner can measure {what}; {start}"

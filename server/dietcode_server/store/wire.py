@@ -21,6 +21,7 @@ from dietcode.protocol import (
     RunnerDevice,
     TokenInfo,
 )
+from dietcode_server.store import runners
 from dietcode_server.store.tables import (
     Blob,
     ComparisonRow,
@@ -46,6 +47,8 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
     """Jobs without their specs; the names of devices and libraries are asked for all at once."""
     libraries = _libraries(session, {row.library_id for row in rows if row.library_id is not None})
     devices = _devices(session, {row.device_id for row in rows if row.device_id is not None})
+    waits = {row.id for row in rows if row.state == JobState.WAITING_FOR_RUNNER.value}
+    silent = runners.without_device(session) if waits else []
     return [
         Job(
             id=row.id,
@@ -66,7 +69,7 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
             deadline_at=row.deadline_at,
             progress=_progress(row.progress),
             error=row.error,
-            waits_for=waits_for(row.target) if row.state == JobState.WAITING_FOR_RUNNER.value else None,
+            waits_for=waits_for(row.target, silent) if row.id in waits else None,
             library=None if row.library_id is None else libraries[row.library_id],
             created_at=row.created_at,
             started_at=row.started_at,

@@ -85,6 +85,17 @@ def test_a_job_that_waited_is_taken_up_for_the_device_that_came(database: Databa
     assert (again.id, new) == (job_id, False), "it is the job of that target now"
 
 
+def test_a_job_that_waits_names_the_runners_whose_device_is_silent(database: Database) -> None:
+    assert announced(database) and announced(database, "two", devices=[], engine="ray")
+    assert announced(database, "board1", devices=[], engine="rpc")
+    job_id = waits(database)
+    text = (
+        "no runner can measure llvm; run `dietcode worker` on a machine that can, or start the RPC server "
+        "behind board1, which has not answered"
+    )
+    assert states(database, job_id) == [(W, text)] and job(database, job_id).waits_for == text
+
+
 def test_a_job_that_had_a_device_is_measured_for_its_own_target_only(database: Database) -> None:
     job_id = job_in(database, R)
     with database.write() as session:
