@@ -22,6 +22,8 @@ import tvm
 
 from benchmarks.facts import write
 from dietcode.bench.compare import interleave
+from dietcode.runtime import pool
+from dietcode.runtime.cpu import available_cores
 from dietcode.search_space import lowering
 from dietcode.search_space.host import build_module
 from dietcode.search_space.limits import Limits, MicroKernel
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="axes whose name holds this")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
+    pool.set_num_threads(available_cores())
     rows = []
     for pair in PAIRS:
         if arguments.only in pair.axis:
