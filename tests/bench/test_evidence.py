@@ -99,9 +99,11 @@ def test_ratios_come_from_what_was_measured(results):
 
 def test_a_frontier_has_no_point_that_another_beats():
     points = [(10, 0.3), (20, 0.4), (30, 0.1), (40, 0.1), (50, 0.0)]
-    curve = [{"num_bytes": size, "loss_mean": loss} for size, loss in points]
+    curve = [{"num_bytes": size, "loss_mean": loss, "num_kernels": size // 20 + 1} for size, loss in points]
     assert [p["num_bytes"] for p in frontier(curve, 8)] == [10, 30, 50]
     assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 50]
+    curve = [point | {"num_kernels": size // 40 + 1} for point, (size, _) in zip(curve, points, strict=True)]
+    assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 30, 50]  # the best of one kernel
 
 
 def test_stale_results_are_found(results, scale, tmp_path):
