@@ -156,7 +156,8 @@ def _figure(name: str, title: str, paper: str, workload: str, why: str) -> Figur
 
 
 _SHORT_RUNS = (
-    "A run of MetaSchedule alone has tens of trials and about a minute here and an hour in the paper, so that it "
+    "A run of MetaSchedule alone has tens of trials and about a minute here and an hour in the paper, so "
+    "that it "
     "is easier to beat; "
 )
 DENSE = _figure(

@@ -177,7 +177,8 @@ def ours_edges(data: Row) -> str:
     """All four in a line."""
     rates = data["gflops"]
     return (
-        f"Tile {data['tile'][0]}x{data['tile'][1]} at T = {next(iter(data['instance'].values()))}: local padding is "
+        f"Tile {data['tile'][0]}x{data['tile'][1]} at T = {next(iter(data['instance'].values()))}: local "
+        f"padding is "
         f"{rates['local'] / rates['baseline']:.1f} × of checks left in, "
         f"{rates['local'] / rates['global']:.2f} × of "
         f"global padding and {rates['local'] / rates['partition']:.2f} × of partitioning."
