@@ -1,6 +1,7 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
 # make evidence  every figure of the paper, measured on this machine, in docs/evidence
+# make test-long  the same with the tests that take minutes each, and more kills and examples
 # make docs   the documentation as pages for a browser, in build/docs
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
 PYTHON ?= python3
@@ -9,7 +10,7 @@ CLIENT_VENV ?= build/client-venv
 EXTRAS ?= server,dev
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs pages evidence figures secrets clean
+.PHONY: demo test test-long lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is needed; run make PYTHON=/path/to/python3")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
 $(CLIENT_VENV)/.installed: pyproject.toml constraints.txt
@@ -38,6 +39,9 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+test-long: lint
+	DIETCODE_TEST_LONG=1 DIETCODE_TEST_KILLS=12 DIETCODE_TEST_EXAMPLES=3 $(BIN)/python -m pytest -n 2
 
 # PyTorch and Matplotlib beside what is there; about half an hour with nothing else running.
 evidence:

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+_numbers = count()
 GOLDEN = Path(__file__).parent / "golden"
 # Whose tests tune for real: one after the other, beside the others.
 _ONE_BY_ONE = (
@@ -42,8 +44,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each file stays in one process, with what it compiled; the dashboard's files share a server."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave long tests to `make test-long`; begin with the groups that take longest.
+
+    Each file stays in one process, with what it compiled; the dashboard's files share a server."""
+
+    if not os.environ.get("DIETCODE_TEST_LONG"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
     def group(item: pytest.Item) -> str:
         name = item.path.relative_to(Path(__file__).parent).as_posix()
@@ -69,15 +77,24 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(scope="session")
+def own_places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for those of `own_cache`: pytest looks through all of its own for each that it makes."""
+    return tmp_path_factory.mktemp("own")
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(own_places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's cache, or the keys that the user trusts; no server compares.
 
     Comparing takes ten seconds a job: tests of it ask for it.
     """
-    folder = tmp_path_factory.mktemp("cache")
+    place = own_places / str(next(_numbers))
+    folder, trust = place / "cache", place / "trust"
+    folder.mkdir(parents=True)
+    trust.mkdir()
     monkeypatch.setenv("DIETCODE_CACHE", str(folder))
-    monkeypatch.setenv("DIETCODE_TRUST", str(tmp_path_factory.mktemp("trust")))
+    monkeypatch.setenv("DIETCODE_TRUST", str(trust))
     monkeypatch.setenv("DIETCODE_SERVE_COMPARE", "none")
     return folder
 

@@ -119,7 +119,7 @@ def test_coarse_first_is_each_index_once(total: int) -> None:
 
 def test_which_vendor_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vendor_of("numpy") == "numpy" and vendor_of("torch") == "torch"
-    monkeypatch.setattr(confined, "find_spec", lambda name: None)
+    monkeypatch.setattr(confined, "has_torch", lambda: False)
     assert vendor_of("auto") == "numpy"
-    monkeypatch.setattr(confined, "find_spec", lambda name: object())
+    monkeypatch.setattr(confined, "has_torch", lambda: True)
     assert vendor_of("auto") == "torch"

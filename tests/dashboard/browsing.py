@@ -22,6 +22,7 @@ CHROMIUM = os.environ.get("DIETCODE_TEST_CHROMIUM") or shutil.which("chromium")
 SCREENSHOTS = ROOT / "build" / "screenshots"
 WIDTHS = {390: 844, 820: 1180, 1440: 900}  # of a phone, a tablet, a desk; with their heights
 SCHEMES = ("light", "dark")
+SHOTS = [*((width, "light") for width in WIDTHS), (max(WIDTHS), "dark")]
 # Names lead nowhere but to this machine: what a page asks of elsewhere is noted, and fails.
 CHROMIUM_ARGS = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--disable-gpu")
 _INLINE = ("about", "blob", "data")  # URLs that are no requests
@@ -136,7 +137,7 @@ def settle(page: Page) -> None:
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Write ``build/screenshots/NAME-WIDTH-SCHEME.png`` of the whole page, at three widths, light and dark.
+    """Write ``build/screenshots/NAME-WIDTH-SCHEME.png`` of the whole page, as `SHOTS` has them.
 
     Fails where the page is wider than the window: nobody should have to scroll sideways. Afterwards the
     window is as it was.
@@ -144,12 +145,11 @@ def screenshot(page: Page, name: str) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     before = page.viewport_size
     too_wide = Counter[int]()
-    for width, height in WIDTHS.items():
-        page.set_viewport_size({"width": width, "height": height})
-        for scheme in SCHEMES:
-            page.emulate_media(color_scheme=scheme)
-            settle(page)
-            page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+    for width, scheme in SHOTS:
+        page.set_viewport_size({"width": width, "height": WIDTHS[width]})
+        page.emulate_media(color_scheme=scheme)
+        settle(page)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
         too_wide[width] = page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
     page.emulate_media(color_scheme="null")
     if before is not None:

@@ -38,6 +38,7 @@ def nodes(machine: Machine) -> dict[str, Container]:
     return found
 
 
+@pytest.mark.long
 def test_a_job_begins_beside_the_head_and_is_measured_by_the_other(
     machine: Machine, nodes: dict[str, Container]
 ) -> None:

@@ -208,6 +208,7 @@ def test_where_the_machine_that_measures_is_lost(cluster: Cluster, engine: Any, 
         assert isinstance(children.run("time_library", good, 60.0), dict)
 
 
+@pytest.mark.long
 def test_a_job_of_a_server_is_measured_on_the_cluster(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     data = spec_data(
         "tiny",

@@ -163,6 +163,7 @@ def test_a_candidate_that_crashes_the_server_s_session(
         assert isinstance(children.run("time_library", good, 2.0), dict)
 
 
+@pytest.mark.long
 def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(place: Place, tmp_path: Path) -> None:
     patient = RpcDevice(place.tracker, KEY, wait_secs=60.0, session_secs=60.0)
     place.kill_server()
@@ -237,6 +238,7 @@ def test_what_the_spec_must_name(engine: RpcDevice) -> None:
     assert (one.target.mcpu, one.target.num_cores, one.refusal) == ("skylake-avx512", 64, None)
 
 
+@pytest.mark.long
 def test_a_server_takes_the_jobs_that_its_device_can_measure(
     place: Place, engine: RpcDevice, tmp_path: Path, inside: Any
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dietcode.search_space.limits import TAILS, Limits
 from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 
+EXAMPLES = int(os.environ.get("DIETCODE_TEST_EXAMPLES", "1"))  # times as many
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # One, below and past vectors and tiles, primes, and whole tiles.
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 21, 24, 31, 32, 33, 37, 48, 53, 64, 67)
@@ -63,7 +65,7 @@ def assert_same_bits(name: str, kernel: Compiled, outputs: list[Any], extents: d
 
 
 @given(calls(), st.integers(0, 1000))
-@settings(SETTINGS, max_examples=250)
+@settings(SETTINGS, max_examples=100 * EXAMPLES)
 def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
     name, mcpu, extents = call
     kernel = built(name, mcpu)
@@ -80,7 +82,7 @@ def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
 
 
 @given(calls(), st.data(), st.sampled_from([np.nan, np.inf, -np.inf]))
-@settings(SETTINGS, max_examples=150)
+@settings(SETTINGS, max_examples=60 * EXAMPLES)
 def test_what_is_not_finite_stays_where_it_belongs(
     call: tuple[str, str, dict[str, int]], data: st.DataObject, value: float
 ) -> None:

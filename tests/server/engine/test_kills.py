@@ -30,7 +30,7 @@ from dietcode.protocol import FINAL_STATES, Job, JobState
 
 # Each kill comes at a random moment within so many seconds after its stage was reached, or a later one.
 # The storm has many more, of jobs that tune nothing.
-AFTER = [("start", 1.0)] * 2 + [("seed", 2.0)] * 2 + [("calibrate", 2.0)] * 2 + [("measure", 1.2)] * 2
+AFTER = [("start", 1.0), ("seed", 2.0), ("calibrate", 2.0), ("measure", 1.2)]
 NUM_KILLS = int(os.environ.get("DIETCODE_TEST_KILLS", len(AFTER)))
 STAGES = ("start", "seed", "calibrate", "measure", "select", "build", "verify", "compare", "publish")
 MARK = "DIETCODE_TEST_MARK"

@@ -140,6 +140,7 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
     explained(place)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_worker_that_dies_while_it_compares_loses_only_that(place: Place) -> None:
     place.environment |= {"DIETCODE_SERVE_COMPARE": "numpy", "DIETCODE_SERVE_RETRY_SECS": "0.1"}
