@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,12 +15,9 @@ from benchmarks.evidence.__main__ import FIGURES, OUTPUT, measure, stale
 from benchmarks.evidence.choice import frontier
 from benchmarks.evidence.pages import write_pages
 from benchmarks.evidence.shop import Scale, Shop
-from benchmarks.evidence.tiles import EDGES, GRIDS, SWEEP
 from benchmarks.evidence.versions import generator
 from dietcode.tuner.search import Search
 
-# All of them take minutes.
-SOME = FIGURES if os.environ.get("DIETCODE_TEST_LONG") else (EDGES, GRIDS, SWEEP)
 DENSE = """
 name: small-dense
 op: {einsum: "mk,nk->mn"}
@@ -58,15 +54,16 @@ def scale(tmp_path_factory) -> Scale:
 def results(scale, tmp_path_factory) -> Path:
     """Figures, measured, drawn and told."""
     folder = tmp_path_factory.mktemp("evidence") / "here"
-    measure(SOME, Shop(tmp_path_factory.mktemp("shop"), scale), folder)
+    measure(FIGURES, Shop(tmp_path_factory.mktemp("shop"), scale), folder)
     write_pages(folder, FIGURES)
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_figures_are_measured_drawn_and_told(results):
     page = (results / "index.md").read_text()
-    for figure in SOME:
+    for figure in FIGURES:
         found = json.loads((results / f"{figure.name}.json").read_text())
         assert {"device", "cores", "commit", "date", "versions", "measured_with", "data"} <= set(found)
         ElementTree.parse(results / f"{figure.name}.svg")
@@ -74,15 +71,17 @@ def test_figures_are_measured_drawn_and_told(results):
         assert figure.ours(found["data"]) in page
         heads, *rows = figure.table(found["data"])
         assert rows and all(len(row) == len(heads) for row in rows)
-    assert page.count("Not measured") == len(FIGURES) - len(SOME)
+    assert "Not measured" not in page
 
 
+@pytest.mark.long
 def test_the_page_of_the_same_data_is_the_same(results):
     before = {path.name: path.read_bytes() for path in results.iterdir()}
     write_pages(results, FIGURES)
     assert {path.name: path.read_bytes() for path in results.iterdir()} == before
 
 
+@pytest.mark.long
 def test_a_figure_without_data_says_so(results, tmp_path):
     (tmp_path / "figure-10.json").write_bytes((results / "figure-10.json").read_bytes())
     write_pages(tmp_path, FIGURES)
@@ -111,6 +110,7 @@ def test_a_frontier_has_no_point_that_another_beats():
     assert [p["num_bytes"] for p in frontier(curve, 2)] == [10, 30, 50]  # the best of one kernel
 
 
+@pytest.mark.long
 def test_stale_results_are_found(results, scale, tmp_path):
     assert stale(results.parent, scale) == []
     path = tmp_path / "here" / "figure-10.json"

@@ -106,6 +106,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
 
 
+@pytest.mark.long
 def test_the_benchmarks_own_loops_run(
     packed: Path, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

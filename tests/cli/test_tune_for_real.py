@@ -176,7 +176,7 @@ def interrupted_at(process: subprocess.Popen[str], stage: str) -> tuple[int, str
     return status, rest, children
 
 
-@pytest.mark.parametrize("stage", ["seed", "measure"])
+@pytest.mark.parametrize("stage", ["seed", pytest.param("measure", marks=pytest.mark.long)])
 def test_an_interrupted_run_ends_at_once_and_goes_on_later(place: Path, tmp_path: Path, stage: str) -> None:
     del place  # only so that this runs after it: two runs at a time would wait for each other
     spec = tmp_path / "spec.json"

@@ -265,6 +265,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 def test_snippets_run_as_pasted(tmp_path):
     """In a fresh process each, against a server that they name themselves."""
     made = {name: library_bytes(name) for name in ("epilogue", "bmm", "keyword")}

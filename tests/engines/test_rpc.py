@@ -178,6 +178,7 @@ def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(place: Pl
     place.kill_server()
 
 
+@pytest.mark.long
 def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, inside: Any) -> None:
     data = spec_data(
         "tiny",
