@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietcode.workload.contraction import Contraction
-from dietcode.workload.dtypes import OUTPUT_DTYPES, STORAGE
+from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES, STORAGE
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.spec import Spec
@@ -92,8 +92,10 @@ class Problem:
         Axes that callers see as one, by the letter that they have there: its letters here, outer first. As in
         the channels of a grouped convolution.
     output_dtype : str
-        What the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`; everything
-        else is float32.
+        What the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`.
+    operand_dtype : str
+        What both operands are held in, of `dietcode.workload.dtypes.INPUT_DTYPES`; sums and what the epilogue
+        reads are float32.
     """
 
     row_operand: str
@@ -110,6 +112,7 @@ class Problem:
     windows: tuple[Window, ...] = ()
     splits: dict[str, str] = field(default_factory=dict)
     output_dtype: str = "float32"
+    operand_dtype: str = "float32"
 
     @property
     def dynamic(self) -> tuple[str, ...]:
@@ -124,7 +127,9 @@ class Problem:
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """What generated code holds `tensor` in, see `dietcode.workload.dtypes.STORAGE`."""
-        return STORAGE[self.output_dtype if tensor == self.output else "float32"]
+        if tensor == self.output:
+            return STORAGE[self.output_dtype]
+        return STORAGE[self.operand_dtype if tensor in self.inputs[:2] else "float32"]
 
     def letters_of(self, tensor: str) -> str:
         """Letters with a role, and letters of stages, that address `tensor`: its axes, windows followed."""
@@ -179,6 +184,7 @@ class Problem:
             windows=tuple(Window(**window) for window in data.get("windows", ())),
             splits={str(k): str(v) for k, v in data.get("splits", {}).items()},
             output_dtype=str(data.get("output_dtype", "float32")),
+            operand_dtype=str(data.get("operand_dtype", "float32")),
             **roles,
         )
         problem.check()
@@ -213,6 +219,8 @@ class Problem:
                 raise ValueError(f"axis {clip(letter)} split in {clip(parts)}")
         if self.output_dtype not in OUTPUT_DTYPES:
             raise ValueError(f"output of {clip(self.output_dtype)}; allowed: {', '.join(OUTPUT_DTYPES)}")
+        if self.operand_dtype not in INPUT_DTYPES:
+            raise ValueError(f"operands of {clip(self.operand_dtype)}; allowed: {', '.join(INPUT_DTYPES)}")
         for stage in self.stages:
             _check_stage(stage, self.subscripts, self.subscripts[self.output])
 

@@ -64,16 +64,11 @@ class Operand:
             Rows or columns that there are; None where all of the tile's exist.
         """
         block, width = self.block, self.plan.width
-        memory = block.memory
-        view, buffer = memory.views[self.name], memory.buffers[self.name]
+        buffer = block.memory.buffers[self.name]
         with T.unroll(0, self.turns) as turn:
             line, k, within = self._place(turn)
-            line, k = first + wide(line), step + wide(k)
-            exists = None if bound is None else line < bound
-            exists = both(within, exists, k < block.reduction if block.has_ragged_steps else None)
-            place = memory.offset(view, block.problem.batch, block.batch)
-            place = place + memory.offset(view, self.letters, line)
-            place = aligned(place + memory.offset(view, block.problem.reduction, k), width)
+            place, exists = self.source(first + wide(line), step + wide(k), bound)
+            place, exists = aligned(place, width), both(within, exists)
 
             def read(place: Any = place, turn: Any = turn) -> None:
                 store(self.fetched, load(buffer, [place], width), [turn * width], width)
@@ -86,6 +81,25 @@ class Operand:
                         read()
                     with T.Else(), T.unroll(0, width) as u:
                         store(self.fetched, tirx.const(0, DTYPE), [turn * width + u], 1)
+
+    def source(self, line: Any, k: Any, bound: Any | None) -> tuple[Any, Any | None]:
+        """Where an element lies in global memory, and whether it exists; None where it always does.
+
+        Parameters
+        ----------
+        line, k : int64 expressions
+            Row or column, and step of the reduction.
+        bound : int64 expression or None
+            As `fetch` has it.
+        """
+        block = self.block
+        memory, problem = block.memory, block.problem
+        view = memory.views[self.name]
+        exists = None if bound is None else line < bound
+        exists = both(exists, k < block.reduction if block.has_ragged_steps else None)
+        place = memory.offset(view, problem.batch, block.batch)
+        place = place + memory.offset(view, self.letters, line)
+        return place + memory.offset(view, problem.reduction, k), exists
 
     def put(self, stage: Any) -> None:
         """Write the fetched tile to shared memory."""
