@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import baselines
 from device import need_gpu, seconds_of
+from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
 
 _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
@@ -44,10 +45,12 @@ def compare_one(
         "predicted_gflops": facts["predicted_gflops"][index],
         "max_rel_error": tensors.error_of(torch, pack),
         "others": {},
+        "others_max_rel_error": {},
     }
     row["measured_gflops"] = facts["flops"][index] / seconds_of(torch, call, tensors.copies) / 1e9
     for name, other in others.items():
         try:
+            row["others_max_rel_error"][name] = tensors.error_of(torch, pack, other(tensors.sets[0]))
             seconds = seconds_of(torch, lambda turn, other=other: other(tensors.sets[turn]), tensors.copies)
             row["others"][name] = facts["flops"][index] / seconds / 1e9
         except Exception as error:
@@ -71,7 +74,18 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "worst": min(ratios, default=None),
         "mean_prediction_gap": sum(gaps) / len(gaps) if gaps else None,
         "max_rel_error": max((row["max_rel_error"] for row in rows), default=None),
+        "num_instances": len(rows),
     }
+
+
+def picked(count: int, most: int) -> list[int]:
+    """Up to `most` of `count` instances, evenly spread, from the last, which is the largest, to the first.
+
+    What compiles for ranges of shapes tunes itself on what it sees first.
+    """
+    if count <= most:
+        return list(reversed(range(count)))
+    return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)}, reverse=True)
 
 
 def main() -> None:
@@ -90,20 +104,20 @@ def main() -> None:
     kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]
     made = {name: make(torch, pack) for name, make in _OTHERS.items() if name not in given.without}
     others = {name: other for name, other in made.items() if other is not None}
-    count, deadline, rows = len(pack.facts["instances"]), time.time() + given.secs, []
-    for index in range(0, count, max(1, -(-count // given.most))):
+    deadline, rows = time.time() + given.secs, []
+    for index in picked(len(pack.facts["instances"]), given.most):
         if time.time() > deadline:
             print("time is up; the rest is left out")
             break
         rows.append(compare_one(torch, pack, kernels, others, index))
         print(json.dumps(rows[-1]), flush=True)
-    properties = torch.cuda.get_device_properties(0)
-    result = {
+    rows.reverse()
+    result = machine_facts(torch) | {
         "workload": pack.facts["name"],
-        "device": properties.name,
+        "dtypes": pack.facts["dtypes"],
+        "commit": pack.facts["commit"],
         "standing": pack.facts["standing"],
         "kappa": pack.facts["kappa"],
-        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
         "tf32": torch.backends.cuda.matmul.allow_tf32,
         "instances": rows,
         "summary": summary(rows),

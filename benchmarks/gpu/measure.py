@@ -17,9 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from device import Driver, GpuError, need_gpu, seconds_of
+from machine import machine_facts
 from packed import MicroKernel, Pack, Tensors, ready
 
-_MAX_ERROR = 1e-4
 _MAX_SWEEP = 64
 
 
@@ -69,7 +69,7 @@ def measure_one(
             tensors.sets[0][pack.facts["output"]].fill_(float("nan"))
             call(0)
             worst = max(worst, tensors.error_of(torch, pack))
-            if not worst <= _MAX_ERROR:
+            if not worst <= pack.max_error:
                 return line | failed | {"error": f"off by {worst} at {instance['shape_vars']}"}
             points.append(instance["extents"])
             secs.append(seconds_of(torch, call, tensors.copies))
@@ -91,7 +91,9 @@ def work(folder: Path, output: Path, first: int, deadline: float) -> None:
 
         if first < 0:
             device = device_facts(torch, pack.facts["arch"])
-            write({"format": "dietcode-records/1", "workload": pack.facts["workload"], "device": device})
+            made = machine_facts(torch) | {"commit": pack.facts["commit"]}
+            header = {"format": "dietcode-records/1", "workload": pack.facts["workload"], "device": device}
+            write(header | {"made": made})
             write({"kind": "calibration", **sweep(torch, driver, pack)})
         points_of: dict[int, Tensors] = {}
         for number, candidate in enumerate(pack.facts["candidates"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,15 @@ def candidate_facts(
     }
 
 
+def commit() -> str | None:
+    """The commit that the generated code is of, with a plus where there are changes; None if unknown."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def write_pack(
     folder: Path,
     spec: Spec,
@@ -177,8 +187,10 @@ def write_pack(
         "name": spec.name,
         "workload": workload_digest(spec),
         "arch": target.arch,
+        "commit": commit(),
         "einsum": spec.op.einsum,
         "operands": operands,
+        "dtypes": {name: problem.dtype(name) for name in (*problem.inputs, problem.output)},
         "output": problem.output,
         "stages": [{"kind": s.kind, "tensor": s.tensor, "value": s.value} for s in problem.stages],
         "dynamic": list(problem.dynamic),

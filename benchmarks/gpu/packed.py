@@ -13,6 +13,9 @@ from device import Driver, GpuError, compile_text, rotations_for
 
 FORMAT = "dietcode-gpu-pack/1"
 _LOCAL = "compiled-here"
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_ROUNDING = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of the output, relative
+_MAX_ERROR = 1e-4  # of what is computed in float32, relative to the largest value
 
 
 class Pack:
@@ -29,6 +32,11 @@ class Pack:
         """Machine code, or text, of a micro-kernel; what `compile_here` made comes first."""
         own = self.folder / _LOCAL / name
         return own.read_bytes() if own.is_file() else self._kernels.read(name)
+
+    @property
+    def max_error(self) -> float:
+        """Largest error against float64 of the same inputs, relative to the largest value."""
+        return _MAX_ERROR + _ROUNDING[self.facts["dtypes"][self.facts["output"]]]
 
     def compile_here(self) -> None:
         """Compile all by this machine's nvcc, where its driver is older than what was packed.
@@ -72,7 +80,7 @@ def ready(pack: Pack) -> Driver:
 
 
 class Tensors:
-    """Copies of one instance's tensors, normal numbers."""
+    """Copies of one instance's tensors, normal numbers in the dtypes of the workload."""
 
     def __init__(
         self,
@@ -83,22 +91,30 @@ class Tensors:
         device: str = "cuda",
     ) -> None:
         shapes: dict[str, list[int]] = instance["shapes"]
-        num_bytes = 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
+        dtypes = pack.facts["dtypes"]
+        num_bytes = sum(_BYTES[dtypes[n]] * torch.Size(shape).numel() for n, shape in shapes.items())
         self.copies = copies or rotations_for(num_bytes)
         self.instance, self.output, self.device = instance, pack.facts["output"], device
         generator = torch.Generator(device=device).manual_seed(0)
         self.sets = [
-            {n: torch.randn(shape, device=device, generator=generator) for n, shape in shapes.items()}
+            {
+                n: torch.randn(shape, dtype=getattr(torch, dtypes[n]), device=device, generator=generator)
+                for n, shape in shapes.items()
+            }
             for _ in range(self.copies)
         ]
         self._expected: Any = None
 
-    def error_of(self, torch: Any, pack: Pack) -> float:
-        """Largest error of the first copy's output against float64, over the largest value."""
+    def error_of(self, torch: Any, pack: Pack, output: Any = None) -> float:
+        """Largest error of an output, by default the first copy's, against float64, over the largest value.
+
+        The inputs are what rounding left of them; that error is not counted.
+        """
         given = self.sets[0]
         if self._expected is None:  # the inputs stay as they are
             self._expected = reference(torch, pack, {name: value.double() for name, value in given.items()})
-        difference = (given[self.output].double() - self._expected).abs().max()
+        found = given[self.output] if output is None else output
+        difference = (found.double().reshape(self._expected.shape) - self._expected).abs().max()
         return float(difference / self._expected.abs().max().clamp(min=1.0))
 
 
@@ -141,7 +157,7 @@ class MicroKernel:
         instance, calls, kept = tensors.instance, [], []
         shape = self.candidate["grids"][which][instance["index"]]
         for given in tensors.sets:
-            workspace = torch.empty(max(1, shape["workspace"]), device=tensors.device)
+            workspace = torch.empty(max(1, shape["workspace"]), dtype=torch.float32, device=tensors.device)
             kept.append(workspace)
             addresses = {name: value.data_ptr() for name, value in given.items()} | {
                 "workspace": workspace.data_ptr()

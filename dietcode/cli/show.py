@@ -41,6 +41,10 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     target, seed = report["target"], report["seed"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {_target(target)}; device {report['device']['name']}")
+    if "dtypes" in report:
+        dtypes = report["dtypes"]
+        sums = f"sums {dtypes['accumulate']}"
+        console.print(f"dtypes      operands {dtypes['operands']}, {sums}, output {dtypes['output']}")
     if "standing" in report:
         console.print(f"standing    {report['standing']}")
     is_cuda = target.get("kind") == "cuda"

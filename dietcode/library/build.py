@@ -160,7 +160,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
     seen = spec.subscripts | spec.epilogue_tensors
     subscripts = {name: seen[name] for name in problem.inputs}
     binding = plan_bindings(subscripts, spec.dims_parsed, spec.variables)
-    inputs = {name: {"dims": letters, "dtype": "float32"} for name, letters in subscripts.items()}
+    inputs = {name: {"dims": letters, "dtype": problem.dtype(name)} for name, letters in subscripts.items()}
     return {
         "format": FORMAT,
         "name": spec.name,

@@ -22,6 +22,7 @@ class CudaLibrary(Library):
         super().__init__(folder, manifest, module)
         self._prepare = module["prepare"]
         self._parts: list[int] = manifest["workspace_parts"]
+        self._is_split = any(self._parts)
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
 
     def prepare(self, device: int | None = None) -> None:
@@ -78,6 +79,48 @@ class CudaLibrary(Library):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
+        tensors, known = self._seen(arguments)
+        if known is None or (out is not None and getattr(out, "requires_grad", True)):
+            known = self._checked(arguments, out)
+            tensors = [arguments[name] for name in self._order]
+        values, output_shape = known
+        result, address, torch = out, 0, sys.modules["torch"]
+        if out is None:
+            result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
+        if self._is_split:
+            parts = self._parts[self._select(*values)]
+            if parts:  # sums are float32, of whatever dtype the tensors are
+                workspace = tensors[0].new_empty(parts * result.numel(), dtype=torch.float32)
+                address = workspace.data_ptr()
+        try:
+            self._run(*tensors, result, address, *values)
+        except (RuntimeError, TypeError, ValueError) as error:
+            self._checked(arguments, out)  # which has more to say, where it is a tensor's fault
+            raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
+        return result
+
+    def _seen(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
+        """The tensors of a call, and what `resolve` gave when it saw their shapes before; else None.
+
+        This is what a call costs beside its launch. What is left out here (dtype, device, layout, address)
+        the library's host part looks at, before it launches anything.
+        """
+        keywords: tuple[Any, ...] = ()
+        try:
+            tensors = [arguments[name] for name in self._order]
+            if self._plan.keywords:
+                keywords = tuple(arguments[name] for name in self._plan.keywords)
+            known = self._shapes.get((*[tensor.shape for tensor in tensors], keywords))
+            for tensor in tensors:
+                if tensor.requires_grad:
+                    return tensors, None
+        except (AttributeError, KeyError, TypeError):
+            return [], None
+        is_all = len(arguments) == len(tensors) + len(keywords)
+        return tensors, known if is_all and all(type(value) is int for value in keywords) else None
+
+    def _checked(self, arguments: dict[str, Any], out: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """As `resolve`, after a look at everything that a call is given; raises as `__call__` has it."""
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
@@ -89,20 +132,9 @@ class CudaLibrary(Library):
         shapes = [tuple(tensor.shape) for tensor in tensors]
         keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
         values, output_shape = self.resolve(shapes, keywords)
-        result = out
-        if out is None:
-            torch = sys.modules["torch"]
-            result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
-        else:
+        if out is not None:
             self._check_output(out, output_shape, tensors)
-        parts = self._parts[int(self._select(*values))]
-        workspace = tensors[0].new_empty(parts * result.numel()) if parts else None  # float32, as they are
-        address = 0 if workspace is None else workspace.data_ptr()
-        try:
-            self._run(*tensors, result, address, *values)
-        except RuntimeError as error:
-            raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
-        return result
+        return values, output_shape
 
     def _accept(self, name: str, value: Any, dtype: str) -> Any:
         torch = sys.modules.get("torch")

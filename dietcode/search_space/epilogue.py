@@ -144,6 +144,21 @@ def convert(value: Any, dtype: str, lanes: int) -> Any:
     return tirx.Cast(_vector("uint16", lanes), tirx.Select(is_nan, quiet, rounded))
 
 
+def widen(value: Any, dtype: str) -> Any:
+    """The float32 value of one element as it is stored in `dtype`: what `convert` took away is 0.
+
+    Parameters
+    ----------
+    value : expression
+        See `dietcode.workload.dtypes.STORAGE`.
+    """
+    if dtype == DTYPE:
+        return value
+    if dtype == "float16":
+        return tirx.Cast(DTYPE, value)
+    return _bits(tirx.Cast("uint32", value) << _const(16, 1, "uint32"), DTYPE, 1)
+
+
 def _named(value: Any, lanes: int, dtype: str = DTYPE) -> Any:
     """What is used more than once.
 

@@ -94,8 +94,8 @@ class Problem:
     output_dtype : str
         What the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`.
     operand_dtype : str
-        What both operands are held in, of `dietcode.workload.dtypes.INPUT_DTYPES`; sums and what the epilogue
-        reads are float32.
+        What both operands and the tensors of the epilogue are held in, of
+        `dietcode.workload.dtypes.INPUT_DTYPES`; sums are float32.
     """
 
     row_operand: str
@@ -125,11 +125,13 @@ class Problem:
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
 
+    def dtype(self, tensor: str) -> str:
+        """What callers hold `tensor` in."""
+        return self.output_dtype if tensor == self.output else self.operand_dtype
+
     def storage(self, tensor: str) -> np.dtype[Any]:
         """What generated code holds `tensor` in, see `dietcode.workload.dtypes.STORAGE`."""
-        if tensor == self.output:
-            return STORAGE[self.output_dtype]
-        return STORAGE[self.operand_dtype if tensor in self.inputs[:2] else "float32"]
+        return STORAGE[self.dtype(tensor)]
 
     def letters_of(self, tensor: str) -> str:
         """Letters with a role, and letters of stages, that address `tensor`: its axes, windows followed."""
@@ -323,6 +325,7 @@ def problem_from_spec(spec: Spec) -> Problem:
         windows=tuple(Window(*slide) for slide in slides),
         splits=splits,
         output_dtype=spec.output.dtype,
+        operand_dtype=spec.operand_dtype,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietcode.search_space.problem import Problem
+from dietcode.workload.dtypes import widened
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -23,7 +24,7 @@ def reference(problem: Problem, arrays: Mapping[str, Any]) -> FloatArray:
     problem : Problem
         Any: broadcast operands, windows, split axes, every epilogue stage.
     arrays : mapping of str to array
-        The inputs by tensor name, in the shapes that callers see; others are ignored.
+        The inputs by tensor name, in the shapes that callers see, a bfloat16 as its bits; others are ignored.
 
     Returns
     -------
@@ -99,9 +100,16 @@ def _erfc() -> Any:
 def _along_output(problem: Problem, tensor: str, array: Any) -> FloatArray:
     """A tensor of some of the output's axes, with an axis of extent 1 for each of the others."""
     own, axes = problem.axes(tensor), problem.axes(problem.output)
-    value = np.asarray(array, dtype=np.float64)
+    value = _wide(problem, tensor, array)
     value = value.transpose([own.index(letters) for letters in axes if letters in own])
     return value[tuple(slice(None) if letters in own else None for letters in axes)]
+
+
+def _wide(problem: Problem, tensor: str, array: Any) -> FloatArray:
+    """The values of a tensor."""
+    if problem.dtype(tensor) == "bfloat16":
+        array = widened(np.asarray(array), "bfloat16")
+    return np.asarray(array, dtype=np.float64)
 
 
 def _extents(problem: Problem, arrays: Mapping[str, Any]) -> dict[str, int]:
@@ -134,7 +142,7 @@ def _seen(
         Place in the window, by kernel letter.
     """
     letters = problem.subscripts[name]
-    value = np.asarray(array, dtype=np.float64).reshape([extents[letter] for letter in letters])
+    value = _wide(problem, name, array).reshape([extents[letter] for letter in letters])
     for axis, letter in reversed(list(enumerate(letters))):  # from the last, so that no axis moves
         window = problem.window_over(letter)
         if window is not None:

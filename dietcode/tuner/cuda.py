@@ -119,6 +119,11 @@ def _report(
         "workload_digest": workload_digest(spec),
         "device": records.device,
         "target": records.target.to_json(),
+        "dtypes": {
+            "operands": spec.operand_dtype,
+            "accumulate": spec.accumulate,
+            "output": spec.output.dtype,
+        },
         "standing": SYNTHETIC if records.is_synthetic else f"measured on {records.device['name']}",
         "calibration": {"kappa": fitted.kappa} | (records.calibration or {}),
         "seed": None,

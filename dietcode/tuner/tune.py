@@ -31,6 +31,7 @@ from dietcode.tuner.cuda import EXPERIMENTAL, is_cuda, make_cuda_library
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.search import Search
+from dietcode.workload.checks import check_operand_dtypes
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -172,6 +173,7 @@ def make_library(
     SpecError, TargetError, RecordsError, TuningError
         See `dietcode.errors`.
     """
+    check_operand_dtypes(spec)  # of a TVM tag only its resolution told that it is a CPU
     problem = problem_from_spec(spec)
     instances = make_instances(spec)
     check_linker()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_letters
+from dietcode.workload.dtypes import INPUT_DTYPES
 from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
@@ -38,6 +39,7 @@ def check_spec(spec: Spec) -> None:
     """
     _check_names(spec)
     _check_operands(spec)
+    _check_dtypes(spec)
     _check_dims(spec)
     Contraction.from_spec(spec)
     _check_convolution(spec)
@@ -94,6 +96,30 @@ def _check_operands(spec: Spec) -> None:
                 f"given {clip(tensor.dims)}; allowed: {subscripts}, as in {spec.op.einsum}, in its order"
             )
             raise SpecError(f"tensors.{name}.dims", problem)
+
+
+def _check_dtypes(spec: Spec) -> None:
+    """Refuse operands of a dtype that the target lacks, and of two dtypes."""
+    check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
+    (first, one), (second, other) = spec.tensors.items()
+    if one.dtype != other.dtype:
+        problem = f"given {clip(other.dtype)}; allowed: {one.dtype}, as tensors.{first} has it"
+        raise SpecError(f"tensors.{second}.dtype", problem)
+
+
+def check_operand_dtypes(spec: Spec, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
+    """Refuse operands of another dtype than a target takes, by default a CPU.
+
+    Raises
+    ------
+    SpecError
+        With the field, what was given and what is allowed.
+    """
+    for name, tensor in spec.tensors.items():
+        if tensor.dtype not in allowed:
+            problem = f"given {clip(tensor.dtype)}; allowed on this target: {', '.join(allowed)}"
+            needs = "; it needs a target of kind cuda" if tensor.dtype in INPUT_DTYPES else ""
+            raise SpecError(f"tensors.{name}.dtype", problem + needs)
 
 
 def _check_dims(spec: Spec) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-INPUT_DTYPES = ("float32",)
+INPUT_DTYPES = ("float32", "float16", "bfloat16")
+"""Of operands; a CPU takes the first alone."""
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
 STORAGE: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),

@@ -48,10 +48,10 @@ def largest_sizes(spec: Spec) -> Sizes:
     operands = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
     shapes = {**operands, "output": spec.output_subscripts}
     elements = {path: _product(spec, letters, bindings) for path, letters in shapes.items()}
-    output_bytes = STORAGE[spec.output.dtype].itemsize
+    output_bytes, input_bytes = (STORAGE[d].itemsize for d in (spec.output.dtype, spec.operand_dtype))
     others = [_product(spec, letters, bindings) for letters in spec.epilogue_tensors.values()]
     num_bytes = output_bytes * elements["output"] + sum(
-        STORAGE["float32"].itemsize * count for count in (*(elements[path] for path in operands), *others)
+        input_bytes * count for count in (*(elements[path] for path in operands), *others)
     )
     flops = 2 * _product(spec, Contraction.from_spec(spec).indices, bindings)
     return Sizes(

@@ -18,7 +18,7 @@ from pydantic import (
 
 from dietcode.workload import checks, fields
 from dietcode.workload.conv2d import Conv2d, Convolution
-from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES
+from dietcode.workload.dtypes import OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.expr import DimExpr
 from dietcode.workload.fields import MAX_LISTED
@@ -52,7 +52,7 @@ __all__ = [
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-def _known_dtype(given: str, allowed: tuple[str, ...] = INPUT_DTYPES) -> str:
+def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
     if given not in allowed:
         raise ValueError(f"given {clip(given)}; allowed on this target: {', '.join(allowed)}")
     return given
@@ -107,7 +107,7 @@ class TensorSpec(Model):
     dims : str
         Its subscripts, one letter an axis.
     dtype : str
-        ``float32``.
+        ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike.
     constant : bool
         Whether it may be packed once, ahead of time.
     """
@@ -115,11 +115,6 @@ class TensorSpec(Model):
     dims: StrictStr
     dtype: StrictStr
     constant: StrictBool = False
-
-    @field_validator("dtype")
-    @classmethod
-    def _check_dtype(cls, given: str) -> str:
-        return _known_dtype(given)
 
 
 class OutputSpec(Model):
@@ -236,7 +231,7 @@ class Spec(Model):
     @field_validator("accumulate")
     @classmethod
     def _check_accumulate(cls, given: str) -> str:
-        return _known_dtype(given)
+        return _known_dtype(given, ("float32",))
 
     @field_validator("instances", mode="before")
     @classmethod
@@ -286,6 +281,11 @@ class Spec(Model):
     def constants(self) -> tuple[str, ...]:
         """Names of the operands that may be packed once."""
         return tuple(name for name, tensor in self.tensors.items() if tensor.constant)
+
+    @property
+    def operand_dtype(self) -> str:
+        """What both operands, and the tensors of the epilogue, are held in."""
+        return next(iter(self.tensors.values())).dtype
 
     @property
     def subscripts(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ NAME, NUM_SMS = "a CPU in the place of a GPU", 132
 
 
 class _Event:
-    def __init__(self, enable_timing: bool) -> None:
+    def __init__(self, enable_timing: bool = False) -> None:
         self.enable_timing, self.at = enable_timing, 0.0
 
     def record(self) -> None:
@@ -23,6 +23,9 @@ class _Event:
 
     def synchronize(self) -> None:
         pass
+
+    def query(self) -> bool:
+        return True
 
     def elapsed_time(self, end: _Event) -> float:
         return max(1e-3, 1e3 * (end.at - self.at))
@@ -33,6 +36,12 @@ class _Stream:
 
     def wait_stream(self, other: Any) -> None:
         pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
 
 
 class _Graph:
@@ -45,8 +54,8 @@ def _within(_: Any) -> Iterator[None]:
     yield
 
 
-def pretend(torch: Any) -> Any:
-    """torch, with this in the place of its ``cuda``, and tensors for "cuda" on the CPU."""
+def pretend(torch: Any, kind: Any = None) -> Any:
+    """torch, with this in the place of its ``cuda``, and tensors for "cuda" on the CPU, of a `kind`."""
     cuda = SimpleNamespace(
         Event=_Event,
         Stream=_Stream,
@@ -55,6 +64,7 @@ def pretend(torch: Any) -> Any:
         graph=_within,
         current_stream=_Stream,
         synchronize=lambda: None,
+        _sleep=lambda cycles: None,
         get_device_properties=lambda _: SimpleNamespace(name=NAME, multi_processor_count=NUM_SMS),
     )
 
@@ -62,11 +72,12 @@ def pretend(torch: Any) -> Any:
         def __getattr__(self, name: str) -> Any:
             return cuda if name == "cuda" else getattr(torch, name)
 
-        def randn(self, shape: Any, device: str, generator: Any) -> Any:
-            return torch.randn(shape, generator=generator)
+        def randn(self, shape: Any, dtype: Any, device: str, generator: Any) -> Any:
+            made = torch.randn(shape, dtype=dtype, generator=generator)
+            return made if kind is None else made.as_subclass(kind)
 
-        def empty(self, shape: Any, device: str) -> Any:
-            return torch.empty(shape)
+        def empty(self, shape: Any, dtype: Any, device: str) -> Any:
+            return torch.empty(shape, dtype=dtype)
 
         def Generator(self, device: str) -> Any:  # noqa: N802 - as torch has it
             return torch.Generator()

@@ -6,12 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
+from benchmarks.gpu.pack import write_pack
 from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records, write_cuda_records
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
+from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import missing_packages
+from dietcode.workload.parse import spec_from_data
 
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "benchmarks" / "gpu"
@@ -44,6 +51,17 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense layer in half precision."""
+    folder = tmp_path_factory.mktemp("half")
+    data = yaml.safe_load((ROOT / "examples" / "bert-dense-fp16.yaml").read_text())
+    spec, target = spec_from_data(data | {"dims": {"m": "3*T", "n": 40, "k": 48}}), CudaTarget("sm_80")
+    tiles = [(CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=2), "hardware")]
+    assert list(write_pack(folder, spec, target, tiles, {})) == []
+    return folder
+
+
+@pytest.fixture(scope="module")
 def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
     done = run("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_90a", "--most", 10, "-o", folder)
@@ -54,6 +72,8 @@ def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_packed_can_be_run(packed: Path) -> None:
     facts = json.loads((packed / "pack.json").read_text())
+    assert facts["dtypes"] == {"Q": "float32", "K": "float32", "S": "float32"}
+    assert facts["commit"] is None or len(facts["commit"].removesuffix("+")) == 40
     assert len(facts["instances"]) == 40
     assert {facts["instances"][i]["shape_vars"]["T"] for i in facts["points"]} >= {1, 40}
     tails = {c["tile"]["tails"] for c in facts["candidates"]}
@@ -104,6 +124,82 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
             call(0)
             assert tensors.error_of(torch, pack) < 1e-5, candidate["name"]
             assert torch.equal(tensors.sets[1][pack.facts["output"]], before)
+
+
+def test_packed_kernels_compute_in_half_precision(half_packed: Path) -> None:
+    """Inputs are rounded before anything is compared; how far it may be off depends on the output's dtype."""
+    torch = pytest.importorskip("torch")
+    from baselines import cublas
+    from emulated_driver import load_driver, register
+    from emulation import compiled
+    from packed import MicroKernel, Pack, Tensors, ready
+
+    pack = Pack(half_packed)
+    candidate = pack.facts["candidates"][-1]
+    kernels = compiled(pack.file(f"{candidate['file']}.cu").decode())
+    register(load_driver(), kernels, [function["symbol"] for function in candidate["functions"]])
+    tensors = Tensors(torch, pack, pack.facts["instances"][6], copies=2, device="cpu")
+    output = tensors.sets[0]["Y"]
+    assert {value.dtype for value in tensors.sets[0].values()} == {torch.float16}
+    MicroKernel(ready(pack), pack, candidate).bind(torch, tensors, "instances")(0)
+    assert tensors.error_of(torch, pack) < pack.max_error
+    assert 2.0**-11 < pack.max_error < 1e-3
+    assert tensors.error_of(torch, pack, cublas(torch, pack)(tensors.sets[0])) < pack.max_error
+    output[0, 0] += 1
+    assert tensors.error_of(torch, pack) > pack.max_error
+
+
+@pytest.mark.parametrize(
+    ("einsum", "shapes"),
+    [
+        ("mk,nk->mn", ((5, 8), (7, 8))),
+        ("btk,bsk->bts", ((3, 5, 8), (3, 7, 8))),
+        ("btk,bkn->btn", ((3, 5, 8), (3, 8, 7))),
+        ("km,kn->mn", ((8, 5), (8, 7))),  # by einsum
+    ],
+)
+def test_baselines_compute_the_workload(einsum: str, shapes: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from baselines import cublas, kind_of
+
+    pack = SimpleNamespace(facts={"einsum": einsum, "operands": ["A", "B"], "stages": []})
+    given = {n: torch.randn(s, dtype=torch.float64) for n, s in zip("AB", shapes, strict=True)}
+    found = cublas(torch, pack)(given)
+    assert torch.allclose(found, torch.einsum(einsum, given["A"], given["B"]))
+    assert kind_of(einsum) == kind_of(einsum.translate(str.maketrans("btskmn", "xyzuvw")))
+
+
+def test_instances_are_compared_from_the_largest_on() -> None:
+    from compare import picked
+
+    assert picked(5, 32) == [4, 3, 2, 1, 0]
+    assert picked(128, 2) == [127, 0]
+    assert picked(40, 3)[::2] == [39, 0]
+    assert len(picked(128, 32)) == 32
+
+
+def test_results_are_kept_by_device(tmp_path: Path) -> None:
+    from sequence import WORKLOADS, keep, steps
+
+    assert WORKLOADS[:3] == ("bert-dense", "bert-bmm-qk", "bert-dense-fp16")
+    assert all((ROOT / "examples" / f"{name}.yaml").is_file() for name in WORKLOADS)
+    for command in steps("bert-dense", tmp_path, tmp_path, "sm_90a").values():
+        script = ROOT / f"{command[1].replace('.', '/')}.py" if command[0] == "-m" else Path(command[0])
+        text = script.read_text()
+        assert all(f'"{option}"' in text for option in command if option.startswith("--"))
+    results, kept = tmp_path / "results", tmp_path / "kept"
+    results.mkdir()
+    device: dict[str, Any] = {"name": "A GPU (80 GB)", "synthetic": False}
+    (results / "records.jsonl").write_text(json.dumps({"device": device}) + "\n")
+    (results / "compared.json").write_text(json.dumps({"device": "A GPU (80 GB)"}))
+    assert keep("dense", results, kept) == kept / "a-gpu-80-gb"
+    assert {path.name for path in (kept / "a-gpu-80-gb").iterdir()} == {"dense.json", "dense.jsonl"}
+    (results / "compared.json").write_text(json.dumps({"device": "another"}))
+    with pytest.raises(SystemExit, match="records of A GPU \\(80 GB\\), compared on another"):
+        keep("dense", results, kept)
+    (results / "records.jsonl").write_text(json.dumps({"device": device | {"synthetic": True}}) + "\n")
+    with pytest.raises(SystemExit, match="no device measured them"):
+        keep("dense", results, kept)
 
 
 @pytest.mark.long
@@ -173,7 +269,9 @@ def test_the_benchmarks_own_loops_run(
     compare.main()
     compared = json.loads(output.read_text())
     assert compared["device"] == NAME
-    assert [row["shape_vars"]["T"] for row in compared["instances"]] == [1, 15, 29]
+    assert [row["shape_vars"]["T"] for row in compared["instances"]] == [1, 21, 40]
+    assert compared["versions"]["torch"] == torch.__version__
+    assert all(row["others_max_rel_error"]["cublas"] < 1e-5 for row in compared["instances"])
     assert compared["summary"]["max_rel_error"] < 1e-5
     assert all(row["others"]["cublas"] > 0 for row in compared["instances"])
 

@@ -217,6 +217,9 @@ def test_where_numpy_has_no_such_dtype_or_device_the_snippet_takes_torch():
     on_gpu = manifest | {"target": {"kind": "cuda", "arch": "sm_90"}, "packed": {}}
     made = snippet(on_gpu, variables, "x@1", "http://a")
     assert 'W = torch.randn((8, 4), device="cuda")' in made and "pack" not in made
+    half = {name: facts | {"dtype": "float16"} for name, facts in on_gpu["inputs"].items()}
+    made = snippet(on_gpu | {"inputs": half}, variables, "x@1", "http://a")
+    assert 'W = torch.randn((8, 4), dtype=torch.float16, device="cuda")' in made
 
 
 class RealServer:

@@ -230,6 +230,18 @@ def test_an_output_of_other_rows_is_refused(library: Any) -> None:
         library["run"](*tensors, 0, 2)
 
 
+@pytest.mark.parametrize("start", [0, 100, 140])  # up to the last vector of X
+def test_an_output_that_overlaps_an_input_is_refused(start: int, library: Any) -> None:
+    area = aligned(np.zeros(6 * 24 + 120, np.float32))
+    output = area[start : start + 120].reshape(6, 20)
+    inputs = inputs_of(6) | {"X": area[:144].reshape(6, 24)}
+    tensors = [on_device(value) for value in (*inputs.values(), output)]
+    with pytest.raises(ValueError, match="Y: overlaps X; pass memory of its own"):
+        library["run"](*tensors, 0, 2)
+    beside = [on_device(value) for value in (*inputs.values(), area[144:264].reshape(6, 20))]
+    library["run"](*beside, 0, 2)
+
+
 def test_a_missing_workspace_is_refused(library: Any) -> None:
     tensors = [on_device(v) for v in (*inputs_of(6).values(), aligned(np.zeros((6, 20), np.float32)))]
     with pytest.raises(ValueError, match="no workspace"):

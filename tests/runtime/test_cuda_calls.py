@@ -50,22 +50,31 @@ class OnGpu(torch.Tensor):  # type: ignore[misc]
     is_cuda = property(lambda _: True)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+HALF = SPEC | {
+    "tensors": {name: facts | {"dtype": "float16"} for name, facts in SPEC["tensors"].items()},
+    "output": {"name": "Y", "dtype": "float16"},
+}
+
+
+def build(data: dict[str, Any], path: Path) -> Path:
     """A library with a split category for T = 1 and another for the rest; its kernels are registered."""
     from emulated_driver import load_driver, register
     from emulation import compiled
 
-    spec = spec_from_data(SPEC)
+    spec = spec_from_data(data)
     problem = device_problem(problem_from_spec(spec))
     rule = fit_rule(("T",), [[1], [2], [3], [4]], [0, 1, 1, 1], [[2, 1], [1, 2], [1, 2], [1, 2]], [0.25] * 4)
     target = CudaTarget("sm_90")
     files = cuda_library_files(CudaParts(spec, (target,), problem, TILES, rule, {}, {}))
-    path = tmp_path_factory.mktemp("library") / "library"
     write_folder(path, files)
     names = [function.symbol for tile in TILES for function in functions_of(problem, tile)]
     register(load_driver(), compiled(cuda_text(problem, TILES, target)), names)
     return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(SPEC, tmp_path_factory.mktemp("library") / "library")
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +86,19 @@ def library(folder: Path) -> CudaLibrary:
 
 @pytest.fixture
 def emulated(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Let calls through to the machine code; what each was given besides the tensors is written down."""
+    return let_through(library, monkeypatch)
+
+
+def let_through(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Let calls through to the machine code; what each that ran got besides the tensors is written down."""
     from device_tensors import on_device
 
-    seen, run = [], library._run
+    seen: list[tuple[Any, ...]] = []
+    run = library._run
 
     def through(*arguments: Any) -> None:
+        run(*(on_device(a.numpy()) if isinstance(a, OnGpu) else a for a in arguments))
         seen.append(arguments[4:])
-        run(*(on_device(a.numpy()) if isinstance(a, torch.Tensor) else a for a in arguments))
 
     monkeypatch.setattr(library, "_run", through)
     return seen
@@ -106,6 +120,28 @@ def test_calls_compute(value: int, library: CudaLibrary, emulated: list[tuple[An
     ((workspace, variable),) = emulated
     assert variable == value
     assert bool(workspace) is (library.select(T=value) == 0)
+
+
+def test_shapes_that_were_seen_are_checked_all_the_same(
+    library: CudaLibrary, emulated: list[tuple[Any, ...]]
+) -> None:
+    """Of a shape that comes again only what can be wrong is looked at, by the machine code's host part."""
+    given = inputs(15)
+    first = library(**given)
+    assert torch.equal(library(**given), first)
+    for name, wrong, message in (
+        ("X", given["X"].double(), "X: dtype torch.float64"),
+        ("X", given["X"].clone().requires_grad_(), "X: requires grad"),
+        ("bias", torch.zeros(20), "bias: on cpu"),
+        ("bias", None, "bias: missing"),
+        ("Z", 1, "Z: unknown argument"),
+        ("out", given["X"].flatten()[:300].view(15, 20), "out: overlaps an input"),
+        ("out", first.clone().requires_grad_(), "Y: requires grad"),
+        ("out", first.half(), "Y: dtype torch.float16"),
+    ):
+        with pytest.raises(TensorError, match=message):
+            library(**(given | {name: wrong}))
+    assert len(emulated) == 2
 
 
 def test_an_output_is_taken(library: CudaLibrary, emulated: list[tuple[Any, ...]]) -> None:
@@ -169,3 +205,25 @@ def test_a_device_that_is_not_there_is_an_error(library: CudaLibrary) -> None:
 def test_only_its_own_tensors_are_packed(library: CudaLibrary) -> None:
     with pytest.raises(TensorError, match="pack: given V"):
         library.pack(V=torch.zeros(1))
+
+
+def test_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the epilogue are of the operands' dtype too; the sums of a split reduction are float32.
+
+    The last here: its kernels take the places of the others' in the driver, by their names.
+    """
+    library = load(build(HALF, tmp_path / "half"))
+    assert isinstance(library, CudaLibrary)
+    let_through(library, monkeypatch)
+    for rows in (5, 10):
+        given = {name: value.half() for name, value in inputs(rows).items()}
+        output = library(**given)
+        assert output.dtype is torch.float16
+        expected = given["X"].double() @ given["W"].double().T + given["bias"].double()
+        assert (output - expected).abs().max() < 2.0**-11 * expected.abs().max() + 1e-4
+    assert library.manifest["workspace_bytes"] == 2 * 4 * 20 * 20
+    for name, value in given.items():
+        with pytest.raises(TensorError, match=rf"{name}: dtype torch\.float32; allowed: float16"):
+            library(**(given | {name: value.float().as_subclass(OnGpu)}))
+    with pytest.raises(TensorError, match=r"Y: dtype torch\.float32; allowed: float16"):
+        library(**given, out=torch.zeros(10, 20).as_subclass(OnGpu))

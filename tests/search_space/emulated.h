@@ -18,12 +18,27 @@ struct alignas(16) float4 {
 struct alignas(8) float2 {
   float x, y;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(8) ushort4 {
+  unsigned short x, y, z, w;
+};
+struct alignas(4) ushort2 {
+  unsigned short x, y;
+};
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 typedef unsigned int uint;
 typedef unsigned short ushort;
 typedef _Float16 half;
+struct alignas(4) half2 {
+  half x, y;
+};
 static inline half __float2half_rn(float value) { return static_cast<half>(value); }
 static inline float __half2float(half value) { return static_cast<float>(value); }
 static inline float __ldg(const float* place) { return *place; }

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from dietcode.search_space.cuda.lowering import WORKSPACE, device_problem
@@ -22,14 +23,14 @@ from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
-from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
+from dietcode.workload.dtypes import STORAGE, UNIT_ROUNDOFF, nan_filled, widened
 
 FOLDER = Path(__file__).parent
 TARGET = CudaTarget("sm_90")
 ORDERS = (0, 1, 2)
 _SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*\{")
-_GUARD = 64  # floats before and behind each buffer, all of them this NaN
-_CANARY = np.uint32(0x7FC0BEEF)
+_GUARD = 64  # floats before and behind each buffer, all of them this NaN, which is two in half precision
+_CANARY = np.uint32(0x7FC17FC2)
 
 
 def host_text(text: str) -> str:
@@ -74,10 +75,18 @@ def guarded(array: Any) -> tuple[Any, Any]:
 
 
 def is_whole(area: Any, copy: Any) -> bool:
-    """Whether no canary was overwritten."""
-    start = (copy.ctypes.data - area.ctypes.data) // 4
-    end = start + -(-copy.nbytes // 4)
-    return bool((area[:start] == _CANARY).all() and (area[end:] == _CANARY).all())
+    """Whether no canary was overwritten, not even by half."""
+    given, whole = area.view(np.uint8), np.full(len(area), _CANARY, np.uint32).view(np.uint8)
+    start = copy.ctypes.data - area.ctypes.data
+    end = start + copy.nbytes
+    return bool((given[:start] == whole[:start]).all() and (given[end:] == whole[end:]).all())
+
+
+def rounded(array: Any, dtype: str) -> Any:
+    """float32 values as a tensor of `dtype` holds them, see ``STORAGE``; to nearest, ties to even."""
+    if dtype != "bfloat16":
+        return array.astype(STORAGE[dtype], copy=False)
+    return array.astype(ml_dtypes.bfloat16).view(STORAGE[dtype])
 
 
 class Emulated:
@@ -89,10 +98,12 @@ class Emulated:
         self.library = compiled(self.text)
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-        """Normal numbers."""
+        """Normal numbers, rounded to the dtype of the operands."""
         rng, problem = np.random.default_rng(seed), self.problem
         return {
-            name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
+            name: rounded(
+                rng.standard_normal(problem.shape(name, extents), dtype=np.float32), problem.operand_dtype
+            )
             for name in problem.inputs
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dietcode.search_space.problem import Stage
 from dietcode.target.cuda import CudaTarget
 
 DENSE = make_problem("mk,nk->mn", {"n": 2304, "k": 768}, [Stage("bias", tensor="bias")])
+HALF = replace(DENSE, operand_dtype="float16", output_dtype="float16")
 VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
 
 
@@ -22,6 +24,7 @@ VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
         ("cuda_dense_128x128", DENSE, CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)),
         ("cuda_dense_16x64_split", DENSE, CudaMicroKernel(16, 64, 4, 4, 16, splits=4)),
         ("cuda_values_64x64_partition", VALUES, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, tails="partition")),
+        ("cuda_half_64x64", HALF, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2)),
         ("cuda_values_32x32_checked", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="checked")),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ TILES = (
     CudaMicroKernel(16, 8, 2, 2, 8, stages=2, splits=2, tails="partition"),
     CudaMicroKernel(8, 24, 2, 3, 4, stages=2, splits=5, tails="checked"),
     CudaMicroKernel(24, 8, 3, 2, 4),  # loads are no whole multiple of the threads
+)
+HALF_TILES = (
+    CudaMicroKernel(16, 16, 4, 2, 8, 2, 1, stages=2),
+    CudaMicroKernel(8, 16, 2, 8, 8, splits=2),
+    CudaMicroKernel(8, 16, 2, 8, 8, tails="partition"),
+    CudaMicroKernel(24, 8, 3, 2, 4, tails="checked"),  # loads are no whole multiple of the threads
 )
 STAGES = {
     "bias": Stage("bias", tensor="bias"),
@@ -112,6 +119,33 @@ def test_epilogues_and_output_dtypes(dtype: str) -> None:
     problem = Problem(**(vars(problem) | {"output_dtype": dtype}))
     emulated = Emulated(problem, [TILES[3], TILES[5]])
     emulated.check({"m": 13, "n": 20, "k": 24})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_operands_of_half_precision(dtype: str) -> None:
+    """Eight at a time along the reduction and along the columns; the epilogue's tensors are of that dtype."""
+    stages = (STAGES["bias"], STAGES["residual"], STAGES["silu"])
+    problem = replace(dense(stages=stages), operand_dtype=dtype, output_dtype=dtype)
+    emulated = Emulated(problem, HALF_TILES)
+    assert "*(uint4*)(arg_W" in emulated.text
+    emulated.check({"m": 1, "n": 20, "k": 24})
+    emulated.check({"m": 17, "n": 20, "k": 24}, orders=ORDERS)
+    values = replace(
+        make_problem("bmk,bkn->bmn", {"n": 40}, (), constant=False), operand_dtype=dtype, output_dtype=dtype
+    )
+    emulated = Emulated(values, HALF_TILES)
+    assert "*(uint4*)(arg_W" in emulated.text
+    assert "*(uint4*)(arg_Y" in emulated.text
+    for m, k in ((1, 1), (9, 13)):
+        emulated.check({"b": 3, "m": m, "n": 40, "k": k}, seed=m)
+
+
+def test_half_precision_of_any_shape() -> None:
+    """Nothing is known of the extents, and the output is of another dtype."""
+    problem = replace(dense({}, (STAGES["residual"],)), operand_dtype="float16")
+    emulated = Emulated(problem, HALF_TILES)
+    for m, n, k in ((1, 1, 1), (7, 13, 5), (16, 33, 17)):
+        emulated.check({"m": m, "n": n, "k": k}, seed=k)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -130,6 +130,28 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
             assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (arch, tile.name, estimate)
 
 
+@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+@pytest.mark.parametrize(
+    ("dtype", "arch"), [("float16", "sm_75"), ("bfloat16", "sm_75"), ("float16", "sm_100")]
+)
+def test_half_precision_compiles_everywhere_and_stays_in_registers(dtype: str, arch: str) -> None:
+    half = replace(DENSE, operand_dtype=dtype, output_dtype=dtype)
+    tiles = [seed.tile for seed in hardware_seeds(half, limits(arch))]
+    facts = read_kernels(compile_cubin(cuda_text(half, tiles, CudaTarget(arch)), CudaTarget(arch)))
+    for tile in tiles:
+        assert facts[tile.symbol].stack_bytes == 0, tile.name
+        estimate = limits(arch).registers(half, tile)
+        assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (tile.name, estimate)
+
+
+def test_half_precision_is_fetched_eight_at_a_time() -> None:
+    half = replace(DENSE, operand_dtype="bfloat16", output_dtype="float16")
+    assert plan_fetch(half, "W", T0).width == 8
+    assert plan_fetch(half, "W", replace(T0, steps=4)).width == 4
+    assert alignments(half, T0) == {"X": 16, "W": 16, "Y": 8}  # four columns of a thread lie together
+    assert limits().registers(half, T0) < limits().registers(DENSE, T0)
+
+
 def test_a_convolution_is_refused() -> None:
     windowed = [kind.problem for kind in KINDS.values() if kind.problem.windows]
     with pytest.raises(ValueError, match="a convolution cannot be built for cuda"):

@@ -149,6 +149,7 @@ def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) 
     )
     assert files == again
     assert report["standing"] == SYNTHETIC
+    assert report["dtypes"] == {"operands": "float32", "accumulate": "float32", "output": "float32"}
     assert report["calibration"]["kappa"] == pytest.approx(0.5)
     assert report["space"]["failed"] == [
         {"micro_kernel": "256x128-t16x8-k8", "error": "spills 64 bytes a thread"}
@@ -166,6 +167,7 @@ def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) 
     assert shown.returncode == 0, shown.stderr
     assert "sm_90a" in shown.stdout
     assert SYNTHETIC in shown.stdout
+    assert "operands float32, sums float32, output float32" in shown.stdout
     assert MANIFEST in files
 
 

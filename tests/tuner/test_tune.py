@@ -11,12 +11,13 @@ import pytest
 from small_runs import contents, make_spec, records_file
 
 import dietcode
-from dietcode.errors import DietCodeError, LibraryError, RecordsError, TuningError
+from dietcode.errors import DietCodeError, LibraryError, RecordsError, SpecError, TuningError
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.records import read_records
 from dietcode.tuner import exploration
 from dietcode.tuner.events import STAGES, Event
 from dietcode.tuner.tune import tune
+from dietcode.workload.parse import spec_from_data
 
 
 def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:
@@ -230,3 +231,12 @@ def test_a_machine_that_cannot_run_the_code_measures_nothing(
 def test_a_machine_with_fewer_cores_measures_nothing(tuned: Any) -> None:
     with pytest.raises(TuningError, match="has no 1024 cores"):
         tuned(make_spec(target={"kind": "llvm", "num_cores": 1024}))
+
+
+def test_half_precision_is_refused_where_a_tag_stands_for_a_cpu(tmp_path: Path, own_cache: Path) -> None:
+    data = make_spec().to_json() | {"target": "raspberry-pi/4b-aarch64"}
+    data["tensors"] = {name: facts | {"dtype": "float16"} for name, facts in data["tensors"].items()}
+    with pytest.raises(
+        SpecError, match=r"^tensors\.X\.dtype: given 'float16'; allowed on this target: float32"
+    ):
+        tune(spec_from_data(data), tmp_path / "library")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dietcode.workload.identity import canonical_bytes, job_digest, workload_digest
 from dietcode.workload.instances import largest_instance, make_instances
-from dietcode.workload.parse import spec_from_data
+from dietcode.workload.parse import load_spec, spec_from_data
 
 TWO = {
     "shape_vars": {"M": {"min": 1, "max": 4}, "N": {"values": [128, 256, 512]}},
@@ -202,3 +203,10 @@ def test_job_digest_depends_on_the_resolved_target(changed):
     digests = {job_digest(spec, {"kind": "llvm", "mcpu": cpu}) for cpu in ("znver4", "skylake")}
     assert len(digests) == 2
     assert all(digest.startswith("sha256:") and len(digest) == 71 for digest in digests)
+
+
+def test_a_digest_is_what_it_was():
+    """Records and libraries of earlier versions belong to it."""
+    example = load_spec(Path(__file__).parents[2] / "examples" / "bert-dense.yaml")
+    known = "sha256:61848574643ebbe23b3531c555d4596b78ee99561bd1f2cd04010bcd870d6461"
+    assert workload_digest(example) == known

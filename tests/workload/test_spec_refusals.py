@@ -8,6 +8,7 @@ from dietcode.errors import SpecError
 from dietcode.workload.parse import spec_from_data
 
 D = "<delete>"
+CUDA = {"target": {"kind": "cuda", "arch": "sm_90"}}
 TWO = {"shape_vars": {"I": {"min": 1, "max": 4096}, "H": {"values": [768, 2304]}}}
 JOINT = {**TWO, "dims": {"m": 1024, "n": "H", "k": "I"}}
 
@@ -72,7 +73,15 @@ OPERATION = [
 ]
 TENSORS = [
     ({"tensors.X": {"dims": "mk", "dtpe": "float32"}}, "tensors.X.dtpe", "allowed: dims, dtype, constant"),
-    ({"tensors.X.dtype": "bfloat16"}, "tensors.X.dtype", "allowed on this target: float32"),
+    (
+        {"tensors.X.dtype": "bfloat16"},
+        "tensors.X.dtype",
+        "this target: float32; it needs a target of kind cuda",
+    ),
+    ({"tensors.W.dtype": "float16"}, "tensors.W.dtype", "given 'float16'; allowed on this target: float32;"),
+    ({"tensors.X.dtype": "float64", **CUDA}, "tensors.X.dtype", "target: float32, float16, bfloat16"),
+    ({"tensors.X.dtype": "float16", **CUDA}, "tensors.W.dtype", "allowed: float16, as tensors.X has it"),
+    ({"accumulate": "float16", **CUDA}, "accumulate", "given 'float16'; allowed on this target: float32"),
     ({"tensors.X.dims": "km"}, "tensors.X.dims", "given 'km'; allowed: mk"),
     ({"tensors.X.constant": "yes"}, "tensors.X.constant", "true or false"),
     ({"tensors.W": D}, "tensors", "given 1 tensors; allowed: the 2 operands"),

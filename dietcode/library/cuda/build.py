@@ -116,7 +116,9 @@ def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict
         },
         "num_threads": 1,
         "argument_order": list(problem.inputs),
-        "inputs": {name: {"dims": letters, "dtype": "float32"} for name, letters in subscripts.items()},
+        "inputs": {
+            name: {"dims": letters, "dtype": problem.dtype(name)} for name, letters in subscripts.items()
+        },
         "output": {"name": problem.output, "dims": spec.output_subscripts, "dtype": problem.output_dtype},
         "dims": {letter: str(dim) for letter, dim in spec.dims_parsed.items()},
         "variables": {name: variable_facts(spec, name) for name in spec.variables},

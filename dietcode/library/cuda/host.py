@@ -158,7 +158,7 @@ def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence
     needed = [alignments(problem, tile) for tile in tiles]
     rows = []
     for name in names:
-        code, bits = _DTYPES[problem.output_dtype if name == problem.output else "float32"]
+        code, bits = _DTYPES[problem.dtype(name)]
         alignment = max(of_tile[name] for of_tile in needed)
         shown = name if name.isidentifier() else "tensor"
         rows.append(f'{{"{shown}", {code}, {bits}, {len(problem.subscripts[name])}, {alignment}}}')

@@ -224,6 +224,12 @@ static int read_tensor(const TVMFFIAny* value, const Tensor* expected, const DLT
   return 0;
 }
 
+static int64_t bytes_of(const DLTensor* tensor) {
+  int64_t bytes = tensor->dtype.bits / 8;
+  for (int axis = 0; axis < tensor->ndim; ++axis) bytes *= tensor->shape[axis];
+  return bytes;
+}
+
 /* select(variables...) -> category */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_select(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   int64_t values[NUM_VARIABLES + 1];
@@ -259,6 +265,13 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
                   found[i]->device.device_id, tensors[0].name, found[0]->device.device_id);
     }
     addresses[i] = (char*)found[i]->data + found[i]->byte_offset;
+  }
+  for (int i = 0; i < NUM_TENSORS - 1; ++i) {
+    const char *input = addresses[i], *output = addresses[NUM_TENSORS - 1];
+    if (input < output + bytes_of(found[NUM_TENSORS - 1]) && output < input + bytes_of(found[i])) {
+      return fail("ValueError", "%s: overlaps %s; pass memory of its own", tensors[NUM_TENSORS - 1].name,
+                  tensors[i].name);
+    }
   }
   addresses[NUM_TENSORS] = (void*)(uintptr_t)args[NUM_TENSORS].v_int64;
   for (int i = 0; i < NUM_LETTERS; ++i) extents[i] = -1;

@@ -14,6 +14,7 @@ from dietcode.search_space.cuda.building import aligned, both, local, narrow, on
 from dietcode.search_space.cuda.fetching import WIDTHS, plan_fetch
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.output import Writer
+from dietcode.search_space.epilogue import widen
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, i64, load, store
@@ -41,7 +42,10 @@ class Operand:
         width = self.plan.width
         self.total = self.extent * tile.steps // width  # vectors of a tile
         self.turns = -(-self.total // tile.threads)
-        self.fetched = local(f"fetched_{name}", self.turns * width)
+        self.storage = str(problem.storage(name))
+        self.fetched = local(f"fetched_{name}", self.turns * width, self.storage)
+        if self.storage != DTYPE and not self.plan.along_reduction:
+            self.widened = local(f"widened_{name}", width)
         self.inner = (tile.steps if self.plan.along_reduction else self.extent) // width
 
     def _place(self, turn: Any) -> tuple[Any, Any, Any | None]:
@@ -80,7 +84,7 @@ class Operand:
                     with T.Then():
                         read()
                     with T.Else(), T.unroll(0, width) as u:
-                        store(self.fetched, tirx.const(0, DTYPE), [turn * width + u], 1)
+                        store(self.fetched, tirx.const(0, self.storage), [turn * width + u], 1)
 
     def source(self, line: Any, k: Any, bound: Any | None) -> tuple[Any, Any | None]:
         """Where an element lies in global memory, and whether it exists; None where it always does.
@@ -102,19 +106,26 @@ class Operand:
         return place + memory.offset(view, problem.reduction, k), exists
 
     def put(self, stage: Any) -> None:
-        """Write the fetched tile to shared memory."""
-        block, width = self.block, self.plan.width
+        """Write the fetched tile to shared memory, as float32."""
+        block, width, dtype = self.block, self.plan.width, self.block.problem.dtype(self.name)
+        run = min(width, WIDTHS[0])
         base = self.base + stage * block.stage_elements
         with T.unroll(0, self.turns) as turn:
             line, k, within = self._place(turn)
             with only_if(within):
                 if self.plan.along_reduction:
                     with T.unroll(0, width) as u:
-                        value = self.fetched[turn * width + u]
+                        value = widen(self.fetched[turn * width + u], dtype)
                         store(block.shared, value, [base + (k + u) * self.pitch + line], 1)
                 else:
-                    value = load(self.fetched, [turn * width], width)
-                    store(block.shared, value, [base + k * self.pitch + line], width)
+                    values, start = self.fetched, turn * width
+                    if dtype != DTYPE:
+                        values, start = self.widened, 0
+                        with T.unroll(0, width) as u:
+                            store(values, widen(self.fetched[turn * width + u], dtype), [u], 1)
+                    for part in range(0, width, run):
+                        place = base + k * self.pitch + line + part
+                        store(block.shared, load(values, [start + part], run), [place], run)
 
 
 class BlockKernel:

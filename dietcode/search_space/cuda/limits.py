@@ -33,8 +33,9 @@ class CudaLimits:
         """
         fetched = 0
         for name, extent in zip(problem.inputs[:2], (tile.rows, tile.columns), strict=True):
-            width = plan_fetch(problem, name, tile).width
-            fetched += -(-(extent * tile.steps // width) // tile.threads) * width
+            width, itemsize = plan_fetch(problem, name, tile).width, problem.storage(name).itemsize
+            elements = -(-(extent * tile.steps // width) // tile.threads) * width
+            fetched += -(-elements * itemsize // 4)
         sums = tile.thread_rows * tile.thread_columns
         return sums + tile.thread_rows + tile.thread_columns + fetched + _OTHER_REGISTERS
 

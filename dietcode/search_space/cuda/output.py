@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.access import ZERO
 from dietcode.search_space.cuda.building import aligned, local
 from dietcode.search_space.cuda.fetching import stage_width
-from dietcode.search_space.epilogue import apply, convert
+from dietcode.search_space.epilogue import apply, convert, widen
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import load, store
@@ -38,7 +38,7 @@ class OutputWriter:
         self.problem, self.memory, self.width = problem, memory, width
         self.rounded = local("rounded", width, str(problem.storage(problem.output)))
         names = dict.fromkeys(stage.tensor for stage in problem.stages if stage.tensor is not None)
-        self.read = {name: local(f"read_{name}", width) for name in names}
+        self.read = {name: local(f"read_{name}", width, str(problem.storage(name))) for name in names}
 
     def write(self, value: Callable[[Any], Any], batch: Any, row: Any, column: Any) -> None:
         """As `Writer` has it."""
@@ -48,7 +48,7 @@ class OutputWriter:
         with T.unroll(0, width) as u:
             result = value(u)
             for stage in problem.stages:
-                result = apply(stage, result, 1, lambda name: self.read[name][u])
+                result = apply(stage, result, 1, lambda name: widen(self.read[name][u], problem.dtype(name)))
             store(self.rounded, convert(result, problem.output_dtype, 1), [u], 1)
         place = aligned(memory.place(problem.output, batch, row, column), width)
         store(memory.buffers[problem.output], load(self.rounded, [0], width), [place], width)

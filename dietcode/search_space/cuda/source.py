@@ -40,7 +40,10 @@ typedef unsigned int uint32_t;
 typedef unsigned int uint;
 typedef unsigned short ushort;
 """
-_HALF = "#include <cuda_fp16.h>\n"
+_HALF = """\
+#include <cuda_fp16.h>
+typedef uint2 half4;  // four are only copied
+"""
 # No more than code generation needs: loops stay loops, and what reads shared memory waits where it says so.
 _PASSES = tvm.ir.transform.Sequential(
     [
@@ -97,7 +100,7 @@ def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTa
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({function.symbol: lowered}))
             texts.append(_functions_only(_generate(module, kind)))
-    half = _HALF if any(re.search(r"\bhalf\b", text) for text in texts) else ""
+    half = _HALF if any(re.search(r"\bhalf[24]?\b", text) for text in texts) else ""
     return "\n\n".join([_PREAMBLE + half, *texts]) + "\n"
 
 

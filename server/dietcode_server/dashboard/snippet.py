@@ -74,7 +74,8 @@ def snippet(manifest: Mapping[str, Any], variables: list[Variable], ref: str, se
         given, letters = _local(name), manifest["inputs"][name]["dims"]
         shape = _shape(extents[letter] for letter in letters)
         comment = ", ".join(str(manifest["dims"][letter]) for letter in letters)
-        lines.append(f"{given} = {_random(shape, with_torch, on_gpu)}  # [{comment}]")
+        dtype = manifest["inputs"][name]["dtype"]
+        lines.append(f"{given} = {_random(shape, dtype, with_torch, on_gpu)}  # [{comment}]")
         if name in manifest["packed"]:
             packing.append(f"{given} = lib.pack({name}={given})  # once, for all calls")
         arguments.append(f"{name}={given}")
@@ -98,10 +99,12 @@ def _shape(extents: Any) -> str:
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
 
 
-def _random(shape: str, with_torch: bool, on_gpu: bool) -> str:
-    if with_torch:
-        return f'torch.randn({shape}, device="cuda")' if on_gpu else f"torch.randn({shape})"
-    return f'rng.standard_normal({shape}, dtype="float32")'
+def _random(shape: str, dtype: str, with_torch: bool, on_gpu: bool) -> str:
+    if not with_torch:
+        return f'rng.standard_normal({shape}, dtype="{dtype}")'
+    kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    place = ', device="cuda"' if on_gpu else ""
+    return f"torch.randn({shape}{kind}{place})"
 
 
 def _near(given: str, low: int, high: int, values: tuple[int, ...] | None) -> int:
