@@ -1,6 +1,6 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
-# make evidence  every figure of the paper, measured on this machine, in docs/evidence
+# make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
 # make test-long  the same with the tests that take minutes each, and more kills and examples
 # make docs   the documentation as pages for a browser, in build/docs
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
@@ -48,7 +48,7 @@ evidence:
 	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),bench figures
 
 figures: $(STAMP)
-	$(BIN)/python -m benchmarks.evidence
+	$(BIN)/python -m benchmarks.evidence $(ARGS)
 
 docs:
 	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),docs pages

@@ -6,4 +6,7 @@
 
 Writes ``docs/evidence/<device>/<figure>.json`` (raw, with device, commit, date and versions), a plot beside
 it, and a page for the device. Run it with nothing else on the machine.
+
+GPUs are measured elsewhere, by `benchmarks/gpu`: what it wrote goes to ``benchmarks/records/<device>/``, and
+each run, also with ``--pages``, makes their pages from that. Records that no device measured are refused.
 """

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.evidence.choice import PRUNING, VOTES
 from benchmarks.evidence.figure import Figure
-from benchmarks.evidence.pages import write_index, write_pages
+from benchmarks.evidence.gpu import RECORDS, slug, todays_versions
+from benchmarks.evidence.gpu_pages import render
+from benchmarks.evidence.pages import is_of_gpu, write_index, write_pages
 from benchmarks.evidence.series import COMPLEXITY, CONV, DENSE, HIDDEN
 from benchmarks.evidence.shop import Scale, Shop
 from benchmarks.evidence.tiles import EDGES, GRIDS, SWEEP
 from benchmarks.evidence.versions import ROOT, versions
 from benchmarks.facts import write
+from dietcode.errors import DietCodeError
 from dietcode.runtime.cpu import available_cores, cpu_model
 
 OUTPUT = ROOT / "docs" / "evidence"
@@ -32,6 +34,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="use libraries and databases of an earlier run")
     parser.add_argument("--pages", action="store_true", help="measure nothing")
     parser.add_argument("-o", "--output", type=Path, default=OUTPUT)
+    parser.add_argument("--records", type=Path, default=RECORDS, help="of GPUs, a folder each")
     arguments = parser.parse_args()
     names = [figure.name for figure in FIGURES]
     wanted = names if arguments.only is None else arguments.only.split(",")
@@ -41,10 +44,18 @@ def main() -> int:
     if not arguments.pages:
         shop = Shop(ROOT / "build" / "evidence", Scale(), arguments.keep)
         measure([figure for figure in _ORDER if figure.name in wanted], shop, folder)
-    for place in sorted({path.parent for path in arguments.output.glob("*/*.json")}):
+    found = sorted(arguments.output.glob("*/*.json"))
+    for place in sorted({path.parent for path in found if not is_of_gpu(json.loads(path.read_text()))}):
         write_pages(place, FIGURES)
+    status = 0
+    for place in sorted(path for path in arguments.records.glob("*") if path.is_dir()):
+        try:
+            print(render(place, arguments.output))
+        except DietCodeError as error:
+            print(error, file=sys.stderr)
+            status = 1
     write_index(arguments.output)
-    return 0
+    return status
 
 
 def measure(figures: Sequence[Figure], shop: Shop, folder: Path) -> None:
@@ -57,21 +68,23 @@ def measure(figures: Sequence[Figure], shop: Shop, folder: Path) -> None:
 
 def stale(folder: Path, scale: Scale, prefix: str = "") -> list[str]:
     """Results below a folder that today's specs, features or generator did not make, a line each."""
-    lines = []
-    for figure in FIGURES:
-        for path in sorted(folder.glob(f"*/{figure.name}.json")):
-            known = json.loads(path.read_text())["measured_with"]
-            now = versions(list(figure.uses(scale)), prefix)
-            for what, value in now.items():
-                if known.get(what) != value:
-                    lines.append(f"{path.parent.name}/{path.name}: {what} was {known.get(what)}, is {value}")
+    lines, figures = [], {figure.name: figure for figure in FIGURES}
+    for path in sorted(folder.glob("*/*.json")):
+        found = json.loads(path.read_text())
+        if is_of_gpu(found):
+            now = todays_versions(found["workloads"])
+        else:
+            now = versions(list(figures[path.stem].uses(scale)), prefix)
+        known = found["measured_with"]
+        for what, value in now.items():
+            if known.get(what) != value:
+                lines.append(f"{path.parent.name}/{path.name}: {what} was {known.get(what)}, is {value}")
     return lines
 
 
 def device_folder() -> str:
     """Of this machine: its processor and cores, as a file name."""
-    name = re.sub(r"\((r|tm)\)", "", cpu_model().lower())
-    return re.sub(r"[^a-z0-9]+", "-", f"{name} {available_cores()} cores").strip("-")
+    return slug(f"{cpu_model()} {available_cores()} cores")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.evidence.shop import Row, Scale, Shop
+from benchmarks.evidence.shop import Row
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Figure:
     paper : str
         What the paper found, with its device.
     uses : callable
-        Workloads of a scale that it depends on, below the checkout.
+        Workloads that it depends on: of a `Scale`, as paths below the checkout, or of a GPU's `Device`.
     measure : callable
-        Raw data, JSON.
+        Raw data, JSON, from a `Shop`; or from a `Device`, None where its records hold nothing of it.
     draw : callable
         Onto Matplotlib axes; `num_axes` of them.
     table : callable
@@ -31,14 +31,14 @@ class Figure:
     ours : callable
         One sentence with our values.
     why : str
-        One sentence on why they differ from the paper's, for CPUs.
+        One sentence on why they differ from the paper's.
     """
 
     name: str
     title: str
     paper: str
-    uses: Callable[[Scale], Sequence[str]]
-    measure: Callable[[Shop], Row]
+    uses: Callable[[Any], Sequence[str]]
+    measure: Callable[[Any], Row | None]
     draw: Callable[[Any, Row], None]
     table: Callable[[Row], list[list[str]]]
     ours: Callable[[Row], str]

@@ -27,10 +27,19 @@ def write_pages(folder: Path, figures: Sequence[Figure]) -> None:
         facts = facts or found
         draw(figure, found["data"], folder / f"{figure.name}.svg")
         parts.append(section(figure, found))
-    head = (
-        "" if facts is None else f"# Evidence: {facts['device']}, {facts['cores']} cores\n\n{_INTRODUCTION}\n"
-    )
+    head = "" if facts is None else f"# Evidence: {_device(facts)}\n\n{_INTRODUCTION}\n"
     (folder / "index.md").write_text("\n".join([head, *parts]))
+
+
+def is_of_gpu(found: dict[str, Any]) -> bool:
+    """Whether a figure's data was measured on a GPU."""
+    return "num_sms" in found
+
+
+def _device(facts: dict[str, Any]) -> str:
+    size = f"{facts['num_sms']} SMs" if is_of_gpu(facts) else f"{facts['cores']} cores"
+    synthetic = " (synthetic: no device measured this)" if facts.get("synthetic") else ""
+    return f"{facts['device']}, {size}{synthetic}"
 
 
 def write_index(output: Path) -> None:
@@ -60,7 +69,8 @@ def section(figure: Figure, found: dict[str, Any]) -> str:
             "",
             *lines,
             "",
-            f"[Raw data]({figure.name}.json), commit {found['commit']}, {found['date']}.",
+            f"[Raw data]({figure.name}.json), commit {found['commit'] or 'not known'}, "
+            f"{found['date'] or 'day not known'}.",
             "",
         ]
     )

@@ -19,7 +19,9 @@ def measure(shop: Shop, path: str) -> Row:
     spec = shop.spec(path)
     library = shop.library(spec)
     report = library.report
-    rows = [report["instances"][i] for i in spread(len(report["instances"]), shop.scale.num_alone)]
+    count, scale = len(report["instances"]), shop.scale
+    places = list(range(count)) if count <= scale.few else spread(count, scale.num_alone)
+    rows = [report["instances"][i] for i in places]
     measured = []
     for row in rows:
         alone = shop.alone(spec, row["shape_vars"])

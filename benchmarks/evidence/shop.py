@@ -35,8 +35,8 @@ class Scale:
     dense, hidden, conv, wide : str
         Workloads, below the checkout: a dense layer over its rows, over its hidden sizes, a convolution over
         its batch, and one that needs many micro-kernels.
-    num_alone : int
-        Shapes of each range that MetaSchedule tunes alone.
+    num_alone, few : int
+        Shapes of each range that MetaSchedule tunes alone; all of them where there are at most `few`.
     trials : int
         Of MetaSchedule for each of them.
     max_secs : float
@@ -60,6 +60,7 @@ class Scale:
     conv: str = "examples/resnet50-conv3x3.yaml"
     wide: str = "examples/two-dims.yaml"
     num_alone: int = 3
+    few: int = 4
     trials: int = 48
     max_secs: float = 300.0
     budget: Row = field(default_factory=dict)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from dietcode.cost_model.features import VERSION as FEATURES
@@ -36,8 +38,29 @@ def versions(spec_paths: list[str], generated: str) -> dict[str, str]:
 
 def generator(prefix: str = "") -> str:
     """Digest of the golden texts, which the tests hold equal to what is generated."""
+    return _digest({path.name: path.read_bytes() for path in GOLDEN.glob("*.txt")}, prefix)
+
+
+def generator_at(commit: str | None, prefix: str) -> str | None:
+    """The same at a commit; None where it is not known, had changes, or is not in this clone."""
+    if not commit or commit.endswith("+"):
+        return None
+    place = f"{commit}:{GOLDEN.relative_to(ROOT)}"
+    names = _git("ls-tree", "--name-only", place)
+    if names is None:
+        return None
+    texts = [name for name in names.decode().split() if name.endswith(".txt")]
+    return _digest({name: _git("show", f"{place}/{name}") or b"" for name in texts}, prefix)
+
+
+def _digest(texts: Mapping[str, bytes], prefix: str) -> str:
     digest = hashlib.sha256()
-    for path in sorted(GOLDEN.glob("*.txt")):
-        if path.name.startswith("cuda_") == bool(prefix):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for name in sorted(texts):
+        if name.startswith("cuda_") == bool(prefix):
+            digest.update(name.encode() + b"\0" + texts[name])
     return digest.hexdigest()[:16]
+
+
+def _git(*arguments: str) -> bytes | None:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else None

@@ -103,7 +103,9 @@ def work(folder: Path, output: Path, first: int, deadline: float) -> None:
                 print("time is up", number, flush=True)
                 return
             print("at", number, flush=True)
-            write(measure_one(torch, driver, pack, candidate, points_of))
+            started = time.time()
+            line = measure_one(torch, driver, pack, candidate, points_of)
+            write(line | {"wall_secs": round(time.time() - started, 3)})
 
 
 def main() -> None:

@@ -18,9 +18,10 @@ from dietcode.errors import DietCodeError
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of, workspace_elements
 from dietcode.search_space.cuda.source import cuda_text, functions_of
-from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
+from dietcode.search_space.cuda.space import build_space, neighbours
 from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cubin import read_kernels
@@ -44,14 +45,14 @@ def spec_for(path: Path, arch: str) -> Spec:
 
 
 def candidates_of(
-    problem: Problem, spec: Spec, target: CudaTarget, most: int
+    problem: Problem, spec: Spec, target: CudaTarget, most: int, num_samples: int
 ) -> list[tuple[CudaMicroKernel, str]]:
     """What to measure: T0 first, its paddings (paper, Figure 10), then the space, small tiles also split."""
     limits, largest = CudaLimits.of(target), extents_of(spec, largest_instance(spec))
     _, rows, columns, reduction = problem.sizes(largest)
-    seeds = hardware_seeds(problem, limits)
+    seeds = cuda_seeds(problem, target, largest, num_samples=num_samples)
     space = [(c.micro_kernel, c.provenance) for c in build_space(problem, seeds, limits, rows, columns)]
-    first = [(replace(seed.tile, tails=tails), "hardware") for tails in CUDA_TAILS for seed in seeds]
+    first = [(replace(seed.tile, tails=tails), seed.source) for tails in CUDA_TAILS for seed in seeds]
     around = [(t, "neighbour") for s in seeds for t in neighbours(problem, s.tile, limits, reduction)]
     split = [
         (replace(tile, splits=splits), "split")
@@ -208,12 +209,13 @@ def main() -> None:
     parser.add_argument("spec", type=Path)
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--most", type=int, default=400, help="micro-kernels")
+    parser.add_argument("--samples", type=int, default=4, help="seeds from MetaSchedule")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     try:
         target, spec = CudaTarget(given.arch), spec_for(given.spec, given.arch)
         problem = device_problem(problem_from_spec(spec))
-        tiles = candidates_of(problem, spec, target, given.most)
+        tiles = candidates_of(problem, spec, target, given.most, given.samples)
         for line in write_pack(given.output, spec, target, tiles, {}):
             print(line)
     except (DietCodeError, ValueError) as error:

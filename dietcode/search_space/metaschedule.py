@@ -21,6 +21,7 @@ from dietcode.target.cpu import CpuTarget
 _TRIALS_PER_ROUND = 16
 _RUN_TIMEOUT_SECS = 10
 _MIN_REPEAT_MS = 20
+_HOST = "arm_cpu" if platform.machine() in {"aarch64", "arm64"} else "x86"
 _WORKLOADS, _TRIALS = "database_workload.json", "database_tuning_record.json"
 
 
@@ -132,13 +133,17 @@ def start_builder() -> None:
     skip_foreign_intrinsics()
 
 
-def skip_foreign_intrinsics() -> None:
+def skip_foreign_intrinsics(own: str | None = _HOST) -> None:
     """Keep TVM from parsing the tensor intrinsics of GPUs and other processors, which it does for any task.
 
     That takes 12 to 18 seconds in this process and again in each builder of each round, more than the
     trials themselves; no CPU schedule looks them up.
+
+    Parameters
+    ----------
+    own : str, optional
+        The family that is kept; None for none.
     """
-    own = "arm_cpu" if platform.machine() in {"aarch64", "arm64"} else "x86"
     for name in {"cuda", "rocm", "hexagon", "riscv_cpu", "arm_cpu", "x86"} - {own}:
         path = f"tvm.s_tir.tensor_intrin.{name}"
         sys.modules.setdefault(path, types.ModuleType(path))

@@ -118,7 +118,7 @@ def _run_worker(
             while _is_running(process.pid) and time.monotonic() < deadline and goes_on():
                 time.sleep(_POLL_SECS)
         finally:
-            _end_group(process)
+            end_group(process)
 
 
 def _is_running(pid: int) -> bool:
@@ -129,8 +129,8 @@ def _is_running(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the worker with its builders and runners."""
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a worker with all that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -142,10 +142,19 @@ class CudaTarget:
         return capability // 10 == self.number // 10 and capability >= self.number
 
     def tvm_target(self) -> Any:
-        """The same target as TVM takes it."""
+        """The same target as TVM takes it; what it would ask a GPU for is told."""
         import tvm
 
-        return tvm.target.Target({"kind": "cuda", "arch": self.arch})
+        return tvm.target.Target(
+            {
+                "kind": "cuda",
+                "arch": self.arch,
+                "max_threads_per_block": self.sm.max_threads_per_block,
+                "max_shared_memory_per_block": self.sm.block_shared_bytes,
+                "registers_per_block": self.sm.num_registers,
+                "thread_warp_size": WARP,
+            }
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: identity of the target."""

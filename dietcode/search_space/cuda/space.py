@@ -1,8 +1,8 @@
 """The space of micro-kernels for CUDA: tiles in [T0/2, 2·T0] around each seed, steps along the other axes.
 
-The seeds here come from the hardware alone. With 8x8 sums a thread does 64 multiply-adds for 16 floats that
-it reads from shared memory, and 256 of them make a tile of 128x128; the smaller seeds give small instances
-more blocks than a GPU has multiprocessors.
+The seeds here come from the hardware alone; `dietcode.search_space.cuda.seeds` adds MetaSchedule's. With
+8x8 sums a thread does 64 multiply-adds for 16 floats that it reads from shared memory, and 256 of them make a
+tile of 128x128; the smaller seeds give small instances more blocks than a GPU has multiprocessors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 @dataclass(frozen=True)
 class CudaSeed:
-    """A tile T0 that the space grows around, and where it comes from: ``hardware``."""
+    """A tile T0 that the space grows around, and where it comes from: ``hardware`` or ``metaschedule``."""
 
     tile: CudaMicroKernel
     source: str
@@ -75,7 +75,7 @@ def build_space(
             for tile in _around(seed.tile)
             if not _only_pads(tile, max_rows, max_columns) and limits.holds(problem, tile)
         ]
-        for _, _, tile in sorted((_distance(tile, seed.tile), tile.order, tile) for tile in around):
+        for _, _, tile in sorted((distance(tile, seed.tile), tile.order, tile) for tile in around):
             found.setdefault(tile, seed.source)
     return [CudaCandidate(tile, source) for tile, source in found.items()]
 
@@ -146,7 +146,7 @@ def _only_pads(tile: CudaMicroKernel, max_rows: int | None, max_columns: int | N
     return too_tall or (too_wide and tile.columns > _EXTENTS[0])
 
 
-def _distance(tile: CudaMicroKernel, seed: CudaMicroKernel) -> float:
+def distance(tile: CudaMicroKernel, seed: CudaMicroKernel) -> float:
     """How far the extents, and the threads, are from the seed's: the largest ratio."""
     pairs = ((tile.rows, seed.rows), (tile.columns, seed.columns), (tile.threads, seed.threads))
     return max(max(a / b, b / a) for a, b in pairs)

@@ -1,0 +1,239 @@
+"""What was measured on a GPU, read from its records: ``benchmarks/records/<device>/``.
+
+Records (``.jsonl``, of `benchmarks/gpu/measure.py` or ``dietcode tune``) and comparisons (``.json``, of
+`benchmarks/gpu/compare.py`) may have any names there: what they are of, and which device measured them, they
+say themselves. ``why.yaml`` beside them may hold a sentence for each figure's name: why it differs from the
+paper's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.evidence.shop import Row
+from benchmarks.evidence.versions import ROOT, generator, generator_at
+from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.errors import RecordsError
+from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
+from dietcode.measure.records import FORMAT
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.tuner.assembly import Choice, choose
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import Instances, make_instances
+from dietcode.workload.parse import load_spec, spec_from_data
+from dietcode.workload.spec import Spec
+
+RECORDS = ROOT / "benchmarks" / "records"
+EXAMPLES = ROOT / "examples"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One workload's records on a GPU, and what the cost model makes of them.
+
+    Attributes
+    ----------
+    made : dict
+        What the file says of its making: commit, date, versions; empty where it says nothing.
+    wall_secs : float or None
+        Seconds that measuring took; None where they were not written down.
+    """
+
+    spec: Spec
+    records: CudaRecords
+    made: Row
+    wall_secs: float | None
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+        return self.spec.name
+
+    @cached_property
+    def problem(self) -> Problem:
+        """As device code sees it."""
+        return device_problem(problem_from_spec(self.spec))
+
+    @cached_property
+    def instances(self) -> Instances:
+        """Those that a library is made for."""
+        return make_instances(self.spec)
+
+    @cached_property
+    def fitted(self) -> CudaFitted:
+        """Every usable micro-kernel, fitted, at every instance."""
+        return fit_cuda(self.problem, self.records, instance_extents(self.spec, self.instances.columns()))
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The categories that a library would hold."""
+        fitted = self.fitted
+        return choose(
+            self.spec,
+            self.instances,
+            fitted.throughput,
+            fitted.flops,
+            fitted.sizes,
+            [model.micro_kernel.name for model in fitted.models],
+            lambda chosen, extents: fitted.predict(self.problem, list(chosen), extents),
+            0,
+        )
+
+    def gflops(self, measurement: CudaMeasurement) -> dict[tuple[tuple[str, int], ...], float]:
+        """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""
+        pairs = zip(measurement.points, measurement.secs, strict=True)
+        return {point_key(p): self.problem.flops(dict(p)) / secs / 1e9 for p, secs in pairs}
+
+    def shown(self, key: tuple[tuple[str, int], ...]) -> dict[str, int]:
+        """Of a point, the extents that differ from instance to instance."""
+        return {letter: extent for letter, extent in key if letter in self.problem.dynamic}
+
+
+def point_key(point: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Extents as what a dict can be keyed by."""
+    return tuple(sorted(point.items()))
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU and all that was measured on it.
+
+    Attributes
+    ----------
+    workloads : dict of str to Measured
+        By name.
+    compared : dict of str to dict
+        What `benchmarks/gpu/compare.py` wrote, by the workload's name.
+    why : dict of str to str
+        A sentence for a figure, by its name.
+    """
+
+    name: str
+    num_sms: int
+    synthetic: bool
+    workloads: dict[str, Measured]
+    compared: dict[str, Row]
+    why: dict[str, str] = field(default_factory=dict)
+
+    def facts(self, names: list[str]) -> Row:
+        """What a figure from some workloads says of where it comes from."""
+        made = [self.workloads[name].made for name in names if name in self.workloads]
+        made += [self.compared[name] for name in names if name in self.compared]
+
+        def latest(key: str) -> Any:
+            known = [row[key] for row in made if row.get(key)]
+            return max(known, default=None) if key == "date" else next(iter(known), None)
+
+        return {
+            "device": self.name,
+            "num_sms": self.num_sms,
+            "synthetic": self.synthetic,
+            "commit": latest("commit"),
+            "date": latest("date"),
+            "versions": latest("versions"),
+            "workloads": names,
+            "measured_with": self.versions(names),
+        }
+
+    def versions(self, names: list[str]) -> dict[str, str]:
+        """What the figure's data depends on, as it was when it was measured."""
+        found = [self.workloads[name] for name in names if name in self.workloads]
+        generators = {generator_at(one.made.get("commit"), "cuda_") or UNKNOWN for one in found}
+        return {
+            "spec": ", ".join(one.records.workload for one in found),
+            "features": FORMAT,
+            "generator": ", ".join(sorted(generators)),
+        }
+
+
+def todays_versions(names: list[str]) -> dict[str, str]:
+    """The same of today's specs and generator; a workload that is gone is of no digest."""
+    digests = {name: digest for digest, (name, _) in reversed(list(_examples().items()))}
+    return {
+        "spec": ", ".join(digests.get(name, "gone") for name in names),
+        "features": FORMAT,
+        "generator": generator("cuda_"),
+    }
+
+
+def slug(text: str) -> str:
+    """A device's name as a folder's."""
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", text.lower())).strip("-")
+
+
+def read_device(folder: Path) -> Device:
+    """Everything below a folder of records.
+
+    Raises
+    ------
+    RecordsError
+        A file is none of the two kinds, of another device than the others, or of no workload in examples/.
+    """
+    workloads = [_measured(path) for path in sorted(folder.rglob("*.jsonl"))]
+    if not workloads:
+        raise RecordsError(f"{folder}: no records (.jsonl) in it; write them with benchmarks/gpu/measure.py")
+    first = workloads[0].records.device
+    compared = {}
+    for path in sorted(folder.rglob("*.json")):
+        row = _comparison(path)
+        if row["device"] != first["name"]:
+            raise RecordsError(
+                f"{path}: of {row['device']!r}; the records beside it are of {first['name']!r}"
+            )
+        compared[row["workload"]] = row
+    if alone := sorted(set(compared) - {one.name for one in workloads}):
+        raise RecordsError(f"{folder}: a comparison of {alone[0]!r} without its records; put them beside it")
+    others = {one.records.device["name"] for one in workloads} - {first["name"]}
+    if others:
+        raise RecordsError(
+            f"{folder}: records of {first['name']!r} and {others.pop()!r}; allowed: one device"
+        )
+    why = folder / "why.yaml"
+    sentences = yaml.safe_load(why.read_text()) if why.exists() else {}
+    synthetic = any(one.records.is_synthetic for one in workloads)
+    synthetic |= any(str(row["standing"]).startswith("synthetic") for row in compared.values())
+    by_name = {one.name: one for one in workloads}
+    return Device(first["name"], int(first["num_sms"]), synthetic, by_name, compared, sentences or {})
+
+
+def _measured(path: Path) -> Measured:
+    records = read_cuda_records(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    known = _examples().get(records.workload)
+    if known is None:
+        raise RecordsError(f"{path}: of {records.workload[:23]}…, which is no workload of examples/ any more")
+    data = load_spec(known[1]).to_json() | {"target": records.target.to_json()}
+    walls = [line["wall_secs"] for line in lines if "wall_secs" in line]
+    made = dict(lines[0].get("made") or {})
+    return Measured(spec_from_data(data), records, made, float(np.sum(walls)) if walls else None)
+
+
+def _comparison(path: Path) -> Row:
+    try:
+        row: Row = json.loads(path.read_text())
+        missing = {"workload", "device", "standing", "instances", "summary"} - set(row)
+    except (ValueError, TypeError) as error:
+        raise RecordsError(f"{path}: no comparison of benchmarks/gpu/compare.py: {error}") from error
+    if missing:
+        raise RecordsError(f"{path}: no comparison of benchmarks/gpu/compare.py: lacks {min(missing)}")
+    return row
+
+
+def _examples() -> dict[str, tuple[str, Path]]:
+    """Name and path of each example by the digest of its workload; of two alike the first."""
+    found: dict[str, tuple[str, Path]] = {}
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        spec = load_spec(path)
+        found.setdefault(workload_digest(spec), (spec.name, path))
+    return found

@@ -1,0 +1,182 @@
+"""Figures 12 and 15 to 19, and Table 1, of a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence.choice import frontier
+from benchmarks.evidence.gpu import Device
+from benchmarks.evidence.series import label
+from benchmarks.evidence.shop import Row
+
+_NUM_POINTS = 8
+_UNNAMED = "not known"
+
+
+def votes(device: Device, names: list[str]) -> Row | None:
+    """The trade-off of each workload, as the cost model has it from measured waves."""
+    found = []
+    for name in names:
+        measured = device.workloads[name]
+        curve = [point.to_json() for point in measured.choice.selection.curve]
+        free = np.unique(measured.fitted.throughput.argmax(axis=1))
+        found.append(
+            {
+                "workload": name,
+                "num_instances": len(measured.instances),
+                "num_free_choice": len(free),
+                "free_choice_bytes": int(measured.fitted.sizes[free].sum()),
+                "points": [
+                    {key: point[key] for key in ("num_kernels", "num_votes", "loss_mean", "num_bytes")}
+                    for point in frontier(curve, _NUM_POINTS)
+                ],
+            }
+        )
+    return {"workloads": found}
+
+
+def draw_votes(axes: Any, data: Row) -> None:
+    """Loss over bytes, a line a workload; at each point, kernels."""
+    (axis,) = axes
+    for found in data["workloads"]:
+        sizes = [point["num_bytes"] / 1024 for point in found["points"]]
+        losses = [100 * point["loss_mean"] for point in found["points"]]
+        axis.plot(sizes, losses, "o-", label=found["workload"])
+        for size, loss, point in zip(sizes, losses, found["points"], strict=True):
+            axis.annotate(str(point["num_kernels"]), (size, loss), fontsize=7)
+    axis.set_xlabel("machine code of the measured architecture, KiB")
+    axis.set_ylabel("predicted loss to free choice, %")
+    axis.legend(fontsize=8)
+
+
+def table_votes(data: Row) -> list[list[str]]:
+    """A row a point."""
+    lines = [["workload", "kernels", "votes", "predicted loss", "machine code"]]
+    for found in data["workloads"]:
+        for point in found["points"]:
+            by = "greedy" if point["num_votes"] is None else str(point["num_votes"])
+            size = f"{point['num_bytes'] / 1024:.1f} KiB"
+            loss = f"{point['loss_mean']:.2%}"
+            lines.append([found["workload"], str(point["num_kernels"]), by, loss, size])
+    return lines
+
+
+def ours_votes(data: Row) -> str:
+    """Free choice, and the best single one."""
+    parts = []
+    for found in data["workloads"]:
+        single = min((p["loss_mean"] for p in found["points"] if p["num_kernels"] == 1), default=None)
+        text = f"{found['workload']}: {found['num_free_choice']} with free choice"
+        if single is not None and found["num_free_choice"] > 1:
+            text += f", {1 / (1 - single):.2f} × slower with the best single one (predicted)"
+        parts.append(text)
+    return "; ".join(parts) + ". Losses are the cost model's, from waves that were measured."
+
+
+def complexity(device: Device, names: list[str]) -> Row | None:
+    """What each workload took and gives."""
+    rows = []
+    for name in names:
+        measured = device.workloads[name]
+        chosen = list(measured.choice.selection.chosen)
+        rows.append(
+            {
+                "workload": name,
+                "num_instances": len(measured.instances),
+                "num_measured": len(measured.records.measurements),
+                "num_usable": len(measured.fitted.models),
+                "num_kept": len(chosen),
+                "wall_secs": measured.wall_secs,
+                "kept_bytes": int(measured.fitted.sizes[chosen].sum()),
+            }
+        )
+    return {"workloads": rows}
+
+
+def draw_complexity(axes: Any, data: Row) -> None:
+    """Kernels of one a shape, and of ours."""
+    (axis,) = axes
+    rows = data["workloads"]
+    places = np.arange(len(rows))
+    for shift, key, name in (
+        (-0.2, "num_instances", "one for each shape"),
+        (0.2, "num_kept", "DietCode"),
+    ):
+        axis.bar_label(axis.bar(places + shift, [row[key] for row in rows], 0.38, label=name), fontsize=8)
+    axis.set_yscale("log")
+    axis.set_xticks(places, [row["workload"] for row in rows], fontsize=8)
+    axis.set_ylabel("kernels")
+    axis.legend(fontsize=8)
+
+
+def table_complexity(data: Row) -> list[list[str]]:
+    """A row a workload."""
+    lines = [["workload", "shapes", "micro-kernels measured", "usable", "kept", "time of measuring"]]
+    lines[0].append("machine code kept")
+    for row in data["workloads"]:
+        secs = _UNNAMED if row["wall_secs"] is None else f"{row['wall_secs']:.0f} s"
+        numbers = [str(row[key]) for key in ("num_instances", "num_measured", "num_usable", "num_kept")]
+        lines.append([row["workload"], *numbers, secs, f"{row['kept_bytes'] / 1024:.1f} KiB"])
+    return lines
+
+
+def ours_complexity(data: Row) -> str:
+    """Shapes, kernels and seconds in a line."""
+    parts = []
+    for row in data["workloads"]:
+        secs = "" if row["wall_secs"] is None else f", {row['wall_secs']:.0f} s of measuring"
+        parts.append(f"{row['workload']}: {row['num_kept']} kernels for {row['num_instances']} shapes{secs}")
+    return "; ".join(parts) + ". No shape was tuned alone on this device."
+
+
+def series(device: Device, names: list[str]) -> Row | None:
+    """One workload's comparison, as it was measured."""
+    row = device.compared.get(names[0])
+    if row is None or not row["instances"]:
+        return None
+    others = list(dict.fromkeys(name for one in row["instances"] for name in one["others"]))
+    return {"workload": names[0], "others": others, "kappa": row.get("kappa")} | {
+        key: row[key] for key in ("instances", "summary")
+    }
+
+
+def draw_series(axes: Any, data: Row) -> None:
+    """A line each over the instances."""
+    (axis,), rows = axes, data["instances"]
+    places = np.arange(len(rows))
+    for name in data["others"]:
+        rates = [row["others"].get(name) or np.nan for row in rows]
+        axis.plot(places, rates, ".-", label=name, linewidth=1)
+    axis.plot(places, [row["measured_gflops"] for row in rows], "o-", label="DietCode")
+    axis.plot(places, [row["predicted_gflops"] for row in rows], "k_", markersize=9, label="predicted")
+    shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 10)).astype(int))
+    axis.set_xticks(shown, [label(rows[i]["shape_vars"]) for i in shown], fontsize=7, rotation=30)
+    axis.set_ylabel("GFLOP/s")
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=8)
+
+
+def table_series(data: Row) -> list[list[str]]:
+    """A row an instance."""
+    lines = [["shape", "DietCode, GFLOP/s", "predicted", "micro-kernel", *data["others"]]]
+    for row in data["instances"]:
+        rates = [row["others"].get(name) for name in data["others"]]
+        first = [label(row["shape_vars"]), f"{row['measured_gflops']:.0f}", f"{row['predicted_gflops']:.0f}"]
+        told = ["not measured" if rate is None else f"{rate:.0f}" for rate in rates]
+        lines.append([*first, row["micro_kernel"], *told])
+    return lines
+
+
+def ours_series(data: Row) -> str:
+    """Mean, worst, and the gap of predictions."""
+    found, parts = data["summary"], []
+    if found["geometric_mean"] is not None:
+        parts.append(
+            f"{found['geometric_mean']:.2f} × of the better of the vendor's library and torch.compile "
+            f"(geometric mean over {len(data['instances'])} shapes; worst {found['worst']:.2f} ×)"
+        )
+    if found["mean_prediction_gap"] is not None:
+        parts.append(f"prediction {found['mean_prediction_gap']:.1%} off on average")
+    return "; ".join(parts) + "."

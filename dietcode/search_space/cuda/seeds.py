@@ -1,0 +1,249 @@
+"""Seeds for CUDA: from the hardware's limits, and from MetaSchedule on the largest instance (section 4.3).
+
+MetaSchedule proposes, in a process of its own, and our generator's code is what is measured. Without a GPU
+its samples are ranked by what can be counted; with one at hand its evolutionary search goes by seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dietcode.errors import TuningError
+from dietcode.lean import without_torch
+from dietcode.search_space.cuda.fetching import WIDTHS
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.space import CudaSeed, distance, hardware_seeds
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, end_group
+from dietcode.target.cuda import CudaTarget
+
+Measure = Callable[[list[CudaMicroKernel]], list[float | None]]
+"""Seconds of micro-kernels at the largest instance, None for each that cannot be measured."""
+SOURCE = "metaschedule"
+_NUM_DRAWS = 4000
+_SAMPLING_SECS = 180.0
+_COVERED = 2.0  # the space around a seed reaches so far: [T0/2, 2·T0]
+_STEPS = 8
+_MAX_LINE = 1 << 20
+
+
+def cuda_seeds(
+    problem: Problem,
+    target: CudaTarget,
+    extents: Mapping[str, int],
+    *,
+    num_samples: int = 4,
+    seed: int = 0,
+) -> list[CudaSeed]:
+    """Seeds where nothing is measured: those of the hardware, then samples of MetaSchedule's space.
+
+    What is sampled holds on the architecture, and is ranked by what can be counted: two resident blocks, wide
+    reads along the reduction, multiply-adds for each read. What is less than a factor of two away from an
+    earlier seed is in the space already, and passed over.
+
+    Parameters
+    ----------
+    problem : Problem
+        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    extents : mapping of str to int
+        Of every letter, at the largest instance.
+    num_samples : int
+        Seeds from MetaSchedule, at most.
+    seed : int
+        Of its random numbers; the same one gives the same seeds.
+
+    Raises
+    ------
+    TuningError
+        MetaSchedule failed.
+    """
+    limits = CudaLimits.of(target)
+    found = hardware_seeds(problem, limits)
+    if not num_samples:
+        return found
+    sampled: list[CudaMicroKernel] = []
+
+    def take(tiles: list[CudaMicroKernel]) -> list[float | None]:
+        sampled.extend(tiles)
+        return [None] * len(tiles)
+
+    request = _request(problem, target, extents, seed, num_draws=_NUM_DRAWS)
+    _propose(request, take, time.monotonic() + _SAMPLING_SECS)
+    most = len(found) + num_samples
+    for tile in sorted(sampled, key=lambda tile: _standing(problem, limits, tile), reverse=True):
+        if len(found) < most and all(distance(tile, other.tile) > _COVERED for other in found):
+            found.append(CudaSeed(tile, SOURCE))
+    return found
+
+
+def search_seed(
+    problem: Problem,
+    target: CudaTarget,
+    extents: Mapping[str, int],
+    measure: Measure,
+    num_trials: int,
+    *,
+    max_secs: float = 600.0,
+    seed: int = 0,
+    progress: Callable[[int, float | None], None] = lambda done, best: None,
+) -> CudaSeed:
+    """T0 by MetaSchedule's evolutionary search, where there is a GPU: the fastest of what was measured.
+
+    A run that goes on from an earlier one is a run again: with the same seed and seconds the same
+    micro-kernels are asked for, and `measure` may answer from records.
+
+    Parameters
+    ----------
+    problem, extents
+        See `cuda_seeds`.
+    measure : callable
+        Builds and times a list of micro-kernels, each asked for once.
+    num_trials : int
+        Proposals in all; some may turn out to be the same micro-kernel.
+    max_secs : float
+        When the search is stopped, at most a call of `measure` late.
+    progress : callable
+        Called after each round with the number of micro-kernels measured and the least seconds so far.
+
+    Raises
+    ------
+    NoTrialError
+        Nothing could be measured within `max_secs`.
+    TuningError
+        MetaSchedule failed before it proposed anything.
+    """
+    known: dict[CudaMicroKernel, float | None] = {}
+
+    def best() -> tuple[float, CudaMicroKernel] | None:
+        times = [(secs, tile) for tile, secs in known.items() if secs is not None]
+        return min(times, key=lambda item: (item[0], item[1].order), default=None)
+
+    def answer(tiles: list[CudaMicroKernel]) -> list[float | None]:
+        new = [tile for tile in dict.fromkeys(tiles) if tile not in known]
+        known.update(zip(new, measure(new) if new else [], strict=True))
+        found = best()
+        progress(len(known), None if found is None else found[0])
+        return [known[tile] for tile in tiles]
+
+    request = _request(problem, target, extents, seed, num_trials=num_trials)
+    _propose(request, answer, time.monotonic() + max_secs)
+    found = best()
+    if found is None:
+        raise NoTrialError(f"none of {len(known)} proposals of MetaSchedule was measured in {max_secs:.0f} s")
+    return CudaSeed(found[1], SOURCE)
+
+
+def unit_of(problem: Problem, target: CudaTarget) -> str:
+    """What multiplies: ``mma`` where tensor cores take the operands' dtype, ``simt`` otherwise."""
+    has_units = "unit" in CudaMicroKernel.__dataclass_fields__
+    return "mma" if has_units and problem.operand_dtype in target.sm.tensor_dtypes else "simt"
+
+
+def _request(
+    problem: Problem,
+    target: CudaTarget,
+    extents: Mapping[str, int],
+    seed: int,
+    num_draws: int = 0,
+    num_trials: int = 0,
+) -> dict[str, Any]:
+    return {
+        "parent_pid": os.getpid(),
+        "problem": problem.to_json(),
+        "target": target.to_json(),
+        "sizes": [int(size) for size in problem.sizes(dict(extents))[1:]],
+        "unit": unit_of(problem, target),
+        "seed": seed,
+        "num_draws": num_draws,
+        "num_trials": num_trials,
+    }
+
+
+def _standing(problem: Problem, limits: CudaLimits, tile: CudaMicroKernel) -> tuple[bool, bool, float, Any]:
+    """What samples are ranked by.
+
+    Two resident blocks, so that one computes while the other waits; pieces of whole vectors of steps; then
+    multiply-adds for each read of shared memory, times those for each element of global memory.
+    """
+    registers = limits.registers(problem, tile)
+    resident = limits.sm.resident_blocks(tile.threads, registers, tile.shared_bytes)
+    reads = 0.0
+    for own, parts in (
+        (tile.thread_rows, tile.row_vthreads),
+        (tile.thread_columns, tile.column_vthreads),
+    ):
+        reads += own / next(width for width in WIDTHS if own // parts % width == 0)
+    shared = tile.thread_rows * tile.thread_columns / reads
+    fetched = tile.rows * tile.columns / (tile.rows + tile.columns)
+    return resident >= 2, tile.steps % _STEPS == 0, shared * fetched, tile.order
+
+
+def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None:
+    """Run MetaSchedule and answer it, until it has no more to propose or time is up.
+
+    Raises
+    ------
+    TuningError
+        It ended before its first proposal.
+    """
+    rounds = 0
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dietcode.search_space.cuda.metaschedule"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=without_torch(dict(os.environ, TVM_NUM_THREADS="1")),
+            start_new_session=True,
+        )
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                _send(process, request)
+                for line in _lines(process, deadline):
+                    tiles = [CudaMicroKernel.from_json(tile) for tile in json.loads(line)["measure"]]
+                    rounds += 1
+                    _send(process, {"secs": [_finite(secs) for secs in measure(tiles)]})
+        finally:
+            end_group(process)
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()  # type: ignore[union-attr]
+        if not rounds and time.monotonic() < deadline:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise TuningError(f"MetaSchedule proposed no micro-kernel: {said[-1][:200]}")
+
+
+def _finite(secs: float | None) -> float | None:
+    return secs if secs is not None and math.isfinite(secs) else None
+
+
+def _send(process: subprocess.Popen[bytes], data: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(data).encode() + b"\n")
+    process.stdin.flush()
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
+    """Lines of its output until it ends, time is up, or one is longer than any proposal."""
+    assert process.stdout is not None
+    place, buffer = process.stdout.fileno(), b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(place, selectors.EVENT_READ)
+        while len(buffer) < _MAX_LINE and selector.select(max(0.0, deadline - time.monotonic())):
+            part = os.read(place, 1 << 16)
+            if not part:
+                return
+            *lines, buffer = (buffer + part).split(b"\n")
+            yield from lines
