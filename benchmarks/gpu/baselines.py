@@ -1,4 +1,4 @@
-"""What micro-kernels are compared with: cuBLAS, torch.compile, Triton's autotuner.
+"""What micro-kernels are compared with: cuBLAS or cuDNN, torch.compile, Triton's autotuner.
 
 In float32 with TF32 off; in half precision with sums in float32, as PyTorch has it by default.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from convolution import in_other_format
 from packed import Pack, reference
 
 _DENSE, _SCORES, _VALUES = "ab,cb->ac", "abc,adc->abd", "abc,acd->abd"
@@ -21,8 +22,40 @@ def kind_of(einsum: str) -> str:
     return einsum.translate(names)
 
 
-def cublas(torch: Any, pack: Pack) -> Function:
-    """The workload as PyTorch computes it eagerly: the contraction by cuBLAS, then one kernel a stage."""
+def cublas(torch: Any, pack: Pack) -> Function | None:
+    """`eager`, where that is by cuBLAS."""
+    return eager(torch, pack) if pack.facts["conv2d"] is None else None
+
+
+def cudnn(torch: Any, pack: Pack) -> Function | None:
+    """`eager` of a convolution, which is by cuDNN, in the memory format of the workload's layout."""
+    return None if pack.facts["conv2d"] is None else eager(torch, pack)
+
+
+def cudnn_other_format(torch: Any, pack: Pack) -> Function | None:
+    """`cudnn` of operands in the other memory format; they are converted once, ahead of what is timed."""
+    op, names = pack.facts["conv2d"], pack.facts["operands"]
+    if op is None:
+        return None
+    kept: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
+
+    def call(given: Mapping[str, Any]) -> Any:
+        if kept and kept[0][1][names[0]].shape != given[names[0]].shape:
+            kept.clear()  # of another instance
+        known = next((converted for source, converted in kept if source is given), None)
+        if known is None:
+            layouts = {names[1]: "kernel_layout"}
+            known = {
+                n: in_other_format(torch, op, layouts.get(n, "data_layout"), v) for n, v in given.items()
+            }
+            kept.append((given, known))
+        return reference(torch, pack, known)
+
+    return call
+
+
+def eager(torch: Any, pack: Pack) -> Function:
+    """The workload as PyTorch computes it eagerly: the operator by its library, then one kernel a stage."""
     names = pack.facts["operands"]
     products = {
         _DENSE: torch.nn.functional.linear,
@@ -39,7 +72,7 @@ def compiled(torch: Any, pack: Pack) -> Function:
     """The same by ``torch.compile(dynamic=True)`` in max-autotune; its own CUDA graphs are left out, because
     all that is timed runs in one.
     """
-    return torch.compile(cublas(torch, pack), dynamic=True, mode="max-autotune-no-cudagraphs")
+    return torch.compile(eager(torch, pack), dynamic=True, mode="max-autotune-no-cudagraphs")
 
 
 def triton(torch: Any, pack: Pack) -> Function | None:

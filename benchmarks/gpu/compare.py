@@ -23,6 +23,8 @@ from packed import MicroKernel, Pack, Tensors, ready
 
 _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
     "cublas": baselines.cublas,
+    "cudnn": baselines.cudnn,
+    "cudnn-other-format": baselines.cudnn_other_format,
     "torch.compile": baselines.compiled,
     "triton": baselines.triton,
 }
@@ -61,10 +63,10 @@ def compare_one(
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and worst ratio to the better of cuBLAS and torch.compile; the gap to predictions."""
+    """Mean and worst ratio to the best of cuBLAS, or cuDNN, and torch.compile; the gap to predictions."""
     ratios = []
     for row in rows:
-        known = [row["others"].get(name) for name in ("cublas", "torch.compile")]
+        known = [rate for name, rate in row["others"].items() if name != "triton"]
         best = max((rate for rate in known if rate), default=None)
         if best:
             ratios.append(row["measured_gflops"] / best)

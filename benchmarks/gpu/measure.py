@@ -43,10 +43,11 @@ def sweep(torch: Any, driver: Driver, pack: Pack) -> dict[str, Any]:
     }
     found["wave_blocks"] = kernel.wave_blocks(num_sms)
     instances = pack.facts["sweep"]
+    block = kernel.candidate["block"]
     for instance in instances[:: max(1, len(instances) // _MAX_SWEEP)]:
         tensors = Tensors(torch, pack, instance)
         call = kernel.bind(torch, tensors, "sweep")
-        found["num_blocks"].append(kernel.candidate["grids"]["sweep"][instance["index"]]["grids"][0][0])
+        found["num_blocks"].append(kernel.candidate["grids"]["sweep"][instance["index"]]["grids"][block][0])
         found["secs"].append(seconds_of(torch, call, tensors.copies))
     return found | {"facts": kernel.facts}
 

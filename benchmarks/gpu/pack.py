@@ -19,7 +19,7 @@ from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
-from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of, workspace_elements
+from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.cuda.space import build_space, neighbours
 from dietcode.search_space.partition import NumpyOps
@@ -88,26 +88,44 @@ def instance_facts(problem: Problem, extents: dict[str, int], index: int) -> dic
 
 
 def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[str, Any]]:
-    """Instances of whole tiles, 1 to `_SWEEP_ROWS` rows of them, by the last dynamic letter of the rows."""
+    """Up to `_SWEEP_ROWS` instances of more and more blocks, by one dynamic letter: in steps of whole tiles,
+    or of what its next value adds where that is more.
+    """
     largest = extents_of(spec, largest_instance(spec))
-    dynamic = [letter for letter in problem.rows if problem.extents[letter] is None]
-    found = []
-    for count in range(1, _SWEEP_ROWS + 1 if dynamic else 1):
-        extents = largest | dict.fromkeys(dynamic[-1:], tile.rows * count)
-        found.append(instance_facts(problem, extents, len(found)) | {"shape_vars": {}})
-    return found
+    windows = {window.output: window for window in problem.windows}
+    for role, extent in (("rows", tile.rows), ("batch", 1), ("columns", tile.columns)):
+        letters = getattr(problem, role)
+        # Positions of a window come last: they change with the axis that it slides over.
+        dynamic = sorted((k for k in letters if problem.extents[k] is None), key=lambda k: k not in windows)
+        if not dynamic:
+            continue
+        letter, window = dynamic[-1], windows.get(dynamic[-1])
+        step = max(1, -(-extent * largest[letter] // problem.product(letters, largest)))
+        found: list[dict[str, Any]] = []
+        for count in range(1, _SWEEP_ROWS + 1):
+            extents = largest | {letter: step * count}
+            if window is not None:
+                span = window.dilation * (extents[window.kernel] - 1) + 1 - 2 * window.padding
+                extents[window.axis] = max(1, (extents[letter] - 1) * window.stride + span)
+                extents[letter] = window.num_positions(extents[window.axis], extents[window.kernel])
+            found.append(instance_facts(problem, extents, len(found)) | {"shape_vars": {}})
+        return found
+    return []
 
 
 def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
-    """Grids and workspace of a micro-kernel at each instance."""
-    rows = []
+    """Grids and workspace of a micro-kernel at each instance; where its regions begin, in float32s."""
+    rows, ops = [], NumpyOps()
     for instance in instances:
-        grid = grid_of(problem, tile, instance["extents"], NumpyOps())
-        grids = [[int(grid.blocks), tile.splits]]
-        if tile.splits > 1:
-            grids.append([-(-int(grid.elements) // SUM_THREADS), 1])
-        workspace = int(workspace_elements(problem, tile, instance["extents"]))
-        rows.append({"grids": grids, "workspace": workspace})
+        extents = instance["extents"]
+        regions = regions_of(problem, tile, extents, ops)
+        rows.append(
+            {
+                "grids": [[int(x), y] for x, y in grids_of(problem, tile, extents, ops)],
+                "workspace": workspace_elements(problem, tile, extents),
+                "regions": {name: int(region.first) for name, region in regions.items()},
+            }
+        )
     return rows
 
 
@@ -128,6 +146,7 @@ def candidate_facts(
         "functions": [
             {"symbol": f.symbol, "arguments": list(f.arguments), "threads": f.threads} for f in functions
         ],
+        "block": [f.symbol for f in functions].index(tile.symbol),
         "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},
     }
 
@@ -190,6 +209,7 @@ def write_pack(
         "arch": target.arch,
         "commit": commit(),
         "einsum": spec.op.einsum,
+        "conv2d": None if spec.op.conv2d is None else spec.op.conv2d.to_json(),
         "operands": operands,
         "dtypes": {name: problem.dtype(name) for name in (*problem.inputs, problem.output)},
         "output": problem.output,

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from convolution import convolution
 from device import Driver, GpuError, compile_text, rotations_for
 
 FORMAT = "dietcode-gpu-pack/1"
@@ -121,7 +122,11 @@ class Tensors:
 def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
     """What the workload computes, in the dtype of the tensors."""
     facts = pack.facts
-    value = torch.einsum(facts["einsum"], *(given[name] for name in facts["operands"]))
+    operands = [given[name] for name in facts["operands"]]
+    if facts["conv2d"] is None:
+        value = torch.einsum(facts["einsum"], *operands)
+    else:
+        value = convolution(torch, facts["conv2d"], *operands)
     for stage in facts["stages"]:
         kind, tensor = stage["kind"], stage["tensor"]
         if kind in {"bias", "residual"}:
@@ -144,13 +149,15 @@ class MicroKernel:
         self.candidate, self._dynamic = candidate, pack.facts["dynamic"]
         module = driver.load(pack.file(f"{candidate['file']}.cubin"))
         self._functions = [module.function(f["symbol"]) for f in candidate["functions"]]
-        self.facts = self._functions[0].facts() | {
+        self.facts = self._functions[candidate["block"]].facts() | {
             name: candidate[name] for name in ("shared_bytes", "code_bytes")
         }
 
     def wave_blocks(self, num_sms: int) -> int:
-        """Blocks of the first function that the GPU runs at a time."""
-        return num_sms * self._functions[0].resident_blocks(self.candidate["functions"][0]["threads"])
+        """Blocks of the block function that the GPU runs at a time."""
+        block = self.candidate["block"]
+        threads = self.candidate["functions"][block]["threads"]
+        return num_sms * self._functions[block].resident_blocks(threads)
 
     def bind(self, torch: Any, tensors: Tensors, which: str) -> Callable[[int], None]:
         """``call(turn)`` for all copies of tensors; `which` instances they are of: instances, or sweep."""
@@ -159,9 +166,9 @@ class MicroKernel:
         for given in tensors.sets:
             workspace = torch.empty(max(1, shape["workspace"]), dtype=torch.float32, device=tensors.device)
             kept.append(workspace)
-            addresses = {name: value.data_ptr() for name, value in given.items()} | {
-                "workspace": workspace.data_ptr()
-            }
+            addresses = {name: value.data_ptr() for name, value in given.items()}
+            for name, first in shape["regions"].items():
+                addresses[name] = workspace.data_ptr() + 4 * first
             sizes = [instance["extents"][letter] for letter in self._dynamic]
             calls.append(
                 [

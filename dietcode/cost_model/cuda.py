@@ -9,9 +9,10 @@ micro-kernel on its measured waves (non-negative least squares on relative error
     t_wave = α + β·steps                          seconds; steps are padded to whole pieces
     t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + 1 − κ), x = pad(n, P) / n, n blocks
 
-c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where the reduction is split: a
-second function adds the parts, of `elements` numbers. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5
-inverted: the paper's are ratios of time, and everything here is throughput.
+c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where the block function is not
+alone: others read and write `elements` numbers, to add the parts of a split reduction, or to copy operands
+and output with global padding. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5 inverted: the paper's are
+ratios of time, and everything here is throughput.
 
 No number comes from a data sheet: without measurements there is no model, and so no prediction.
 """
@@ -27,7 +28,8 @@ from scipy.optimize import nnls
 
 from dietcode.errors import CandidateError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import grid_of
+from dietcode.search_space.cuda.padding import writes_parts
+from dietcode.search_space.cuda.shape import copy_shapes, grid_of
 from dietcode.search_space.partition import NumpyOps, ceildiv
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cubin import KernelFacts
@@ -70,7 +72,7 @@ class CudaCounts:
     imbalance : x = pad(n, P) / n.
     waves : n / P.
     steps : steps of the reduction that a block does, whole pieces.
-    elements : elements that the second function reads and writes; 0 where the reduction is not split.
+    elements : elements that other functions than the block function read and write.
     """
 
     flops: FloatArray
@@ -107,7 +109,8 @@ def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[s
     pieces = ceildiv(np.asarray(grid.step_tiles), tile.splits, ops)
     blocks = np.broadcast_to(np.asarray(grid.blocks * tile.splits, dtype=np.float64), shape)
     steps = np.broadcast_to(np.asarray(pieces * tile.steps, dtype=np.float64), shape)
-    elements = np.broadcast_to(np.asarray(grid.elements, dtype=np.float64), shape)
+    copied = sum(2 * copy.elements for copy in copy_shapes(problem, tile, given, ops).values())
+    added = grid.elements * (tile.splits + 1 if writes_parts(problem, tile) else 0)
     waves = blocks / wave
     return CudaCounts(
         flops=np.broadcast_to(np.asarray(problem.flops(given), dtype=np.float64), shape),
@@ -116,7 +119,7 @@ def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[s
         imbalance=np.ceil(waves) * wave / blocks,
         waves=waves,
         steps=steps,
-        elements=elements * (tile.splits + 1 if tile.splits > 1 else 0),
+        elements=np.broadcast_to(np.asarray(copied + added, dtype=np.float64), shape),
     )
 
 
@@ -128,7 +131,7 @@ class CudaFactors:
     ----------
     f_local : FLOP/s of full waves of whole tiles, launch left out.
     f_spatial, f_pad : ratios, at most 1.
-    throughput : predicted FLOP/s of a call, launch and the adding of parts included.
+    throughput : predicted FLOP/s of a call, launch, copies and the adding of parts included.
     waves : n / P.
     """
 
@@ -148,7 +151,7 @@ class CudaLocalModel:
     wave : int
         P.
     coefficients : float64 array [num_terms]
-        c₀, α, β, and γ where the reduction is split.
+        c₀, α, β, and γ where the block function is not alone.
     fit_error : float
         Median relative error on the measured points.
     """
@@ -171,7 +174,7 @@ class CudaLocalModel:
 
     def to_json(self) -> dict[str, float]:
         """Plain data for the report."""
-        names = ("launch_secs", "secs_per_wave", "secs_per_wave_step", "secs_per_added_element")
+        names = ("launch_secs", "secs_per_wave", "secs_per_wave_step", "secs_per_copied_element")
         facts = dict(zip(names, (float(c) for c in self.coefficients), strict=False))
         return facts | {"wave_blocks": self.wave, "median_fit_error": self.fit_error}
 
@@ -204,7 +207,7 @@ def fit_local(
     counts = count(problem, tile, wave, extents)
     stretched = counts.stretched(kappa)
     terms = [np.ones_like(times), stretched, stretched * counts.steps]
-    if tile.splits > 1:
+    if counts.elements.any():
         terms.append(counts.elements)
     regressors = np.column_stack(terms)
     scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)

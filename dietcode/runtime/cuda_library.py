@@ -9,6 +9,8 @@ from typing import Any
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.library import Library, as_keyword
 
+_MAX_KEPT = 1024  # shapes whose workspace is remembered
+
 
 class CudaLibrary(Library):
     """One tuned operator for a range of shapes, on GPUs.
@@ -21,8 +23,9 @@ class CudaLibrary(Library):
     def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
         super().__init__(folder, manifest, module)
         self._prepare = module["prepare"]
-        self._parts: list[int] = manifest["workspace_parts"]
-        self._is_split = any(self._parts)
+        self._ask = module["workspace"]
+        self._has_workspace: list[bool] = manifest["has_workspace"]
+        self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
 
     def prepare(self, device: int | None = None) -> None:
@@ -84,16 +87,12 @@ class CudaLibrary(Library):
             known = self._checked(arguments, out)
             tensors = [arguments[name] for name in self._order]
         values, output_shape = known
-        result, address, torch = out, 0, sys.modules["torch"]
+        result, torch = out, sys.modules["torch"]
         if out is None:
             result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
-        if self._is_split:
-            parts = self._parts[self._select(*values)]
-            if parts:  # sums are float32, of whatever dtype the tensors are
-                workspace = tensors[0].new_empty(parts * result.numel(), dtype=torch.float32)
-                address = workspace.data_ptr()
         try:
-            self._run(*tensors, result, address, *values)
+            workspace = self._workspace(tensors, result, values)
+            self._run(*tensors, result, 0 if workspace is None else workspace.data_ptr(), *values)
         except (RuntimeError, TypeError, ValueError) as error:
             self._checked(arguments, out)  # which has more to say, where it is a tensor's fault
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
@@ -135,6 +134,20 @@ class CudaLibrary(Library):
         if out is not None:
             self._check_output(out, output_shape, tensors)
         return values, output_shape
+
+    def _workspace(self, tensors: list[Any], result: Any, values: tuple[int, ...]) -> Any:
+        """Memory that a call needs beside its tensors, None for none; how much is kept for shapes that come
+        again.
+        """
+        if not self._has_workspace[int(self._select(*values))]:
+            return None
+        num_bytes = self._workspaces.get(values)
+        if num_bytes is None:
+            num_bytes = int(self._ask(*tensors, result, *values))
+            if len(self._workspaces) >= _MAX_KEPT:
+                self._workspaces.clear()
+            self._workspaces[values] = num_bytes
+        return tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
 
     def _accept(self, name: str, value: Any, dtype: str) -> Any:
         torch = sys.modules.get("torch")

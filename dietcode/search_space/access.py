@@ -93,17 +93,23 @@ class View:
     steps: dict[str, Size]
     size: Size
 
-    def groups(self, letters: tuple[str, ...]) -> list[Group]:
+    def groups(self, letters: tuple[str, ...], apart: str = "") -> list[Group]:
         """The fewest groups whose indices address the tensor, outer first.
 
         ``[b, s, k]`` by letters ``(b, s) -> one group of extent b·s and stride k``.
+
+        Parameters
+        ----------
+        apart : str
+            Letters that stay groups of their own.
         """
         groups: list[Group] = []
         for letter in letters:
             extent, stride = size_of(self.problem, letter), self.strides.get(letter, ZERO)
             if extent == ONE:
                 continue
-            if groups and groups[-1].stride == stride * extent:
+            joins = letter not in apart and bool(groups) and groups[-1].letters not in set(apart)
+            if joins and groups[-1].stride == stride * extent:
                 last = groups.pop()
                 groups.append(Group(last.letters + letter, last.extent * extent, stride))
             else:
@@ -132,6 +138,11 @@ def view_of(problem: Problem, tensor: str, letters: str | None = None) -> View:
             strides[window.kernel] = step * Size(window.dilation)
         step = step * size_of(problem, letter)
     return View(problem, strides, steps, step)
+
+
+def padded_windows(problem: Problem, tensor: str) -> tuple[Window, ...]:
+    """Windows over `tensor` that may see zeros outside of it."""
+    return tuple(w for w in problem.windows if w.axis in problem.subscripts[tensor] and w.padding)
 
 
 def windows_of(problem: Problem, tensor: str) -> bool:

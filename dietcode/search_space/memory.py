@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, ZERO, Size, View, size_of, view_of
+from dietcode.search_space.access import ONE, ZERO, Group, Size, View, size_of, view_of
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import TirOps, first_lanes, i64, load, load_masked
 
@@ -52,15 +52,27 @@ class Memory:
         """A size as an int64 expression."""
         return i64(size.factor) if size.is_fixed else size.value(self.extents)
 
-    def offset(self, view: View, letters: tuple[str, ...], index: Any) -> Any:
-        """Elements from the tensor's beginning to a flattened index of a role."""
-        result: Any = i64(0)
-        groups = view.groups(letters)
+    def indices(
+        self, view: View, letters: tuple[str, ...], index: Any, apart: str = ""
+    ) -> list[tuple[Group, Any]]:
+        """The groups of a role, inner first, and the index of each at a flattened index of the role.
+
+        An int32 index is divided by int32 numbers: the role's extents must be fixed then.
+        """
+        result: list[tuple[Group, Any]] = []
+        groups = view.groups(letters, apart)
         for place in reversed(range(len(groups))):
             group, own = groups[place], index
             if place:
-                extent = self.value(group.extent)
+                extent = self.value(group.extent).astype(str(index.ty))
                 own, index = tirx.truncmod(index, extent), tirx.truncdiv(index, extent)
+            result.append((group, own))
+        return result
+
+    def offset(self, view: View, letters: tuple[str, ...], index: Any) -> Any:
+        """Elements from the tensor's beginning to a flattened index of a role."""
+        result: Any = i64(0)
+        for group, own in self.indices(view, letters, index):
             if group.stride != ZERO:
                 result = result + (own if group.stride == ONE else own * self.value(group.stride))
         return result

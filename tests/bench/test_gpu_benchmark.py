@@ -64,10 +64,10 @@ def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
-    command = ("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_90a", "--most", 10, "--samples", 0)
+    command = ("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_90a", "--most", 13, "--samples", 0)
     done = run(*command, "-o", folder)
     assert done.returncode == 0, done.stderr
-    assert "10 micro-kernels for sm_90a" in done.stdout
+    assert "13 micro-kernels for sm_90a" in done.stdout
     return folder
 
 
@@ -78,8 +78,8 @@ def test_what_was_packed_can_be_run(packed: Path) -> None:
     assert len(facts["instances"]) == 40
     assert {facts["instances"][i]["shape_vars"]["T"] for i in facts["points"]} >= {1, 40}
     tails = {c["tile"]["tails"] for c in facts["candidates"]}
-    assert tails == {"local", "partition", "checked"}
-    assert len({c["name"] for c in facts["candidates"]}) == 10
+    assert tails == {"local", "partition", "global", "checked"}
+    assert len({c["name"] for c in facts["candidates"]}) == 13
     blocks = [row["grids"][0][0] for row in facts["candidates"][0]["grids"]["sweep"]]
     assert blocks == sorted(blocks)
 
@@ -111,7 +111,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
 
     pack = Pack(packed)
     candidates = sorted(pack.facts["candidates"], key=lambda c: -len(c["functions"]))[:6]
-    assert len(candidates[0]["functions"]) == 2
+    assert [len(c["functions"]) for c in candidates[:4]] == [4, 4, 4, 2]  # padded, split
     for candidate in candidates:
         kernels = compiled(pack.file(f"{candidate['file']}.cu").decode())
         register(load_driver(), kernels, [function["symbol"] for function in candidate["functions"]])
@@ -163,7 +163,7 @@ def test_baselines_compute_the_workload(einsum: str, shapes: Any) -> None:
     torch = pytest.importorskip("torch")
     from baselines import cublas, kind_of
 
-    pack = SimpleNamespace(facts={"einsum": einsum, "operands": ["A", "B"], "stages": []})
+    pack = SimpleNamespace(facts={"einsum": einsum, "conv2d": None, "operands": ["A", "B"], "stages": []})
     given = {n: torch.randn(s, dtype=torch.float64) for n, s in zip("AB", shapes, strict=True)}
     found = cublas(torch, pack)(given)
     assert torch.allclose(found, torch.einsum(einsum, given["A"], given["B"]))
@@ -201,6 +201,50 @@ def test_results_are_kept_by_device(tmp_path: Path) -> None:
     (results / "records.jsonl").write_text(json.dumps({"device": device | {"synthetic": True}}) + "\n")
     with pytest.raises(SystemExit, match="no device measured them"):
         keep("dense", results, kept)
+
+
+@pytest.mark.parametrize("data", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("kernel", ["OIHW", "OHWI", "HWIO"])
+def test_a_convolution_is_what_a_spec_says(data: str, kernel: str) -> None:
+    """What kernels are checked against, and both baselines of cuDNN."""
+    torch = pytest.importorskip("torch")
+    import baselines
+
+    from benchmarks.gpu.pack import sweep_of
+    from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+    from dietcode.search_space.problem import extents_of, problem_from_spec
+    from dietcode.search_space.reference import reference
+    from dietcode.workload.parse import spec_from_data
+
+    layouts = {"data_layout": data, "kernel_layout": kernel}
+    op = {"strides": [1, 2], "padding": [2, 1], "dilation": [1, 2], "groups": 2, **layouts}
+    spec = spec_from_data(
+        {
+            "name": "conv",
+            "op": {"conv2d": op, "epilogue": [{"residual": "R"}]},
+            "tensors": {
+                "X": {"dims": data.lower(), "dtype": "float32"},
+                "W": {"dims": kernel.lower().translate(str.maketrans("hw", "rs")), "dtype": "float32"},
+            },
+            "output": {"name": "Y", "dtype": "float32"},
+            "shape_vars": {"B": {"min": 1, "max": 40}},
+            "dims": {"n": "B", "h": 5, "w": 9, "c": 6, "i": 3, "o": 4, "r": 3, "s": 2},
+        }
+    )
+    problem = problem_from_spec(spec)
+    extents, generator = extents_of(spec, {"B": 3}), torch.Generator().manual_seed(0)
+    given = {
+        name: torch.randn(problem.shape(name, extents), generator=generator, dtype=torch.float64)
+        for name in problem.inputs
+    }
+    facts = {"conv2d": spec.op.conv2d.to_json(), "operands": ["X", "W"], "einsum": None}
+    pack = SimpleNamespace(facts=facts | {"stages": [{"kind": "residual", "tensor": "R"}]})
+    expected = reference(problem, {name: value.numpy() for name, value in given.items()})
+    for baseline in (baselines.cudnn, baselines.cudnn_other_format):
+        assert abs(baseline(torch, pack)(given).numpy() - expected).max() < 1e-9
+    assert baselines.cublas(torch, pack) is None
+    blocks = [row["extents"]["n"] for row in sweep_of(problem, spec, CudaMicroKernel(64, 64, 8, 4, 16))]
+    assert blocks == [count * (2 if data == "NHWC" else 1) for count in range(1, 65)]  # of 7·5 positions
 
 
 @pytest.mark.long

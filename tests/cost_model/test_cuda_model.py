@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ def test_counts() -> None:
     assert split.steps.tolist() == [192]
     assert split.elements.tolist() == [16 * 2304 * 5]
     assert split.f_pad.tolist() == [1.0]
+
+
+def test_what_global_padding_copies_is_counted() -> None:
+    padded = replace(TILE, tails="global")
+    counts = count(DENSE, padded, WAVE, extents([16, 2048], 770))
+    copied = [2 * (m + 2304) * 784 for m in (128, 2048)]  # both: 770 steps are no whole pieces
+    assert counts.elements.tolist() == [copied[0] + 2 * 16 * 2304, copied[1] + 2 * 2048 * 2304]
+    local = count(DENSE, TILE, WAVE, extents([16, 2048], 770))
+    assert counts.f_pad.tolist() == local.f_pad.tolist()
+    assert counts.blocks.tolist() == local.blocks.tolist()
+    seen = extents([128, 512, 1024, 2048, 4096, 300], [768, 768, 3072, 768, 1536, 64])
+    secs = law(TILE, seen, 3e-6, 5e-6, 4e-8, 0.0) + 2e-11 * count(DENSE, padded, WAVE, seen).elements
+    model = fit_local(DENSE, padded, WAVE, KAPPA, as_points(seen), secs.tolist())
+    assert model.fit_error < 1e-9
+    assert model.to_json()["secs_per_copied_element"] == pytest.approx(2e-11)
 
 
 @pytest.mark.parametrize("tile", [TILE, SPLIT], ids=lambda tile: tile.name)

@@ -94,13 +94,17 @@ def let_through(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[t
     from device_tensors import on_device
 
     seen: list[tuple[Any, ...]] = []
-    run = library._run
+    run, ask = library._run, library._ask
+
+    def given(arguments: tuple[Any, ...]) -> list[Any]:
+        return [on_device(a.numpy()) if isinstance(a, OnGpu) else a for a in arguments]
 
     def through(*arguments: Any) -> None:
-        run(*(on_device(a.numpy()) if isinstance(a, OnGpu) else a for a in arguments))
+        run(*given(arguments))
         seen.append(arguments[4:])
 
     monkeypatch.setattr(library, "_run", through)
+    monkeypatch.setattr(library, "_ask", lambda *arguments: ask(*given(arguments)))
     return seen
 
 
@@ -120,6 +124,8 @@ def test_calls_compute(value: int, library: CudaLibrary, emulated: list[tuple[An
     ((workspace, variable),) = emulated
     assert variable == value
     assert bool(workspace) is (library.select(T=value) == 0)
+    if workspace:  # two parts of the reduction
+        assert library._workspaces[(value,)] == 2 * 4 * output.numel()
 
 
 def test_shapes_that_were_seen_are_checked_all_the_same(

@@ -15,9 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from dietcode.search_space.cuda.lowering import WORKSPACE, device_problem
+from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of, workspace_elements
+from dietcode.search_space.cuda.shape import grids_of, regions_of
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem
@@ -114,19 +114,19 @@ class Emulated:
         problem = self.problem
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
         arrays[problem.output] = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        parts = int(workspace_elements(problem, tile, extents))
-        arrays[WORKSPACE] = np.full(parts, np.nan, np.float32)
+        for name, region in regions_of(problem, tile, extents, NumpyOps()).items():
+            assert region.first % 4 == 0
+            arrays[name] = np.full(int(region.size), np.nan, np.float32)
         given = {name: guarded(array) for name, array in arrays.items()}
-        grid = grid_of(problem, tile, extents, NumpyOps())
-        shapes = [(int(grid.blocks), tile.splits), (-(-int(grid.elements) // SUM_THREADS), 1)]
-        for function, (x, y) in zip(functions_of(problem, tile), shapes, strict=False):
+        grids = grids_of(problem, tile, extents, NumpyOps())
+        for function, (x, y) in zip(functions_of(problem, tile), grids, strict=True):
             values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
             sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
             pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
                 *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
             )
             call = getattr(self.library, f"call_{function.symbol}")
-            status = self.library.emulate(call, x, y, function.threads, pointers, order)
+            status = self.library.emulate(call, int(x), y, function.threads, pointers, order)
             assert status == 0, f"{tile.name}: threads of a block wait at different barriers"
         for name, (copy, area) in given.items():
             assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"

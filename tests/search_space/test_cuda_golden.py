@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from compiled import make_problem
 
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.problem import Stage, problem_from_spec
 from dietcode.target.cuda import CudaTarget
+from dietcode.workload.parse import load_spec
 
 DENSE = make_problem("mk,nk->mn", {"n": 2304, "k": 768}, [Stage("bias", tensor="bias")])
 HALF = replace(DENSE, operand_dtype="float16", output_dtype="float16")
+CONV = problem_from_spec(load_spec(Path(__file__).parents[2] / "examples" / "resnet50-conv3x3.yaml"))
 VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
 
 
@@ -26,6 +29,8 @@ VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
         ("cuda_values_64x64_partition", VALUES, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, tails="partition")),
         ("cuda_half_64x64", HALF, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2)),
         ("cuda_values_32x32_checked", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="checked")),
+        ("cuda_values_32x32_global", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="global")),
+        ("cuda_conv_64x64", CONV, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2)),
     ],
 )
 def test_generated_code_is_as_it_was(name: str, problem: Any, tile: CudaMicroKernel, golden: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from dataclasses import replace
@@ -31,6 +32,8 @@ TILES = (
     CudaMicroKernel(16, 8, 2, 2, 8, stages=2, splits=2, tails="partition"),
     CudaMicroKernel(8, 24, 2, 3, 4, stages=2, splits=5, tails="checked"),
     CudaMicroKernel(24, 8, 3, 2, 4),  # loads are no whole multiple of the threads
+    CudaMicroKernel(8, 16, 2, 2, 4, tails="global"),
+    CudaMicroKernel(16, 16, 4, 2, 8, 2, 1, stages=2, splits=2, tails="global"),
 )
 HALF_TILES = (
     CudaMicroKernel(16, 16, 4, 2, 8, 2, 1, stages=2),
@@ -70,8 +73,10 @@ def free() -> Emulated:
 def test_loads_are_as_wide_as_the_extents_allow(library: Emulated, free: Emulated) -> None:
     assert "*(float4*)(arg_W" in library.text
     assert "*(float4*)(arg_Y" in library.text or "*(float2*)(arg_Y" in library.text
-    assert "*(float4*)(arg_" not in free.text
-    assert "*(float2*)(arg_" not in free.text
+    for tensor in "XWY":
+        assert f"*(float4*)(arg_{tensor}" not in free.text
+        assert f"*(float2*)(arg_{tensor}" not in free.text
+    assert "*(float4*)(arg_padded_X" in free.text  # whole tiles
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 8, 9, 16, 17, 31])
@@ -103,14 +108,32 @@ def test_other_contractions(einsum: str, fixed: dict[str, int]) -> None:
         emulated.check({k: fixed.get(k, base + i) for i, k in enumerate(letters)}, seed=base)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.problem.windows])
-def test_every_kind_of_einsum(name: str) -> None:
-    kind = KINDS[name]
-    emulated = Emulated(kind.problem, [TILES[len(name) % 2 * 4 + 2]])  # partition, or split as well
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_problem(name: str) -> None:
+    """Each with some way to treat tails, and with a split reduction or without."""
+    kind, which = KINDS[name], list(KINDS).index(name)
+    emulated = Emulated(kind.problem, [TILES[(2, 9, 6, 10, 7)[which % 5]]])
     rng = random.Random(name)
     for size in (1, 5, 12):
         chosen = {k: min(rng.randint(max(1, size - 3), size + 3), kind.largest.get(k, 99)) for k in kind.free}
         emulated.check(kind.complete(chosen), seed=size)
+
+
+@pytest.mark.parametrize("name", ["NHWC strided groups", "NCHW dilated"])
+def test_all_axes_under_windows(name: str) -> None:
+    emulated = Emulated(KINDS[name].problem, TILES[1::3])
+    for size in (3, 8):
+        emulated.check(KINDS[name].complete({"n": 2, "h": size, "w": size + 2}), orders=ORDERS[-1:])
+
+
+def test_channels_are_read_in_vectors() -> None:
+    """In NHWC a vector is of one place, which a window sees or does not; nothing is read past an edge."""
+    problem = KINDS["NHWC"].problem
+    problem = dataclasses.replace(problem, extents=problem.extents | {"c": 8, "o": 12})
+    emulated = Emulated(problem, [TILES[3], TILES[4], TILES[5], TILES[9]])
+    assert "*(float4*)(arg_X" in emulated.text
+    for h, w in ((1, 1), (2, 5), (9, 4)):
+        emulated.check(KINDS["NHWC"].complete({"n": 2, "h": h, "w": w}) | {"c": 8, "o": 12})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -6,17 +6,21 @@ from dataclasses import replace
 
 import pytest
 from compiled import make_problem
-from kinds import KINDS
 
-from dietcode.search_space.cuda.fetching import alignments, plan_fetch
+from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.padding import block_problem, copies_of, writes_parts
+from dietcode.search_space.cuda.shape import WORKSPACE, alignments, regions_of, workspace_elements
 from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
+from dietcode.search_space.partition import NumpyOps
+from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cubin import read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
 from dietcode.target.nvrtc import compile_cubin, missing_packages
+from dietcode.workload.parse import spec_from_data
 
 DENSE = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 768}))
 T0 = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
@@ -41,7 +45,7 @@ def test_names_and_data_come_back() -> None:
         ({"stages": 3}, "1 or 2 stages"),
         ({"rows": 100}, "whole tiles of threads"),
         ({"row_vthreads": 3}, "whole parts"),
-        ({"tails": "global"}, "allowed: local, partition, checked"),
+        ({"tails": "reflect"}, "allowed: local, partition, global, checked"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes: dict[str, int], message: str) -> None:
@@ -152,7 +156,66 @@ def test_half_precision_is_fetched_eight_at_a_time() -> None:
     assert limits().registers(half, T0) < limits().registers(DENSE, T0)
 
 
-def test_a_convolution_is_refused() -> None:
-    windowed = [kind.problem for kind in KINDS.values() if kind.problem.windows]
-    with pytest.raises(ValueError, match="a convolution cannot be built for cuda"):
-        cuda_text(windowed[0], [T0], CudaTarget("sm_90"))
+def windowed(layout: str, **sizes: int) -> Problem:
+    """3x3 over 8 channels, padded by one."""
+    data = {"padding": 1, "data_layout": layout}
+    spec = {
+        "name": "conv",
+        "op": {"conv2d": data},
+        "tensors": {
+            "X": {"dims": layout.lower(), "dtype": "float32"},
+            "W": {"dims": "ocrs", "dtype": "float32", "constant": True},
+        },
+        "output": {"name": "Y", "dtype": "float32"},
+        "shape_vars": {"T": {"min": 1, "max": 4}},
+        "dims": {"n": "T", "h": 8, "w": 8, "c": 8, "o": 16, "r": 3, "s": 3} | sizes,
+    }
+    return device_problem(problem_from_spec(spec_from_data(spec)))
+
+
+@pytest.mark.parametrize(
+    ("problem", "along_reduction", "width"),
+    [
+        (windowed("NHWC"), True, 4),  # channels are innermost
+        (windowed("NHWC", c=6), True, 2),
+        (windowed("NHWC", c=3), True, 1),  # three channels, and then another place of the window
+        (windowed("NCHW"), False, 1),  # the window slides by single elements
+        (windowed("NCHW", s=1, w=6), False, 1),  # padded at the sides: a vector may reach past the edge
+    ],
+)
+def test_fetches_under_a_window_do_not_cross_its_edge(
+    problem: Problem, along_reduction: bool, width: int
+) -> None:
+    plan = plan_fetch(problem, "X", T0)
+    assert (plan.along_reduction, plan.width) == (along_reduction, width)
+
+
+def test_only_what_may_be_ragged_is_copied() -> None:
+    tile = replace(T0, tails="global")
+    copied = [copy.operand for copy in copies_of(DENSE, tile)]
+    assert copied == ["X"]  # 2304 columns and 768 steps are whole tiles
+    assert writes_parts(DENSE, tile)
+    odd = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 770}))
+    assert [copy.operand for copy in copies_of(odd, tile)] == ["X", "W"]
+    whole = device_problem(make_problem("mk,nk->mn", {"m": 256, "n": 2304, "k": 768}))
+    assert not copies_of(whole, tile)
+    assert not writes_parts(whole, tile)
+    assert block_problem(whole, tile) == whole
+    assert block_problem(DENSE, T0) is DENSE
+    for problem in (DENSE, odd, whole, windowed("NHWC"), windowed("NCHW")):
+        block_problem(problem, tile).check()
+    assert not block_problem(windowed("NHWC"), tile).windows  # they are seen through in the copy
+    assert alignments(odd, tile) == {"X": 4, "W": 4, "Y": 4}
+    assert plan_fetch(block_problem(odd, tile), "padded_W", tile).width == 4
+
+
+def test_the_workspace_is_what_padding_copies() -> None:
+    tile = replace(T0, tails="global", splits=2)
+    extents = {"m": 130, "n": 2304, "k": 768}
+    regions = regions_of(DENSE, tile, extents, NumpyOps())
+    assert {name: int(region.size) for name, region in regions.items()} == {
+        "padded_X": 256 * 768,
+        WORKSPACE: 2 * 256 * 2304,
+    }
+    assert workspace_elements(DENSE, tile, extents) == 256 * 768 + 2 * 256 * 2304
+    assert workspace_elements(DENSE, T0, extents) == 0

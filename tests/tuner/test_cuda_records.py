@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dietcode.measure.cuda_records import (
 )
 from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import extents_of
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.nvrtc import missing_packages
 from dietcode.tuner.cuda import SYNTHETIC, make_cuda_library
@@ -162,13 +164,45 @@ def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) 
     manifest = read_manifest(folder)
     assert manifest["requires"]["cuda"] == {"archs": ["sm_90a", "sm_80"], "ptx": "sm_90", "driver": "13.0"}
     assert manifest["alignment_bytes"] == {"X": 16, "W": 16, "Y": 16}
-    assert 4 in manifest["workspace_parts"]
+    assert True in manifest["has_workspace"]
+    assert manifest["workspace_bytes"] == 4 * 4 * 16 * 128 * 2304
     shown = inside("inspect", folder)
     assert shown.returncode == 0, shown.stderr
     assert "sm_90a" in shown.stdout
     assert SYNTHETIC in shown.stdout
     assert "operands float32, sums float32, output float32" in shown.stdout
     assert MANIFEST in files
+
+
+@needs_compiler
+def test_a_library_of_a_convolution_comes_of_records() -> None:
+    conv = {
+        "name": "conv",
+        "op": {"conv2d": {"padding": 1, "groups": 2}},
+        "tensors": {
+            "X": {"dims": "nhwc", "dtype": "float32"},
+            "W": {"dims": "oirs", "dtype": "float32", "constant": True},
+        },
+        "output": {"name": "Y", "dtype": "float32"},
+        "shape_vars": {"B": {"min": 1, "max": 8}},
+        "dims": {"n": "B", "h": "7*B", "w": 14, "c": 32, "i": 16, "o": 64, "r": 3, "s": 3},
+    }
+    spec = spec_from_data(spec_of().to_json() | conv)
+    records = made_records()
+    records.workload, measured = workload_digest(spec), dict(records.measurements)
+    records.measurements.clear()
+    points = tuple(extents_of(spec, {"B": batch}) for batch in (1, 3, 8))
+    for tile in (TILES[1], replace(TILES[1], tails="global")):
+        secs = tuple(1e-5 * point["n"] * point["p"] * (1 + len(tile.tails)) for point in points)
+        facts = measured[TILES[1]].facts
+        records.measurements[tile] = CudaMeasurement(tile, "hardware", points, secs, facts)
+    files, report, _ = make_cuda_library(spec, records, archs=(), allow_synthetic=True)
+    assert {row["micro_kernel"] for row in report["instances"]} == {TILES[1].name}
+    manifest = json.loads(files[MANIFEST])
+    assert manifest["dims"]["p"] == "7*B"
+    assert manifest["inputs"]["W"]["dims"] == "oirs"
+    assert manifest["has_workspace"] == [False]
+    assert manifest["alignment_bytes"] == {"X": 16, "W": 4, "Y": 16}
 
 
 @needs_compiler

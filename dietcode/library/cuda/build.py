@@ -14,10 +14,9 @@ from dietcode.dispatcher.rule import Rule
 from dietcode.library.build import dispatch_tree, variable_facts
 from dietcode.library.cuda.code import CudaCode, compile_library
 from dietcode.runtime.manifest import CODE, DISPATCH, FORMAT, MANIFEST, REPORT, file_facts, pretty_json
-from dietcode.search_space.cuda.fetching import alignments
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import workspace_elements
+from dietcode.search_space.cuda.shape import alignments, workspace_elements
 from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
@@ -89,6 +88,7 @@ def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict
     subscripts = {name: seen[name] for name in problem.inputs}
     needed = [alignments(problem, tile) for tile in parts.micro_kernels]
     extents = extents_of(spec, largest_instance(spec))
+    workspaces = [4 * workspace_elements(problem, tile, extents) for tile in parts.micro_kernels]
     target = parts.targets[0].to_json()
     return {
         "format": FORMAT,
@@ -126,9 +126,9 @@ def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict
         "binding": plan_bindings(subscripts, spec.dims_parsed, spec.variables).to_json(),
         "packed": {},
         "alignment_bytes": {name: max(of_tile[name] for of_tile in needed) for name in needed[0]},
-        # A call gets so many copies of the output, in float32, from its caller: none where nothing is split.
-        "workspace_parts": [tile.splits if tile.splits > 1 else 0 for tile in parts.micro_kernels],
-        "workspace_bytes": max(4 * workspace_elements(problem, t, extents) for t in parts.micro_kernels),
+        # Which categories get memory from their caller; the library says how much.
+        "has_workspace": [need > 0 for need in workspaces],
+        "workspace_bytes": max(workspaces),
         "runtime": {},
         "files": {name: file_facts(data) for name, data in files.items()},
         "signature": None,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.search_space.cuda.fetching import alignments
-from dietcode.search_space.cuda.lowering import WORKSPACE, device_problem
+from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import SUM_THREADS, grid_of
+from dietcode.search_space.cuda.shape import MAX_REGIONS, alignments, grids_of, regions_of
 from dietcode.search_space.cuda.source import functions_of
 from dietcode.search_space.host import DispatchTree
 from dietcode.search_space.problem import Problem
@@ -39,7 +38,7 @@ class Image:
 
 
 class _Size:
-    """An int64 expression of C, so that `grid_of` can be asked for text."""
+    """An int64 expression of C, so that `grids_of` and `regions_of` can be asked for text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -51,6 +50,8 @@ class _Size:
 
     def __add__(self, other: object) -> _Size:
         return _Size(f"({self.text} + {_text(other)})")
+
+    __radd__ = __add__
 
 
 class _COps:
@@ -108,7 +109,10 @@ def host_text(
         "NUM_LETTERS": len(letters),
         "NUM_DYNAMIC": len(problem.dynamic),
         "NUM_VARIABLES": len(variables),
-        "MAX_RANK": max(len(problem.subscripts[name]) for name in names),
+        "NUM_WINDOWS": len(problem.windows),
+        "MAX_REGIONS": MAX_REGIONS,
+        "MAX_LAUNCHES": max(len(functions_of(problem, tile)) for tile in tiles),
+        "MAX_RANK": max(len(problem.axes(name)) for name in names),
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
     }
@@ -118,10 +122,8 @@ def host_text(
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _tensors(problem, tiles, names),
-        _array(
-            "const int letters[NUM_TENSORS][MAX_RANK]",
-            ["{" + ", ".join(str(letters.index(k)) for k in problem.subscripts[n]) + "}" for n in names],
-        ),
+        _axes(problem, names, letters),
+        _windows(problem, letters),
         _array("const int64_t fixed[NUM_LETTERS]", [f"{problem.extents[k] or 0}" for k in letters]),
         _array(
             "const int dynamic[NUM_DYNAMIC + 1]", [*(str(letters.index(k)) for k in problem.dynamic), "-1"]
@@ -161,8 +163,26 @@ def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence
         code, bits = _DTYPES[problem.dtype(name)]
         alignment = max(of_tile[name] for of_tile in needed)
         shown = name if name.isidentifier() else "tensor"
-        rows.append(f'{{"{shown}", {code}, {bits}, {len(problem.subscripts[name])}, {alignment}}}')
+        rows.append(f'{{"{shown}", {code}, {bits}, {len(problem.axes(name))}, {alignment}}}')
     return _array("const Tensor tensors[NUM_TENSORS]", rows)
+
+
+def _axes(problem: Problem, names: Sequence[str], letters: Sequence[str]) -> str:
+    """The letters of each axis as callers see it: one, or two of which the outer one is fixed."""
+    rows = []
+    for name in names:
+        places = [[letters.index(letter) for letter in reversed(parts)] for parts in problem.axes(name)]
+        rows.append("{" + ", ".join(f"{{{own[0]}, {own[1] if own[1:] else -1}}}" for own in places) + "}")
+    return _array("const Axis axes[NUM_TENSORS][MAX_RANK]", rows)
+
+
+def _windows(problem: Problem, letters: Sequence[str]) -> str:
+    rows = [
+        f"{{{letters.index(w.axis)}, {letters.index(w.output)}, {letters.index(w.kernel)}, "
+        f"{w.stride}, {w.dilation}, {w.padding}}}"
+        for w in problem.windows
+    ]
+    return _array("const Window windows[NUM_WINDOWS + 1]", [*rows, "{0}"])
 
 
 def _select(tree: DispatchTree, variables: Sequence[str]) -> str:
@@ -185,36 +205,28 @@ def _plan(
     names: Sequence[str],
     letters: Sequence[str],
 ) -> str:
-    """What a call of each category launches, one function after the other."""
-    places = {name: index for index, name in enumerate(names)} | {WORKSPACE: len(names)}
+    """What a call of each category launches, one function after the other, and where its workspace goes."""
     extents: dict[str, Any] = {
         k: _Size(f"extents[{letters.index(k)}]") if extent is None else extent
         for k, extent in problem.extents.items()
     }
-    text = "static int plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
-    text += "  (void)extents;\n  switch (category) {\n"
+    text = "static Plan plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
+    text += "  Plan result = {0};\n  (void)extents;\n  switch (category) {\n"
     for category, tile in enumerate(tiles):
-        grid = grid_of(problem, tile, extents, _COps())
-        sums = _COps().floordiv(grid.elements + (SUM_THREADS - 1), SUM_THREADS)
-        shapes = [(grid.blocks, tile.splits), (sums, 1)]
-        text += f"    case {category}: {{\n"
         functions = functions_of(problem, tile)
-        for index, function in enumerate(functions):
-            (x, y), given = shapes[index], [str(places[name]) for name in function.arguments]
+        grids = grids_of(problem, tile, extents, _COps())
+        regions = regions_of(problem, tile, extents, _COps())
+        places = {name: index for index, name in enumerate([*names, *regions])}
+        text += f"    case {category}: {{\n"
+        for index, (function, (x, y)) in enumerate(zip(functions, grids, strict=True)):
+            given = [str(places[name]) for name in function.arguments]
             text += f"      static const int of_{index}[] = {{{', '.join(given)}}};\n"
             text += (
                 f"      launches[{index}] = (Launch){{{_text(x)}, {y}, {function.threads}, "
                 f"{kernels.index(function.symbol)}, {len(given)}, of_{index}}};\n"
             )
-        text += f"      return {len(functions)};\n    }}\n"
-    return text + "    default:\n      return 0;\n  }\n}\n"
-
-
-def category_workspaces(
-    problem: Problem, tiles: Sequence[CudaMicroKernel], extents: Mapping[str, int]
-) -> list[int]:
-    """Bytes of workspace that a call of each category needs at some extents."""
-    from dietcode.search_space.cuda.shape import workspace_elements
-
-    problem = device_problem(problem)
-    return [4 * int(workspace_elements(problem, tile, dict(extents))) for tile in tiles]
+        for index, region in enumerate(regions.values()):
+            text += f"      result.first[{index}] = {_text(region.first)};\n"
+            text += f"      result.workspace = {_text(region.first)} + {_text(region.size)};\n"
+        text += f"      result.launches = {len(functions)};\n      break;\n    }}\n"
+    return text + "    default:\n      break;\n  }\n  return result;\n}\n"

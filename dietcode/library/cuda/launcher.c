@@ -14,7 +14,7 @@
 #include <tvm/ffi/extra/c_env_api.h>
 
 #define MAX_DEVICES 64
-#define MAX_ARGUMENTS (NUM_TENSORS + 1 + NUM_DYNAMIC)
+#define MAX_ARGUMENTS (NUM_TENSORS + MAX_REGIONS + NUM_DYNAMIC)
 #define CUDA 2 /* DLPack's kDLCUDA */
 #define CAPABILITY_MAJOR 75
 #define CAPABILITY_MINOR 76
@@ -32,22 +32,38 @@ typedef struct {
 } Tensor;
 
 typedef struct {
+  int letter, outer; /* the axis is of outer·letter elements, the outer extent fixed; outer is -1 for none */
+} Axis;
+
+typedef struct {
+  int axis, output, kernel; /* letters */
+  int64_t stride, dilation, padding;
+} Window;
+
+typedef struct {
   int64_t x, y;
   unsigned threads;
   int kernel; /* index into kernel_names */
   int num_tensors;
-  const int* tensors; /* indices into the arguments; the workspace is the last */
+  const int* tensors; /* indices into the tensors and, behind them, regions of the workspace */
 } Launch;
+
+typedef struct {
+  int launches;
+  int64_t first[MAX_REGIONS]; /* where regions of the workspace begin, in floats */
+  int64_t workspace;          /* floats of all of them */
+} Plan;
 
 /* Generated, at the end of the file. */
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
 static const Tensor tensors[NUM_TENSORS];
-static const int letters[NUM_TENSORS][MAX_RANK];
+static const Axis axes[NUM_TENSORS][MAX_RANK];
+static const Window windows[NUM_WINDOWS + 1];
 static const int64_t fixed[NUM_LETTERS]; /* extents; 0 for those that a call's tensors tell */
 static const int dynamic[NUM_DYNAMIC + 1];
 static int64_t select_category(const int64_t* values);
-static int plan(int64_t category, const int64_t* extents, Launch* launches);
+static Plan plan(int64_t category, const int64_t* extents, Launch* launches);
 
 static struct {
   int (*init)(unsigned);
@@ -224,10 +240,61 @@ static int read_tensor(const TVMFFIAny* value, const Tensor* expected, const DLT
   return 0;
 }
 
+static char* address_of(const DLTensor* tensor) { return (char*)tensor->data + tensor->byte_offset; }
+
 static int64_t bytes_of(const DLTensor* tensor) {
   int64_t bytes = tensor->dtype.bits / 8;
   for (int axis = 0; axis < tensor->ndim; ++axis) bytes *= tensor->shape[axis];
   return bytes;
+}
+
+/* Extents of all letters, from shapes that fit each other. */
+static int read_extents(const DLTensor* const* found, int64_t* extents) {
+  for (int i = 0; i < NUM_LETTERS; ++i) extents[i] = -1;
+  for (int i = 0; i < NUM_TENSORS; ++i) {
+    for (int at = 0; at < tensors[i].rank; ++at) {
+      Axis axis = axes[i][at];
+      int64_t extent = found[i]->shape[at], *letter = &extents[axis.letter];
+      int64_t outer = axis.outer < 0 ? 1 : fixed[axis.outer];
+      if (axis.outer >= 0) extents[axis.outer] = outer;
+      if (*letter == -1) *letter = fixed[axis.letter] ? fixed[axis.letter] : extent / outer;
+      if (*letter * outer != extent) {
+        return fail("ValueError", "%s: extent %lld of axis %d; allowed: %lld", tensors[i].name, (long long)extent,
+                    at, (long long)(*letter * outer));
+      }
+    }
+  }
+  for (int i = 0; i < NUM_WINDOWS; ++i) {
+    const Window* window = &windows[i];
+    int64_t span = window->dilation * (extents[window->kernel] - 1) + 1;
+    int64_t room = extents[window->axis] + 2 * window->padding - span;
+    int64_t places = room < 0 ? 0 : room / window->stride + 1;
+    if (extents[window->output] != places) {
+      return fail("ValueError", "%s: %lld places of a window; allowed: %lld", tensors[NUM_TENSORS - 1].name,
+                  (long long)extents[window->output], (long long)places);
+    }
+  }
+  return 0;
+}
+
+/* The tensors of a call, on one GPU, the output last. */
+static int read_tensors(const TVMFFIAny* args, const DLTensor** found) {
+  for (int i = 0; i < NUM_TENSORS; ++i) {
+    if (read_tensor(&args[i], &tensors[i], &found[i]) != 0) return -1;
+    if (found[i]->device.device_id != found[0]->device.device_id) {
+      return fail("ValueError", "%s: on cuda:%d, but %s is on cuda:%d; move one of them", tensors[i].name,
+                  found[i]->device.device_id, tensors[0].name, found[0]->device.device_id);
+    }
+  }
+  const char *output = address_of(found[NUM_TENSORS - 1]), *end = output + bytes_of(found[NUM_TENSORS - 1]);
+  for (int i = 0; i < NUM_TENSORS - 1; ++i) {
+    const char* input = address_of(found[i]);
+    if (input < end && output < input + bytes_of(found[i])) {
+      return fail("ValueError", "%s: overlaps %s; pass memory of its own", tensors[NUM_TENSORS - 1].name,
+                  tensors[i].name);
+    }
+  }
+  return 0;
 }
 
 /* select(variables...) -> category */
@@ -247,58 +314,60 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_prepare(void* self, const TVMFFIAny* args, int3
   return device_of((int)args[0].v_int64) == NULL ? -1 : 0;
 }
 
-/* run(inputs..., output, workspace address, variables...) */
-TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  const DLTensor* found[NUM_TENSORS];
-  void* addresses[NUM_TENSORS + 1];
-  int64_t extents[NUM_LETTERS + 1], values[NUM_VARIABLES + 1];
-  Launch launches[2];
-  void *stream, *current = NULL, *popped = NULL;
-  Device* device;
-  int index, count, status = 0, switches;
-  result->type_index = kTVMFFINone;
-  if (num_args != NUM_TENSORS + 1 + NUM_VARIABLES) return fail("TypeError", "run: %d arguments", num_args);
-  for (int i = 0; i < NUM_TENSORS; ++i) {
-    if (read_tensor(&args[i], &tensors[i], &found[i]) != 0) return -1;
-    if (found[i]->device.device_id != found[0]->device.device_id) {
-      return fail("ValueError", "%s: on cuda:%d, but %s is on cuda:%d; move one of them", tensors[i].name,
-                  found[i]->device.device_id, tensors[0].name, found[0]->device.device_id);
-    }
-    addresses[i] = (char*)found[i]->data + found[i]->byte_offset;
-  }
-  for (int i = 0; i < NUM_TENSORS - 1; ++i) {
-    const char *input = addresses[i], *output = addresses[NUM_TENSORS - 1];
-    if (input < output + bytes_of(found[NUM_TENSORS - 1]) && output < input + bytes_of(found[i])) {
-      return fail("ValueError", "%s: overlaps %s; pass memory of its own", tensors[NUM_TENSORS - 1].name,
-                  tensors[i].name);
-    }
-  }
-  addresses[NUM_TENSORS] = (void*)(uintptr_t)args[NUM_TENSORS].v_int64;
-  for (int i = 0; i < NUM_LETTERS; ++i) extents[i] = -1;
-  for (int i = 0; i < NUM_TENSORS; ++i) {
-    for (int axis = 0; axis < tensors[i].rank; ++axis) {
-      int64_t extent = found[i]->shape[axis], *letter = &extents[letters[i][axis]];
-      if (*letter == -1) *letter = fixed[letters[i][axis]] ? fixed[letters[i][axis]] : extent;
-      if (*letter != extent) {
-        return fail("ValueError", "%s: extent %lld of axis %d; allowed: %lld", tensors[i].name, (long long)extent,
-                    axis, (long long)*letter);
-      }
-    }
-  }
+/* What a call launches; nothing, where it has nothing to compute. */
+static int read_call(const TVMFFIAny* args, const TVMFFIAny* variables, const DLTensor** found, int64_t* extents,
+                     Launch* launches, Plan* result) {
+  int64_t values[NUM_VARIABLES + 1];
+  if (read_tensors(args, found) != 0 || read_extents(found, extents) != 0) return -1;
+  *result = (Plan){0};
   for (int i = 0; i < NUM_LETTERS; ++i) {
     if (extents[i] == 0) return 0;
   }
-  for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = args[NUM_TENSORS + 1 + i].v_int64;
+  for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = variables[i].v_int64;
+  *result = plan(select_category(values), extents, launches);
+  return 0;
+}
+
+/* workspace(inputs..., output, variables...) -> bytes that `run` needs at its workspace address */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const DLTensor* found[NUM_TENSORS];
+  int64_t extents[NUM_LETTERS + 1];
+  Launch launches[MAX_LAUNCHES];
+  Plan planned;
+  result->type_index = kTVMFFIInt;
+  if (num_args != NUM_TENSORS + NUM_VARIABLES) return fail("TypeError", "workspace: %d arguments", num_args);
+  if (read_call(args, args + NUM_TENSORS, found, extents, launches, &planned) != 0) return -1;
+  result->v_int64 = planned.workspace * (int64_t)sizeof(float);
+  return 0;
+}
+
+/* run(inputs..., output, workspace address, variables...) */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const DLTensor* found[NUM_TENSORS];
+  void* addresses[NUM_TENSORS + MAX_REGIONS];
+  int64_t extents[NUM_LETTERS + 1];
+  Launch launches[MAX_LAUNCHES];
+  Plan planned;
+  void *stream, *current = NULL, *popped = NULL;
+  float* workspace;
+  Device* device;
+  int index, status = 0, switches;
+  result->type_index = kTVMFFINone;
+  if (num_args != NUM_TENSORS + 1 + NUM_VARIABLES) return fail("TypeError", "run: %d arguments", num_args);
+  if (read_call(args, args + NUM_TENSORS + 1, found, extents, launches, &planned) != 0) return -1;
+  if (planned.launches == 0) return 0;
+  workspace = (float*)(uintptr_t)args[NUM_TENSORS].v_int64;
+  if (planned.workspace > 0 && workspace == NULL) return fail("ValueError", "run: no workspace");
+  for (int i = 0; i < NUM_TENSORS; ++i) addresses[i] = address_of(found[i]);
+  for (int i = 0; i < MAX_REGIONS; ++i) addresses[NUM_TENSORS + i] = workspace + planned.first[i];
   index = found[0]->device.device_id;
   device = device_of(index);
   if (device == NULL) return -1;
-  count = plan(select_category(values), extents, launches);
-  if (count == 2 && addresses[NUM_TENSORS] == NULL) return fail("ValueError", "run: no workspace");
   stream = TVMFFIEnvGetStream(CUDA, index);
   if (check(driver.current(&current), "cuCtxGetCurrent") != 0) return -1;
   switches = current != device->context;
   if (switches && check(driver.push(device->context), "cuCtxPushCurrent") != 0) return -1;
-  for (int i = 0; i < count && status == 0; ++i) {
+  for (int i = 0; i < planned.launches && status == 0; ++i) {
     const Launch* launch = &launches[i];
     void* arguments[MAX_ARGUMENTS];
     int at = 0;

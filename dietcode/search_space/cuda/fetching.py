@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dietcode.search_space.access import ONE, Group, View, view_of
+from dietcode.search_space.access import ONE, Group, padded_windows, size_of, view_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
@@ -33,16 +33,21 @@ def _innermost(groups: list[Group]) -> Group | None:
     return groups[-1] if groups and groups[-1].stride == ONE else None
 
 
-def _width(view: View, letters: tuple[str, ...], most: int, itemsize: int) -> int:
+def _width(problem: Problem, tensor: str, letters: tuple[str, ...], most: int, itemsize: int) -> int:
     """The widest vector along the flattened letters whose address is always a multiple of its size.
 
-    It lies in the innermost group, every other stride of the tensor is a multiple of it, and it has at most
-    16 bytes.
+    It lies in the innermost group; every other stride of the tensor, and where windows begin, is a multiple
+    of it. All of it exists or nothing: letters that a padded window slides by are in no group of others. It
+    has at most 16 bytes.
     """
-    inner = _innermost(view.groups(letters))
-    if inner is None or not inner.extent.is_fixed:
+    view, windows = view_of(problem, tensor), padded_windows(problem, tensor)
+    apart = "".join(window.output + window.kernel for window in windows)
+    inner = _innermost(view.groups(letters, apart))
+    if inner is None or inner.letters in set(apart):
         return 1
-    others = [size.factor for letter, size in view.strides.items() if letter not in inner.letters]
+    moving = [k for k in view.strides if k not in inner.letters and size_of(problem, k) != ONE]
+    others = [view.strides[letter].factor for letter in moving]
+    others += [view.steps[window.axis].factor * window.padding for window in windows]
     return next(
         w
         for w in (2 * WIDTHS[0], *WIDTHS)
@@ -52,35 +57,31 @@ def _width(view: View, letters: tuple[str, ...], most: int, itemsize: int) -> in
     )
 
 
+def _slides_along(problem: Problem, tensor: str) -> bool:
+    """Whether a window slides along a tensor's last axis: lines lie next to each other, steps are few."""
+    window = problem.window_over(problem.subscripts[tensor][-1])
+    return window is not None and window.output in problem.rows + problem.columns
+
+
 def plan_fetch(problem: Problem, tensor: str, tile: CudaMicroKernel) -> Fetch:
     """How a micro-kernel reads one of its two operands."""
     view, is_row = view_of(problem, tensor), tensor == problem.row_operand
     letters, extent = (problem.rows, tile.rows) if is_row else (problem.columns, tile.columns)
     itemsize = problem.storage(tensor).itemsize
-    if _innermost(view.groups(letters)) is not None and _innermost(view.groups(problem.reduction)) is None:
-        return Fetch(False, _width(view, letters, extent, itemsize))
-    return Fetch(True, _width(view, problem.reduction, tile.steps, itemsize))
+    lines, steps = (_innermost(view.groups(role)) for role in (letters, problem.reduction))
+    if (lines is not None and steps is None) or _slides_along(problem, tensor):
+        return Fetch(False, _width(problem, tensor, letters, extent, itemsize))
+    return Fetch(True, _width(problem, tensor, problem.reduction, tile.steps, itemsize))
 
 
 def output_width(problem: Problem, tile: CudaMicroKernel) -> int:
     """Elements of the output that a thread writes at once, along the columns."""
     most = tile.thread_columns // tile.column_vthreads
     largest = max(problem.storage(name).itemsize for name in (problem.output, *problem.inputs[2:]))
-    return _width(view_of(problem, problem.output), problem.columns, most, largest)
+    return _width(problem, problem.output, problem.columns, most, largest)
 
 
 def stage_width(problem: Problem, tensor: str, width: int) -> int:
     """Elements of a tensor of the epilogue that are read at once, where the output is written by `width`."""
     itemsize = problem.storage(tensor).itemsize
-    return width if _width(view_of(problem, tensor), problem.columns, width, itemsize) == width else 1
-
-
-def alignments(problem: Problem, tile: CudaMicroKernel) -> dict[str, int]:
-    """Bytes that the address of each tensor must be a multiple of."""
-    widths = {name: plan_fetch(problem, name, tile).width for name in problem.inputs[:2]}
-    own = output_width(problem, tile)
-    stages = {name: stage_width(problem, name, own) for name in problem.inputs[2:]}
-    widths |= {
-        name: 1 if tile.splits > 1 else width for name, width in (stages | {problem.output: own}).items()
-    }
-    return {name: width * problem.storage(name).itemsize for name, width in widths.items()}
+    return width if _width(problem, tensor, problem.columns, width, itemsize) == width else 1

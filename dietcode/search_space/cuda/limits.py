@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dietcode.search_space.access import padded_windows
 from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.padding import block_problem
 from dietcode.search_space.problem import Problem
 from dietcode.target.cuda import WARP, CudaTarget, Multiprocessor
 
@@ -27,15 +29,17 @@ class CudaLimits:
         return cls(target.sm)
 
     def registers(self, problem: Problem, tile: CudaMicroKernel) -> int:
-        """An estimate of a thread's registers: sums, one step of both operands, what is fetched, addresses.
+        """An estimate of a thread's registers: sums, one step of both operands, what is fetched, addresses,
+        places under windows.
 
         The cubin tells the truth later; this keeps from compiling what would spill in any case.
         """
-        fetched = 0
+        fetched, problem = 0, block_problem(problem, tile)
         for name, extent in zip(problem.inputs[:2], (tile.rows, tile.columns), strict=True):
             width, itemsize = plan_fetch(problem, name, tile).width, problem.storage(name).itemsize
-            elements = -(-(extent * tile.steps // width) // tile.threads) * width
-            fetched += -(-elements * itemsize // 4)
+            turns = -(-(extent * tile.steps // width) // tile.threads)
+            windows = padded_windows(problem, name)
+            fetched += -(-turns * width * itemsize // 4) + turns * (2 + len(windows) if windows else 0)
         sums = tile.thread_rows * tile.thread_columns
         return sums + tile.thread_rows + tile.thread_columns + fetched + _OTHER_REGISTERS
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dietcode.search_space.limits import TAILS
 
-CUDA_TAILS = tuple(tails for tails in TAILS if tails != "global")
-"""Ways to treat a tile that reaches past an edge; the copies of global padding are not generated yet."""
+CUDA_TAILS = TAILS
+"""Ways to treat a tile that reaches past an edge."""
 _SPACER = 4  # floats after each row of a tile in shared memory: rows start in other banks, at 16 bytes
 
 

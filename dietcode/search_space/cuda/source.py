@@ -17,10 +17,12 @@ from dietcode.search_space.cuda.lowering import (
     block_arguments,
     device_problem,
     lower_block,
+    lower_copy,
     lower_sum,
     sum_arguments,
 )
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.padding import Copy, copies_of, writes_parts
 from dietcode.search_space.cuda.shape import SUM_THREADS
 from dietcode.search_space.problem import Problem
 from dietcode.target.cuda import CudaTarget
@@ -64,8 +66,8 @@ class Function:
     ----------
     symbol : str
     arguments : tuple of str
-        Tensors, or `dietcode.search_space.cuda.lowering.WORKSPACE`, whose addresses it takes, before an int64
-        for each letter of the problem that is not fixed.
+        Tensors, or regions of the workspace as `regions_of` names them, whose addresses it takes, before an
+        int64 for each letter of the problem that is not fixed.
     threads : int
         Of a block.
     """
@@ -76,11 +78,18 @@ class Function:
 
 
 def functions_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Function, ...]:
-    """The functions of a micro-kernel, in the order in which a call launches them."""
+    """The functions of a micro-kernel, in the order in which a call launches them; see `grids_of`."""
+    copies = [
+        Function(_copy_symbol(tile, copy), (copy.operand, copy.name), SUM_THREADS)
+        for copy in copies_of(problem, tile)
+    ]
     block = Function(tile.symbol, block_arguments(problem, tile), tile.threads)
-    if tile.splits == 1:
-        return (block,)
-    return (block, Function(f"{tile.symbol}_sum", sum_arguments(problem), SUM_THREADS))
+    sums = [Function(f"{tile.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
+    return (*copies, block, *(sums if writes_parts(problem, tile) else []))
+
+
+def _copy_symbol(tile: CudaMicroKernel, copy: Copy) -> str:
+    return f"{tile.symbol}_{copy.name}"
 
 
 def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
@@ -94,11 +103,14 @@ def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTa
     problem, kind = device_problem(problem), target.tvm_target()
     texts = []
     for tile in tiles:
-        for function in functions_of(problem, tile):
-            lower = lower_block if function.symbol == tile.symbol else lower_sum
-            lowered = lower(problem, tile, function.symbol).with_attr("target", kind)
+        copies = {_copy_symbol(tile, copy): copy for copy in copies_of(problem, tile)}
+        for symbol in (function.symbol for function in functions_of(problem, tile)):
+            if symbol in copies:
+                lowered = lower_copy(problem, tile, copies[symbol], symbol)
+            else:
+                lowered = (lower_block if symbol == tile.symbol else lower_sum)(problem, tile, symbol)
             # One by one: the order of the functions of a module is not the same each time.
-            module = _PASSES(tvm.IRModule({function.symbol: lowered}))
+            module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))
     half = _HALF if any(re.search(r"\bhalf[24]?\b", text) for text in texts) else ""
     return "\n\n".join([_PREAMBLE + half, *texts]) + "\n"
