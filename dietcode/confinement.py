@@ -19,7 +19,9 @@ from collections.abc import Mapping
 # What the compiler, the linker, Python and the thread pools need.
 _KEPT = frozenset(
     {
+        "CUDA_DEVICE_ORDER",
         "CUDA_HOME",
+        "CUDA_VISIBLE_DEVICES",
         "CXX",
         "DIETCODE_CACHE",
         "HOME",
@@ -44,13 +46,15 @@ _KEPT = frozenset(
 MEMORY_BYTES = 16 << 30  # of address space, for what builds and measures
 _FILE_BYTES = 1 << 30
 
-# Linux: seccomp-bpf. Audit architecture, and the numbers of socket() and io_uring_setup(), by machine.
-_SYSTEM_CALLS = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
+# Linux: seccomp-bpf. By machine: audit architecture, numbers of io_uring_setup(), connect() and socket().
+_SYSTEM_CALLS = {"x86_64": (0xC000003E, 425, 42, 41), "aarch64": (0xC00000B7, 425, 203, 198)}
 _X32_BIT = 0x40000000  # another table of numbers on x86_64
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 13  # EACCES
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NR, _ARCH = 0, 4  # offsets in struct seccomp_data
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data, of arguments the lower half
+_AF_UNIX = 1
+_NO_CONNECTION = 2  # a bit of SOCK_DGRAM and SOCK_RAW, and of neither SOCK_STREAM nor SOCK_SEQPACKET
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +62,7 @@ def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name in _KEPT}
 
 
-def confine(max_bytes: int | None = None, temporary: str | None = None) -> bool:
+def confine(max_bytes: int | None = None, temporary: str | None = None, *, drives_gpu: bool = False) -> bool:
     """Confine this process and what it starts, for good.
 
     Parameters
@@ -67,6 +71,10 @@ def confine(max_bytes: int | None = None, temporary: str | None = None) -> bool:
         Of address space.
     temporary : str, optional
         Folder for temporary files in place of the system's.
+    drives_gpu : bool
+        Whether local sockets may be made and listened on, which the driver of a GPU does when it begins. None
+        can be connected, so that no service of this machine is reached. Files are not bounded then: a driver
+        maps memory by some.
 
     Returns
     -------
@@ -75,7 +83,7 @@ def confine(max_bytes: int | None = None, temporary: str | None = None) -> bool:
     """
     for kind, limit in (
         (resource.RLIMIT_AS, max_bytes),
-        (resource.RLIMIT_FSIZE, _FILE_BYTES),
+        (resource.RLIMIT_FSIZE, None if drives_gpu else _FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
     ):
         if limit is not None:
@@ -85,15 +93,15 @@ def confine(max_bytes: int | None = None, temporary: str | None = None) -> bool:
         del os.environ[name]
     if temporary is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = temporary
-    return _leave_network()
+    return _leave_network(drives_gpu)
 
 
-def _leave_network() -> bool:
+def _leave_network(allows_local: bool) -> bool:
     """Have socket() refused, to this thread and all that come after it; pipes and socket pairs still work."""
     calls = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
     if calls is None:
         return False
-    code = b"".join(struct.pack("HBBI", *step) for step in _filter(*calls))
+    code = b"".join(struct.pack("HBBI", *step) for step in _filter(*calls, allows_local))
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -102,15 +110,33 @@ def _leave_network() -> bool:
     return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(program), 0, 0) == 0)
 
 
-def _filter(architecture: int, socket_call: int, io_uring_setup: int) -> list[tuple[int, int, int, int]]:
+def _filter(
+    architecture: int, io_uring_setup: int, connect: int, socket_call: int, allows_local: bool
+) -> list[tuple[int, int, int, int]]:
     """Instructions of classic BPF: operation, jumps if true and if false, operand."""
-    return [
-        (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 0, 5, architecture),  # another one: refused
-        (_LOAD, 0, 0, _NR),
-        (_AT_LEAST, 3, 0, _X32_BIT),
-        (_EQUAL, 2, 0, io_uring_setup),
-        (_EQUAL, 1, 0, socket_call),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
+    # Of each comparison: whether what holds, and what does not, goes on (None) or is allowed.
+    checks: list[tuple[int, int, bool | None, bool | None]] = [
+        (_LOAD, _ARCH, None, None),
+        (_EQUAL, architecture, None, False),
+        (_LOAD, _NR, None, None),
+        (_AT_LEAST, _X32_BIT, False, None),
+        (_EQUAL, io_uring_setup, False, None),
     ]
+    if allows_local:
+        checks += [
+            (_EQUAL, connect, False, None),
+            (_EQUAL, socket_call, None, True),
+            (_LOAD, _FIRST, None, None),
+            (_EQUAL, _AF_UNIX, None, False),
+            (_LOAD, _SECOND, None, None),
+            (_ANY_BIT, _NO_CONNECTION, False, True),
+        ]
+    else:
+        checks.append((_EQUAL, socket_call, False, True))
+
+    def jump(at: int, verdict: bool | None) -> int:
+        """Instructions to pass over: behind the checks stands what allows, and then what refuses."""
+        return 0 if verdict is None else len(checks) - at - verdict
+
+    code = [(op, jump(i, yes), jump(i, no), operand) for i, (op, operand, yes, no) in enumerate(checks)]
+    return [*code, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -22,6 +23,20 @@ def without_torch(environment: Mapping[str, str]) -> dict[str, str]:
 def with_torch(environment: Mapping[str, str]) -> dict[str, str]:
     """These variables for a process that finds PyTorch again, where it is installed."""
     return {**environment, "PYTHONPATH": os.pathsep.join(_other_paths(environment))}
+
+
+@contextlib.contextmanager
+def children_without_torch() -> Iterator[None]:
+    """Processes that are started meanwhile, by whatever means, find no PyTorch."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ.update(without_torch(os.environ))
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def has_torch() -> bool:

@@ -64,6 +64,37 @@ a, b = socket.socketpair(); a.send(b"x"); found["pair"] = b.recv(1).decode()
     assert {*found["families"], found["thread"], found["child"]} == {"refused"}
 
 
+@SECCOMP
+def test_the_driver_of_a_gpu_may_listen_and_nothing_connects() -> None:
+    found = confined(
+        """
+def attempt(family, kind=socket.SOCK_STREAM):
+    try:
+        with socket.socket(family, kind) as made:
+            made.bind(chr(0) + f"dietcode-{os.getpid()}-{kind}")
+            made.listen()
+        return "listens"
+    except PermissionError:
+        return "refused"
+
+server = socket.socket(socket.AF_UNIX); server.bind(chr(0) + f"dietcode-{os.getpid()}"); server.listen()
+found["done"] = confine(drives_gpu=True)
+kinds = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW)
+found["local"] = [attempt(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC) for kind in kinds]
+found["network"] = [attempt(family) for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)]
+try:
+    socket.socket(socket.AF_UNIX).connect(server.getsockname())
+except PermissionError:
+    found["connected"] = "refused"
+a, b = socket.socketpair(); a.send(b"x"); found["pair"] = b.recv(1).decode()
+"""
+    )
+    assert found["done"]
+    assert found["local"] == ["listens", "listens", "refused", "refused"]
+    assert {*found["network"], found["connected"]} == {"refused"}
+    assert found["pair"] == "x"
+
+
 def test_files_memory_and_core_dumps_are_bounded(tmp_path: Path) -> None:
     found = confined(
         """

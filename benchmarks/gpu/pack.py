@@ -8,20 +8,19 @@ import subprocess
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import DietCodeError
+from dietcode.search_space.cuda.candidates import starting_candidates
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
 from dietcode.search_space.cuda.source import cuda_text, functions_of
-from dietcode.search_space.cuda.space import build_space, neighbours
 from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cubin import read_kernels
@@ -33,7 +32,6 @@ from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
 FORMAT = "dietcode-gpu-pack/1"
-SPLITS = (2, 4, 8)
 _NUM_POINTS = 6
 _MAX_INSTANCES = 128
 _SWEEP_ROWS = 64
@@ -47,25 +45,11 @@ def spec_for(path: Path, arch: str) -> Spec:
 def candidates_of(
     problem: Problem, spec: Spec, target: CudaTarget, most: int, num_samples: int
 ) -> list[tuple[CudaMicroKernel, str]]:
-    """What to measure: T0 first, its paddings (paper, Figure 10), then the space, small tiles also split."""
+    """What to measure, as `starting_candidates` has it."""
     limits, largest = CudaLimits.of(target), extents_of(spec, largest_instance(spec))
-    _, rows, columns, reduction = problem.sizes(largest)
     seeds = cuda_seeds(problem, target, largest, num_samples=num_samples)
-    space = [(c.micro_kernel, c.provenance) for c in build_space(problem, seeds, limits, rows, columns)]
-    first = [(replace(seed.tile, tails=tails), seed.source) for tails in CUDA_TAILS for seed in seeds]
-    around = [(t, "neighbour") for s in seeds for t in neighbours(problem, s.tile, limits, reduction)]
-    split = [
-        (replace(tile, splits=splits), "split")
-        for tile, _ in space
-        if tile.rows <= 64
-        for splits in SPLITS
-        if reduction >= 2 * splits * tile.steps
-    ]
-    mixed = [item for pair in zip(space, split, strict=False) for item in pair] + space[len(split) :]
-    found: dict[CudaMicroKernel, str] = {}
-    for tile, provenance in [*first, *around, *mixed]:
-        found.setdefault(tile, provenance)
-    return list(found.items())[:most]
+    found = starting_candidates(problem, seeds, limits, largest)
+    return [(candidate.micro_kernel, candidate.provenance) for candidate in found][:most]
 
 
 def instances_of(spec: Spec, problem: Problem) -> list[dict[str, Any]]:

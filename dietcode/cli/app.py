@@ -230,15 +230,18 @@ def export_records(
     spec: Annotated[
         Path, typer.Option("--spec", metavar="SPEC", help="The workload whose records to write.")
     ],
+    device: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of a device; this machine's own by default.")
+    ] = None,
 ) -> None:
-    """Write what was measured of a workload on this device to a file."""
+    """Write what was measured of a workload on a device to a file."""
     from dietcode.workload.parse import load_spec
 
     parsed = load_spec(spec)
     need_compiler()
     from dietcode.measure.store import export_file
 
-    known = export_file(parsed, file)
+    known = export_file(parsed, file, device)
     typer.echo(f"{file}: {len(known.measurements)} micro-kernels measured on {known.device['name']}")
 
 

@@ -4,22 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from dietcode.errors import TargetError
+from dietcode.measure.gpu import Gpu, list_gpus
+from dietcode.measure.store import is_measured
 from dietcode.target.cuda import ARCHS
 from dietcode.target.nvrtc import missing_packages, nvrtc_version
 from dietcode.tuner.cuda import EXPERIMENTAL
 
 
 def cuda_facts() -> dict[str, Any]:
-    """What can be built for, which needs no GPU; and that `dietcode tune` measures on none."""
+    """What can be built for, which needs no GPU, and which GPU here is measured on."""
     missing = missing_packages()
     built = (
         f"missing {' '.join(missing)}: install dietcode[cuda]" if missing else f"by nvrtc {nvrtc_version()}"
     )
-    return {
+    facts: dict[str, Any] = {
         "kind": "cuda",
         "archs": list(ARCHS),
         "build": not missing,
         "measure": False,
         "experimental": True,
-        "reason": f"{built}; from a GPU's records; {EXPERIMENTAL}",
     }
+    try:
+        gpus = list_gpus()
+    except TargetError as error:
+        return facts | {"reason": f"{built}; {error}; {EXPERIMENTAL}"}
+    usable = [gpu for gpu in gpus if gpu.target is not None and not gpu.is_synthetic]
+    if not usable:
+        found = f"no GPU of these here ({', '.join(map(str, gpus))})" if gpus else "no GPU here"
+        return facts | {"reason": f"{built}; {found}: from a GPU's records; {EXPERIMENTAL}"}
+    experimental = not any(is_measured(gpu.id) for gpu in usable)
+    says = f"; {EXPERIMENTAL}" if experimental else ""
+    return facts | {
+        "measure": not missing,
+        "experimental": experimental,
+        "device": ", ".join(map(_describe, usable)),
+        "device_id": usable[0].id,
+        "num_sms": usable[0].num_sms,
+        "reason": f"{built}; measured on here{says}",
+    }
+
+
+def _describe(gpu: Gpu) -> str:
+    return f"{gpu}, {gpu.num_sms} SMs"

@@ -161,7 +161,7 @@ def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(
             row["kind"],
             str(row.get("mcpu", " ".join(row.get("archs", ())) or "-")),
-            str(row.get("device", row.get("reason", "-"))),
+            "; ".join(str(row[key]) for key in ("device", "reason") if key in row) or "-",
             str(row.get("num_cores", "-")),
             str(row.get("vector_bits", "-")),
             "yes" if row["build"] else "no",

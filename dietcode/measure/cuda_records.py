@@ -7,22 +7,22 @@ The format is that of `dietcode.measure.records`, and a file is told from one of
     {"kind": "calibration", "micro_kernel": "128x128-…", "wave_blocks": 264, "num_blocks": […], "secs": […]}
     {"kind": "micro_kernel", "rows": 128, …, "provenance": "hardware", "points": [{"m": 16, …}, …],
      "secs": […], "facts": {"registers": 128, "shared_bytes": 33792, "stack_bytes": 0, "code_bytes": 22016},
-     "max_error": 1e-6, "error": null}
+     "max_error": 1e-6, "resident_blocks": 2, "error": null}
+    {"kind": "round", "number": 1, "measured": ["128x128-…", …], "gain": null, "stop": null, …}
 
+``max_error`` is of the check against float64, ``resident_blocks`` what the driver says: both are for people.
 Records that no device measured say ``synthetic: true``, and nothing is published from them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dietcode.errors import RecordsError
 from dietcode.measure import checks
-from dietcode.measure.records import FORMAT
+from dietcode.measure.records import FORMAT, read_lines
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -104,12 +104,19 @@ class CudaMeasurement:
 
 @dataclass
 class CudaRecords:
-    """All that is known of one workload on one GPU."""
+    """All that is known of one workload on one GPU.
+
+    Attributes
+    ----------
+    rounds : list of dict
+        Decisions of the search, in order; a machine without the compiler makes none.
+    """
 
     workload: str
     device: dict[str, Any]
     measurements: dict[CudaMicroKernel, CudaMeasurement] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
+    rounds: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def target(self) -> CudaTarget:
@@ -128,6 +135,8 @@ class CudaRecords:
             yield {"kind": "calibration", **self.calibration}
         for measurement in self.measurements.values():
             yield measurement.to_json()
+        for decision in self.rounds:
+            yield {"kind": "round", **decision}
 
     def apply(self, line: Mapping[str, Any]) -> None:
         """Take in one line after the header.
@@ -143,6 +152,10 @@ class CudaRecords:
         elif line.get("kind") == "micro_kernel":
             measurement = CudaMeasurement.from_json(line)
             self.measurements[measurement.micro_kernel] = measurement
+        elif line.get("kind") == "round":
+            body = {key: value for key, value in line.items() if key != "kind"}
+            checks.check_round(body)
+            self.rounds.append(body)
 
 
 def _check_calibration(line: Mapping[str, Any]) -> None:
@@ -173,57 +186,17 @@ def check_device(device: Mapping[str, Any]) -> None:
         raise TypeError(f"device.synthetic {clip(device['synthetic'])}; allowed: true or false")
 
 
-def is_of_cuda(path: Path) -> bool:
-    """Whether the header of a records file says that a GPU measured; False where it cannot be told."""
-    try:
-        with path.open(encoding="utf-8") as stream:
-            header = json.loads(stream.readline(1 << 20))
-        return bool(header["device"]["target"]["kind"] == "cuda")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
 def read_cuda_records(path: Path) -> CudaRecords:
-    """Read a ``.jsonl`` file; a torn last line is dropped.
+    """Read a ``.jsonl`` or ``.jsonl.zst`` file.
 
     Raises
     ------
     RecordsError
         It is no records file of a GPU, or is damaged before its last line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise RecordsError(f"{path}: cannot be read: {error}") from error
-    records: CudaRecords | None = None
-    for number, raw in enumerate(lines[:-1], 1):
-        try:
-            line = json.loads(raw)
-            if records is None:
-                if line["format"] != FORMAT:
-                    raise RecordsError(f"{path}: format {clip(line['format'])}; this version reads {FORMAT}")
-                check_device(line["device"])
-                records = CudaRecords(str(line["workload"]), dict(line["device"]))
-            else:
-                records.apply(line)
-        except checks.WRONG as error:
-            raise RecordsError(
-                f"{path}: line {number} is no record of a GPU: {checks.reason(error)}"
-            ) from error
-    if records is None:
-        raise RecordsError(f"{path}: empty; a records file begins with a header line")
-    return records
+    return read_lines(path, _begin, "record of a GPU")
 
 
-def write_cuda_records(path: Path, records: CudaRecords) -> None:
-    """Write all records.
-
-    Raises
-    ------
-    RecordsError
-        They cannot be written.
-    """
-    try:
-        path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in records.lines()))
-    except OSError as error:
-        raise RecordsError(f"{path}: cannot be written: {error.strerror or error}") from error
+def _begin(header: Mapping[str, Any]) -> CudaRecords:
+    check_device(header["device"])
+    return CudaRecords(str(header["workload"]), dict(header["device"]))

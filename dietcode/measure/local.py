@@ -19,7 +19,7 @@ from tvm.support.popen_pool import PopenPoolExecutor, PopenWorker
 
 from dietcode.confinement import MEMORY_BYTES
 from dietcode.errors import TuningError
-from dietcode.lean import without_torch
+from dietcode.lean import children_without_torch
 from dietcode.measure import worker
 from dietcode.measure.engine import Device, Say
 from dietcode.measure.measurer import Children, Progress
@@ -129,8 +129,8 @@ class LocalChildren:
         confined = (MEMORY_BYTES, self._temporary.name)
         pool.set_num_threads(num_threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
-        self._python_path = os.environ.get("PYTHONPATH")
-        os.environ.update(without_torch(os.environ))
+        self._lean = contextlib.ExitStack()
+        self._lean.enter_context(children_without_torch())
         self._builders = PopenPoolExecutor(
             max_workers=num_builders,
             timeout=build_timeout_secs,
@@ -172,10 +172,7 @@ class LocalChildren:
         self._runner.close()
         self._builders.shutdown(wait=False)
         self._temporary.cleanup()
-        if self._python_path is None:
-            os.environ.pop("PYTHONPATH", None)
-        else:
-            os.environ["PYTHONPATH"] = self._python_path
+        self._lean.close()
 
 
 class LocalMachine:
@@ -199,7 +196,7 @@ class LocalMachine:
     @contextlib.contextmanager
     def children(self, device: Device, say: Say) -> Iterator[Children]:
         """One tuning run works on this machine at a time: a build beside a timing would disturb it."""
-        with _measuring_slot(say):
+        with measuring_slot(say):
             children = LocalChildren(device.target.num_cores, device.target.num_cores)
             try:
                 yield children
@@ -211,13 +208,20 @@ class LocalMachine:
 
 
 @contextlib.contextmanager
-def _measuring_slot(say: Say) -> Iterator[None]:
+def measuring_slot(say: Say, what: str = "measure") -> Iterator[None]:
+    """Be the only one on this machine that measures on `what`; waits for another.
+
+    Raises
+    ------
+    TuningError
+        The cache folder cannot be written.
+    """
     place = cache_dir() / "locks"
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TuningError(f"{place}: cannot be written: {error.strerror}; set DIETCODE_CACHE") from error
-    lock = FileLock(place / "measure.lock")
+    lock = FileLock(place / f"{what}.lock")
     try:
         lock.acquire(timeout=0.1)
     except Timeout:

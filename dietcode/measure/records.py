@@ -6,12 +6,13 @@ killed run keeps everything it measured, and a torn last line is dropped on read
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dietcode.errors import RecordsError
 from dietcode.measure import checks
@@ -200,7 +201,21 @@ class RecordsStore(Protocol):
         """Forget everything, to measure it again."""
 
 
-def check_belongs(records: Records, workload: str, device_id: str | None, path: Path) -> None:
+class AnyRecords(Protocol):
+    """What is known of one workload on one device, of a CPU or a GPU."""
+
+    @property
+    def workload(self) -> str: ...
+    @property
+    def device(self) -> dict[str, Any]: ...
+    def lines(self) -> Iterator[dict[str, Any]]: ...
+    def apply(self, line: dict[str, Any]) -> None: ...
+
+
+R = TypeVar("R", bound=AnyRecords)
+
+
+def check_belongs(records: AnyRecords, workload: str, device_id: str | None, path: Path) -> None:
     """Refuse records of another workload, or of another device.
 
     Raises
@@ -227,6 +242,26 @@ def read_records(path: Path) -> Records:
     RecordsError
         It is no records file, or is damaged before its last line.
     """
+    return read_lines(
+        path, lambda header: Records(str(header["workload"]), dict(header["device"])), "tuning record"
+    )
+
+
+def read_lines(path: Path, begin: Callable[[dict[str, Any]], R], what: str) -> R:
+    """Read a file of records of some kind; a torn last line is dropped.
+
+    Parameters
+    ----------
+    begin : callable
+        Makes the records from their header; raises one of `checks.WRONG` where it is none.
+    what : str
+        What a line is, for the errors.
+
+    Raises
+    ------
+    RecordsError
+        As for `read_records`.
+    """
     try:
         text = _read_text(path)
     except OSError as error:
@@ -236,7 +271,7 @@ def read_records(path: Path) -> Records:
     lines = text.split("\n")
     if lines and lines[-1]:
         lines.pop()  # torn while it was written
-    records: Records | None = None
+    records: R | None = None
     for number, raw in enumerate(lines, 1):
         if not raw.strip():
             continue
@@ -245,19 +280,27 @@ def read_records(path: Path) -> Records:
             if records is None:
                 if line["format"] != FORMAT:
                     raise RecordsError(f"{path}: format {line['format']!r}; this version reads {FORMAT}")
-                records = Records(str(line["workload"]), dict(line["device"]))
+                records = begin(line)
             else:
                 records.apply(line)
         except checks.WRONG as error:
-            raise RecordsError(
-                f"{path}: line {number} is no tuning record: {checks.reason(error)}"
-            ) from error
+            raise RecordsError(f"{path}: line {number} is no {what}: {checks.reason(error)}") from error
     if records is None:
         raise RecordsError(f"{path}: empty; a records file begins with a header line")
     return records
 
 
-def write_records(path: Path, records: Records) -> None:
+def kind_of(path: Path) -> str:
+    """Kind of the target in the header of a records file, as llvm or cuda; empty where it cannot be told."""
+    try:
+        with _opened(path) as stream:
+            header = json.loads(stream.readline(_MAX_HEADER_BYTES))
+        return str(header["device"]["target"]["kind"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def write_records(path: Path, records: AnyRecords) -> None:
     """Write all records at once; the file is complete or not there.
 
     Raises
@@ -280,18 +323,28 @@ def write_records(path: Path, records: Records) -> None:
 
 
 _MAX_TEXT_BYTES = 1 << 30
+_MAX_HEADER_BYTES = 1 << 20
 
 
-def _read_text(path: Path) -> str:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file, unpacked; a ValueError where they are damaged."""
     if path.suffix != ".zst":
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            yield stream
+        return
     import zstandard
 
     try:
         with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
-            data = io.BufferedReader(stream).read(_MAX_TEXT_BYTES + 1)
+            yield io.BufferedReader(stream)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
+
+
+def _read_text(path: Path) -> str:
+    with _opened(path) as stream:
+        data = stream.read(_MAX_TEXT_BYTES + 1)
     if len(data) > _MAX_TEXT_BYTES:
         raise ValueError(f"it unpacks to more than {_MAX_TEXT_BYTES >> 20} MiB")
     return data.decode("utf-8")

@@ -8,18 +8,23 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from filelock import FileLock
 
-from dietcode.errors import RecordsError
+from dietcode.errors import RecordsError, TargetError
 from dietcode.measure.checks import WRONG, reason
-from dietcode.measure.records import Records, check_belongs, read_records, write_records
+from dietcode.measure.cuda_records import CudaRecords, read_cuda_records
+from dietcode.measure.gpu import find_gpu
+from dietcode.measure.records import Records, check_belongs, kind_of, read_records, write_records
 from dietcode.runtime.cache import cache_dir
 from dietcode.target.cpu import device_record, resolve_target
+from dietcode.target.cuda import CudaTarget, is_cuda, resolve_cuda
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
+
+R = TypeVar("R", Records, CudaRecords)
 
 MAX_MEASUREMENTS = 2_500  # of other workloads, to learn from
 
@@ -30,14 +35,24 @@ def records_path(folder: Path, workload: str, device_id: str) -> Path:
     return folder / "records" / device_id / f"{name}.jsonl"
 
 
-class RecordsFile:
-    """A records file that grows by a line at a time."""
+def _read_as(kind: type[R], path: Path) -> R:
+    return read_cuda_records(path) if issubclass(kind, CudaRecords) else read_records(path)
 
-    def __init__(self, path: Path, records: Records) -> None:
+
+class RecordsFile(Generic[R]):
+    """A records file that grows by a line at a time.
+
+    Parameters
+    ----------
+    records : Records or CudaRecords
+        What a file that is not there yet begins with.
+    """
+
+    def __init__(self, path: Path, records: R) -> None:
         self.path = path
-        self.records = records
+        self.records: R = records
         if path.is_file() and path.stat().st_size:
-            known = read_records(path)
+            known = _read_as(type(records), path)
             check_belongs(known, records.workload, str(records.device["id"]), path)
             self.records = known
             if _is_torn(path):
@@ -68,15 +83,15 @@ class RecordsFile:
 
     def clear(self) -> None:
         """Forget everything, to measure it again."""
-        self.records = Records(self.records.workload, self.records.device)
+        self.records = type(self.records)(self.records.workload, self.records.device)
         write_records(self.path, self.records)
 
 
 class FileKeeper:
     """Keeps records under the cache folder: a file for each workload and device."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile:
-        """The records of a workload on a device; empty where nothing is known.
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile[Records]:
+        """The records of a workload on a CPU; empty where nothing is known.
 
         Raises
         ------
@@ -106,55 +121,147 @@ class FileKeeper:
         return records_path(cache_dir(), workload, str(device["id"])).with_suffix(".metaschedule")
 
 
-def export_file(spec: Spec, file: Path) -> Records:
-    """Write what is known of a workload on this device.
+class CudaFileKeeper:
+    """Keeps records of GPUs under the cache folder, as `FileKeeper` those of CPUs."""
+
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile[CudaRecords]:
+        """The records of a workload on a GPU; empty where nothing is known.
+
+        Raises
+        ------
+        RecordsError
+            What is there cannot be read, or nothing can be written there.
+        """
+        path = records_path(cache_dir(), workload, str(device["id"]))
+        return RecordsFile(path, CudaRecords(workload, dict(device)))
+
+
+def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records | CudaRecords:
+    """Write what is known of a workload on a device.
+
+    Parameters
+    ----------
+    device_id : str, optional
+        By default this machine's device for the spec's target, or the only GPU that has records here.
 
     Raises
     ------
     RecordsError
-        Nothing was measured yet, or the file cannot be written.
+        Nothing was measured yet, or on several devices, or the file cannot be written.
     """
     check_name(file)
-    device = device_record(resolve_target(spec.target))
-    path = records_path(cache_dir(), workload_digest(spec), str(device["id"]))
+    path = _known_path(spec, device_id)
     if not path.exists():
         raise RecordsError(
             f"`dietcode tune` has measured nothing of {spec.name} on this device yet (a server keeps its "
             "records in its own database); run it first"
         )
-    known = read_records(path)
+    known = read_any(path)
     write_records(file, known)
     return known
 
 
-def import_file(file: Path) -> tuple[Records, int]:
+def _known_path(spec: Spec, device_id: str | None) -> Path:
+    """Where the records of a workload are."""
+    workload = workload_digest(spec)
+    if device_id is None and not is_cuda(spec):
+        device_id = str(device_record(resolve_target(spec.target))["id"])
+    elif device_id is None:
+        target = resolve_cuda(spec.target)
+        gpu = None
+        with contextlib.suppress(TargetError):  # an old driver does not measure, but records may be here
+            gpu = find_gpu(target)
+        if gpu is None:
+            known = _known_gpus(workload, target)
+            if len(known) > 1:
+                names = ", ".join(f"{name} ({key})" for key, name in sorted(known.items()))
+                raise RecordsError(
+                    f"{spec.name} was measured on several devices: {names}; say which by --device"
+                )
+            device_id = next(iter(known), "none")
+        else:
+            device_id = gpu.id
+    if not device_id.isalnum():
+        raise RecordsError(
+            f"--device {clip(device_id)}; allowed: the id of a device, as `dietcode targets` says it"
+        )
+    return records_path(cache_dir(), workload, device_id)
+
+
+def _known_gpus(workload: str, target: CudaTarget) -> dict[str, str]:
+    """Names of GPUs of an architecture that measured a workload, by their ids."""
+    found = {}
+    for path in (cache_dir() / "records").glob(f"*/{records_path(cache_dir(), workload, '').name}"):
+        if kind_of(path) == "cuda":
+            known = read_cuda_records(path)
+            if known.target.number == target.number:
+                found[str(known.device["id"])] = str(known.device["name"])
+    return found
+
+
+def is_measured(device_id: str) -> bool:
+    """Whether any micro-kernel that a GPU measured is kept here."""
+    for path in (cache_dir() / "records" / device_id).glob("*.jsonl"):
+        with contextlib.suppress(RecordsError):
+            if any(m.usable for m in read_cuda_records(path).measurements.values()):
+                return True
+    return False
+
+
+def read_any(path: Path) -> Records | CudaRecords:
+    """Read a records file of whatever device.
+
+    Raises
+    ------
+    RecordsError
+        As for `read_records`.
+    """
+    return read_cuda_records(path) if kind_of(path) == "cuda" else read_records(path)
+
+
+def import_file(file: Path) -> tuple[Records | CudaRecords, int]:
     """Add a file's measurements to what is known of their workload and device; what is known stays.
 
     Returns
     -------
-    Records, int
+    Records or CudaRecords, int
         All that is known now, and how many micro-kernels were new.
+
+    Raises
+    ------
+    RecordsError
+        It is no records file, or that of another device of the same id.
     """
-    given = read_records(file)
+    given = read_any(file)
     device_id = str(given.device.get("id", ""))
     if not device_id.isalnum():
         raise RecordsError(f"{file}: its header names no device")
     path = records_path(cache_dir(), given.workload, device_id)
     make_parent(path)
     with FileLock(path.with_suffix(".lock")):
-        known = read_records(path) if path.exists() else Records(given.workload, given.device)
-        added = 0
-        for kernel, measurement in given.measurements.items():
-            if kernel not in known.measurements:
-                known.measurements[kernel] = measurement
-                added += 1
-        known.calibration = known.calibration or given.calibration
-        known.seed = known.seed or given.seed
-        known.problem = known.problem or given.problem
-        known.rounds = known.rounds or given.rounds
-        known.fixed_bytes = given.fixed_bytes if known.fixed_bytes is None else known.fixed_bytes
+        known = read_any(path) if path.exists() else type(given)(given.workload, given.device)
+        if isinstance(known, Records) and isinstance(given, Records):
+            added = _add(known, given)
+            known.seed = known.seed or given.seed
+            known.problem = known.problem or given.problem
+            known.fixed_bytes = given.fixed_bytes if known.fixed_bytes is None else known.fixed_bytes
+        elif isinstance(known, CudaRecords) and isinstance(given, CudaRecords):
+            if known.is_synthetic != given.is_synthetic:
+                raise RecordsError(f"{file}: one of it and {path} is synthetic; allowed: both or none")
+            added = _add(known, given)
+        else:
+            raise RecordsError(f"{file}: {path} is of another kind of device by the same id")
         write_records(path, known)
     return known, added
+
+
+def _add(known: Any, given: Any) -> int:
+    """Micro-kernels that are new, and what else is of all kinds of devices; how many those are."""
+    new = {kernel: m for kernel, m in given.measurements.items() if kernel not in known.measurements}
+    known.measurements.update(new)
+    known.calibration = known.calibration or given.calibration
+    known.rounds = known.rounds or given.rounds
+    return len(new)
 
 
 def make_parent(path: Path) -> None:

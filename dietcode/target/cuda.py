@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dietcode.errors import TargetError
-from dietcode.workload.spec import TargetSpec
+from dietcode.workload.spec import Spec, TargetSpec
 
 WARP = 32
 _KIB = 1 << 10
@@ -195,3 +195,14 @@ def resolve_cuda(spec: TargetSpec) -> CudaTarget:
     if str(target.kind.name) != "cuda":
         raise TargetError(f"target: {spec.tag!r} is of kind {target.kind.name}, not cuda")
     return CudaTarget(str(dict(target.attrs)["arch"]))
+
+
+def is_cuda(spec: Spec) -> bool:
+    """Whether a spec asks for CUDA, by its kind or by a tag of that kind."""
+    if spec.target.tag is None:
+        return spec.target.kind == "cuda"
+    try:
+        resolve_cuda(spec.target)
+    except TargetError:
+        return False
+    return True

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
-from dietcode.errors import RecordsError, TargetError
+from dietcode.errors import LibraryError, RecordsError
 from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
+from dietcode.measure import checks
+from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, check_device
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
@@ -28,15 +30,23 @@ SYNTHETIC = "synthetic: no device measured this"
 _MAX_INSTANCE_ROWS = 4096
 
 
-def is_cuda(spec: Spec) -> bool:
-    """Whether a spec asks for CUDA, by its kind or by a tag of that kind."""
-    if spec.target.tag is None:
-        return spec.target.kind == "cuda"
-    try:
-        resolve_cuda(spec.target)
-    except TargetError:
-        return False
-    return True
+def refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
+    """Refuse what no device measures.
+
+    Parameters
+    ----------
+    device : mapping
+        Of the header of records.
+
+    Raises
+    ------
+    RecordsError
+        It is synthetic, and that is not allowed.
+    """
+    if device["synthetic"] and not allow_synthetic:
+        raise RecordsError(
+            f"the records are synthetic ({device['name']}): no device measured them; measure on a GPU"
+        )
 
 
 def make_cuda_library(
@@ -47,7 +57,7 @@ def make_cuda_library(
     archs: tuple[str, ...] = tuple(ARCHS),
     allow_synthetic: bool = False,
 ) -> tuple[dict[str, bytes], dict[str, Any], float]:
-    """Select and build from what a GPU measured.
+    """Select and build from what a GPU measured; runs nothing of it.
 
     Parameters
     ----------
@@ -69,10 +79,7 @@ def make_cuda_library(
         See `dietcode.errors`.
     """
     started = time.monotonic()
-    if records.is_synthetic and not allow_synthetic:
-        raise RecordsError(
-            f"the records are synthetic ({records.device['name']}): no device measured them; measure on a GPU"
-        )
+    refuse_synthetic(records.device, allow_synthetic)
     if records.workload != workload_digest(spec):
         raise RecordsError(
             f"records of another workload ({records.workload}); this one is {workload_digest(spec)}"
@@ -102,7 +109,6 @@ def make_cuda_library(
     listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
     parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
     files = cuda_library_files(parts)
-    listener(Event("verify", "not run here: a library for cuda is checked on a GPU (benchmarks/gpu)"))
     return files, report, time.monotonic() - started
 
 
@@ -129,8 +135,9 @@ def _report(
         "seed": None,
         "space": {
             "measured": len(fitted.models),
-            "failed": [{"micro_kernel": name, "error": why} for name, why in fitted.dropped.items()],
+            "failed": [_failure(m, fitted.dropped[m.micro_kernel.name]) for m in _dropped(records, fitted)],
         },
+        "rounds": records.rounds,
         "selection": {
             "num_votes": selection.num_votes,
             "micro_kernels": [fitted.models[i].micro_kernel.name for i in selection.chosen],
@@ -164,6 +171,40 @@ def _report(
         "instances_are_exhaustive": instances.exhaustive,
         "instances": [_instance(row, instances, fitted, choice) for row in rows],
     }
+
+
+def _dropped(records: CudaRecords, fitted: CudaFitted) -> list[CudaMeasurement]:
+    return [m for m in records.measurements.values() if m.micro_kernel.name in fitted.dropped]
+
+
+def _failure(measurement: CudaMeasurement, why: str) -> dict[str, Any]:
+    tile = measurement.micro_kernel
+    facts = {"micro_kernel": tile.name, **tile.to_json()}
+    return facts | {"provenance": measurement.provenance, "error": why}
+
+
+def cuda_records_of(report: Mapping[str, Any]) -> CudaRecords:
+    """The measurements that a report was made from.
+
+    Raises
+    ------
+    LibraryError
+        They are not in it, as in one of another version.
+    """
+    try:
+        device = dict(report["device"])
+        check_device(device)
+        records = CudaRecords(str(report["workload_digest"]), device)
+        sweep = {key: value for key, value in report["calibration"].items() if key != "kappa"}
+        records.apply({"kind": "calibration", **sweep})
+        missing: dict[str, Any] = {"points": [], "secs": [], "facts": None}
+        for row in [*report["micro_kernels"], *report["space"]["failed"]]:
+            records.apply(missing | row | {"kind": "micro_kernel"})
+        for decision in report.get("rounds", ()):
+            records.apply({**decision, "kind": "round"})
+    except checks.WRONG as error:
+        raise LibraryError(f"report.json holds no measurements of a GPU: {checks.reason(error)}") from error
+    return records
 
 
 def _micro_kernel(measurement: CudaMeasurement) -> dict[str, Any]:

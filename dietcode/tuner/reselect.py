@@ -9,6 +9,9 @@ from typing import Any
 from dietcode.errors import LibraryError
 from dietcode.measure.measurer import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
+from dietcode.target.cuda import is_cuda
+from dietcode.tuner.cuda import cuda_records_of
+from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Listener, silent
 from dietcode.tuner.report import records_of
 from dietcode.tuner.tune import TuneResult, make_library, write_library
@@ -42,16 +45,22 @@ def reselect(
         A field of the objective is refused.
     LibraryError
         The library is incomplete or altered, or holds no measurements; `folder` cannot be written.
+    RecordsError
+        No device measured what its report holds.
     TuningError
         The caps cannot be met.
     """
     manifest = read_manifest(library)
     spec = with_objective(spec_of(manifest), objective)
     check_writable(folder)
-    records = records_of(read_json(library / REPORT))
-    if records.workload != workload_digest(spec):
+    report = read_json(library / REPORT)
+    if report.get("workload_digest") != workload_digest(spec):
         raise LibraryError(f"{library}: its report is of another workload; tune again")
-    result = make_library(spec, known=records, listener=listener, children=children)
+    if is_cuda(spec):
+        archs = tuple(manifest["requires"]["cuda"]["archs"])
+        result = make_on_gpu(spec, known=cuda_records_of(report), listener=listener, archs=archs)
+    else:
+        result = make_library(spec, known=records_of(report), listener=listener, children=children)
     write_library(result, folder, listener)
     return result
 

@@ -6,14 +6,13 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, RequestError, TargetError, TuningError
-from dietcode.library.build import Parts, cache_runtime, check_linker, library_files
+from dietcode.errors import RecordsError, RequestError, TuningError
+from dietcode.library.build import Parts, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
 from dietcode.measure.cuda_records import read_cuda_records
 from dietcode.measure.engine import Device, Engine, open_engine
@@ -22,47 +21,25 @@ from dietcode.measure.local import LocalMachine
 from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
-from dietcode.runtime.manifest import CODE, check_writable, write_folder
+from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.limits import Limits
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import CpuTarget
+from dietcode.target.cuda import is_cuda
 from dietcode.tuner.assembly import assemble
-from dietcode.tuner.cuda import EXPERIMENTAL, is_cuda, make_cuda_library
+from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
+from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
 from dietcode.workload.checks import check_operand_dtypes
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
+__all__ = ["TuneResult", "make_library", "tune", "write_library"]
 _NUM_VERIFIED = 8
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """What was made.
-
-    Attributes
-    ----------
-    files : mapping of str to bytes
-        The library's files by relative path.
-    report : dict
-        Its report.
-    device : dict
-        Who measured; the device of the records.
-    secs : float
-        Wall time of this run, once the machine was its own.
-    measured : int
-        Micro-kernels measured by this run; the rest came from the records.
-    """
-
-    files: Mapping[str, bytes]
-    report: dict[str, Any]
-    device: dict[str, Any]
-    secs: float
-    measured: int
 
 
 def tune(
@@ -84,23 +61,26 @@ def tune(
     records : Path, optional
         Build from the measurements in this file alone.
     force, listener, children, engine
-        As `make_library` has them.
+        As `make_library` has them; a GPU has children of its own, see `make_on_gpu`.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, LibraryError, TuningError
         See `dietcode.errors`; the folder is untouched then.
     RequestError
-        An engine is named for a GPU, on which none measures.
+        An engine is named for a GPU, which only this machine's own is measured on.
     """
     check_writable(folder)
     if is_cuda(spec):
         if engine is not None and engine.kind != "local":
             raise RequestError(
-                f"target: cuda is measured on a GPU by benchmarks/gpu, and given the engine {engine.kind}; "
-                "leave out --ray and --rpc-tracker, and pass what was measured as --records"
+                f"target: cuda is measured on a GPU of this machine, and given the engine {engine.kind}; "
+                "leave out --ray and --rpc-tracker"
             )
-        return _tune_cuda(spec, folder, records, listener)
+        measured = None if records is None else read_cuda_records(records)
+        result = make_on_gpu(spec, known=measured, force=force, listener=listener)
+        write_library(result, folder, listener)
+        return result
     known = None
     if records is not None:
         known = read_records(records)
@@ -112,32 +92,6 @@ def tune(
         )
     write_library(result, folder, listener)
     return result
-
-
-def _tune_cuda(spec: Spec, folder: Path, records: Path | None, listener: Listener) -> TuneResult:
-    """As `tune`, from what a GPU measured."""
-    if records is None:
-        raise TargetError(
-            f"target: cuda is measured on a GPU by benchmarks/gpu, pass its --records ({EXPERIMENTAL})"
-        )
-    known = read_cuda_records(records)
-    files, report, secs = make_cuda_library(spec, known, listener=listener)
-    result = TuneResult(files, report, known.device, secs, 0)
-    write_library(result, folder, listener)
-    return result
-
-
-def write_library(result: TuneResult, folder: Path, listener: Listener = silent) -> None:
-    """Write the folder, all of it or nothing, and keep the TVM runtime in the cache.
-
-    Raises
-    ------
-    LibraryError
-        It cannot be written.
-    """
-    write_folder(folder, result.files)
-    cache_runtime(folder)
-    listener(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))
 
 
 def make_library(

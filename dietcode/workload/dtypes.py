@@ -31,3 +31,11 @@ def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False)
+
+
+def rounded(array: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """float32 values as a tensor of `dtype` holds them, see `STORAGE`; to nearest, ties to even."""
+    if dtype != "bfloat16":
+        return array.astype(STORAGE[dtype], copy=False)
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from benchmarks.gpu.pack import write_pack
-from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records, write_cuda_records
+from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records
+from dietcode.measure.records import write_records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -287,7 +288,7 @@ def test_the_benchmarks_own_loops_run(
     assert all(m.error is None and len(m.secs) == 2 for m in records.measurements.values())
     assert records.calibration is not None
     assert len(records.calibration["num_blocks"]) == 4
-    # By what the emulated driver says of stacks all would be dropped, and κ of such times is none.
+    # κ of such times is none.
     blocks = list(range(18, 1000, 50))
     records.calibration = {
         "wave_blocks": 264,
@@ -300,7 +301,7 @@ def test_the_benchmarks_own_loops_run(
             tile, "hardware", measurement.points, measurement.secs, known
         )
     records.device["synthetic"] = True  # which from here on they are
-    write_cuda_records(path, records)
+    write_records(path, records)
     refused = run("-m", "benchmarks.gpu.chosen", spec, path, tmp_path / "out")
     assert refused.returncode == 1
     assert "no device measured them" in refused.stderr

@@ -2,13 +2,14 @@
  *
  * Kernels are registered beforehand, by name. What was asked is written down for the tests to read.
  */
+#define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define OK 0
 #define NOT_FOUND 500
-#define MAX_KERNELS 64
+#define MAX_KERNELS 4096
 
 typedef void (*Body)(void**);
 typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, void**, int);
@@ -18,7 +19,7 @@ typedef struct {
   Emulate emulate;
 } Kernel;
 
-int driver_version, init_status, major_of[2], minor_of[2];
+int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
 int num_loads, num_launches, depth, order;
 const void* last_image;
 void* last_stream;
@@ -39,10 +40,13 @@ void reset(void) {
   major_of[1] = 8, minor_of[1] = 6;
 }
 
+#include "emulated_device.h"
+
 int cuInit(unsigned flags) { return init_status; }
 int cuDriverGetVersion(int* version) { return *version = driver_version, OK; }
 int cuDeviceGet(int* device, int index) { return *device = index, index < 2 ? OK : 101; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (attribute == 16 || attribute == 38) return *value = attribute == 16 ? NUM_SMS : 1 << 20, OK;
   if (attribute != 75 && attribute != 76) return 1;
   *value = attribute == 75 ? major_of[device] : minor_of[device];
   return OK;
@@ -50,6 +54,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   return *context = (void*)(uintptr_t)(0x100 + device), OK;
 }
+int cuCtxSetCurrent(void* context) { return current = context, OK; }
 int cuCtxGetCurrent(void** context) { return *context = current, OK; }
 int cuCtxPushCurrent_v2(void* context) {
   stack[depth++] = current;
@@ -64,9 +69,10 @@ int cuCtxPopCurrent_v2(void** context) {
 int cuModuleLoadData(void** module, const void* image) {
   ++num_loads;
   last_image = image;
-  return *module = (void*)1, OK;
+  return *module = module_of(image), OK;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
+  if (module != REGISTERED) return function_of(function, module, name);
   for (int i = 0; i < num_kernels; ++i) {
     if (strcmp(kernels[i].name, name) == 0) return *function = &kernels[i], OK;
   }
@@ -79,13 +85,18 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   ++num_launches;
   last_stream = stream;
   last_context = current;
+  if (is_passed_over(stream, x * y, threads)) return OK;
   return kernel->emulate(kernel->body, x, y, threads, arguments, order) == 0 ? OK : 719;
 }
-int cuFuncGetAttribute(int* value, int attribute, void* function) { return *value = 10 * attribute, OK; }
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  return *value = attribute == 3 ? 0 : 10 * attribute, OK; /* no stack */
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) { return OK; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads, size_t shared) {
   return *blocks = 2048 / threads, OK;
 }
 int cuGetErrorName(int status, const char** name) {
   *name = status == 100 ? "CUDA_ERROR_NO_DEVICE" : status == 101 ? "CUDA_ERROR_INVALID_DEVICE" : "CUDA_ERROR";
+  if (status == 2) *name = "CUDA_ERROR_OUT_OF_MEMORY";
   return OK;
 }

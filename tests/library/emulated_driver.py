@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -11,22 +12,23 @@ from typing import Any
 
 import pytest
 
-from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import compile_cubin
-
 _NAME = "libcuda.so.1"
 _SOURCE = Path(__file__).with_suffix(".c")
 
 
+@functools.cache
+def driver_folder() -> Path:
+    """Where the driver is, for processes that are to find it too."""
+    return Path(tempfile.mkdtemp(prefix="dietcode-driver-"))
+
+
 def load_driver() -> ctypes.CDLL:
     """The driver, without kernels and as it was when it was new; skips where there is a real one."""
-    # At its first text NVRTC looks for a driver, and in one for functions that this one lacks.
-    compile_cubin('extern "C" __global__ void nothing() {}', CudaTarget("sm_90"))
     try:
         found = ctypes.CDLL(_NAME)
     except OSError:
-        path = Path(tempfile.mkdtemp(prefix="dietcode-driver-")) / _NAME
-        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{_NAME}", str(_SOURCE), "-o", str(path)]
+        path = driver_folder() / _NAME
+        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{_NAME}", str(_SOURCE), "-o", str(path), "-ldl"]
         subprocess.run(command, check=True)
         found = ctypes.CDLL(str(path))
     if not hasattr(found, "register_kernel"):

@@ -1,0 +1,275 @@
+"""The CUDA driver by ctypes: what measuring on a GPU asks of ``libcuda.so.1``. Needs no PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dietcode.errors import CandidateError
+
+NAME = "libcuda.so.1"
+NO_DEVICE = 100
+OUT_OF_MEMORY = 2
+_P, _I, _U, _Z, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_float
+_ADDRESS = ctypes.c_uint64  # CUdeviceptr
+_ENTRIES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_U,),
+    "cuDriverGetVersion": (_P,),
+    "cuGetErrorName": (_I, _P),
+    "cuDeviceGetCount": (_P,),
+    "cuDeviceGet": (_P, _I),
+    "cuDeviceGetName": (_P, _I, _I),
+    "cuDeviceGetAttribute": (_P, _I, _I),
+    "cuDeviceGetPCIBusId": (_P, _I, _I),
+    "cuDevicePrimaryCtxRetain": (_P, _I),
+    "cuCtxSetCurrent": (_P,),
+    "cuCtxSynchronize": (),
+    "cuMemAlloc_v2": (_P, _Z),
+    "cuMemFree_v2": (_ADDRESS,),
+    "cuMemcpyHtoD_v2": (_ADDRESS, _P, _Z),
+    "cuMemcpyDtoH_v2": (_P, _ADDRESS, _Z),
+    "cuMemcpyDtoD_v2": (_ADDRESS, _ADDRESS, _Z),
+    "cuModuleLoadData": (_P, _P),
+    "cuModuleUnload": (_P,),
+    "cuModuleGetFunction": (_P, _P, _P),
+    "cuFuncGetAttribute": (_P, _I, _P),
+    "cuFuncSetAttribute": (_P, _I, _I),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_P, _P, _I, _Z),
+    "cuLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
+    "cuStreamCreate": (_P, _U),
+    "cuStreamSynchronize": (_P,),
+    "cuStreamBeginCapture_v2": (_P, _I),
+    "cuStreamEndCapture": (_P, _P),
+    "cuGraphInstantiateWithFlags": (_P, _P, ctypes.c_uint64),
+    "cuGraphLaunch": (_P, _P),
+    "cuGraphExecDestroy": (_P,),
+    "cuGraphDestroy": (_P,),
+    "cuEventCreate": (_P, _U),
+    "cuEventRecord": (_P, _P),
+    "cuEventSynchronize": (_P,),
+    "cuEventElapsedTime": (_P, _P, _P),
+}
+_STACK_BYTES, _REGISTERS, _DYNAMIC_SHARED = 3, 4, 8  # CU_FUNC_ATTRIBUTE_…
+_STATIC_SHARED_BYTES = 48 << 10  # a block may have more where its function is told so
+_NON_BLOCKING, _RELAXED = 1, 2  # of a stream; of a capture
+
+
+class GpuError(CandidateError):
+    """What the driver refuses, or a kernel did; `status` is the driver's, -1 where it is not known."""
+
+    def __init__(self, message: str, status: int = -1) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class Driver:
+    """The driver of this machine, once it was told to begin.
+
+    Raises
+    ------
+    OSError
+        There is none.
+    GpuError
+        It does not begin, as with `NO_DEVICE`.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(NAME)
+        self._functions: dict[str, Any] = {}
+        for name, arguments in _ENTRIES.items():
+            try:
+                self._functions[name] = getattr(library, name)
+            except AttributeError:
+                raise GpuError(f"the NVIDIA driver lacks {name}; install a newer one") from None
+            self._functions[name].argtypes = arguments
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver.
+
+        Raises
+        ------
+        GpuError
+            It reports an error.
+        """
+        status = self._functions[name](*arguments)
+        if status != 0:
+            text = ctypes.c_char_p()
+            self._functions["cuGetErrorName"](status, ctypes.byref(text))
+            raise GpuError(f"{name}: {(text.value or b'unknown').decode()} ({status})", status)
+
+    def _get(self, kind: Callable[[], Any], name: str, *arguments: Any) -> Any:
+        """The value that a function writes to its first argument."""
+        value = kind()
+        self.call(name, ctypes.byref(value), *arguments)
+        return value.value
+
+    @property
+    def version(self) -> int:
+        """Of CUDA, that it is for: 13000 for 13.0."""
+        return int(self._get(_I, "cuDriverGetVersion"))
+
+    @property
+    def num_devices(self) -> int:
+        """GPUs that this process may see."""
+        return int(self._get(_I, "cuDeviceGetCount"))
+
+    def name(self, index: int) -> str:
+        """Of a GPU, as its vendor calls it."""
+        return self._text("cuDeviceGetName", index)
+
+    def place(self, index: int) -> str:
+        """Of a GPU in this machine, as in ``0000:1b:00.0``."""
+        return self._text("cuDeviceGetPCIBusId", index)
+
+    def _text(self, name: str, index: int) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        self.call(name, buffer, len(buffer), self._get(_I, "cuDeviceGet", index))
+        return buffer.value.decode(errors="replace")
+
+    def attribute(self, index: int, number: int) -> int:
+        """An attribute of a GPU, by its number in CUdevice_attribute."""
+        return int(self._get(_I, "cuDeviceGetAttribute", number, self._get(_I, "cuDeviceGet", index)))
+
+    def use(self, index: int) -> None:
+        """Have this thread work on a GPU, in the context that all libraries of a process share."""
+        device = self._get(_I, "cuDeviceGet", index)
+        self.call("cuCtxSetCurrent", self._get(_P, "cuDevicePrimaryCtxRetain", device))
+
+    def synchronize(self) -> None:
+        """Wait for all that was launched."""
+        self.call("cuCtxSynchronize")
+
+    def allocate(self, num_bytes: int) -> int:
+        """Memory of the GPU, on a 256-byte boundary at least."""
+        return int(self._get(_ADDRESS, "cuMemAlloc_v2", max(1, num_bytes)))
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+        self.call("cuMemFree_v2", address)
+
+    def upload(self, address: int, array: Any) -> None:
+        """Copy a contiguous NumPy array to the GPU."""
+        self.call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
+
+    def download(self, array: Any, address: int) -> None:
+        """Fill a contiguous NumPy array from the GPU; waits for what was launched."""
+        self.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
+
+    def copy(self, to: int, address: int, num_bytes: int) -> None:
+        """Copy within the GPU."""
+        self.call("cuMemcpyDtoD_v2", to, address, num_bytes)
+
+    def load(self, image: bytes) -> Module:
+        """Load machine code.
+
+        Raises
+        ------
+        GpuError
+            It is not for this GPU, or for a newer driver.
+        """
+        return Module(self, self._get(_P, "cuModuleLoadData", image))
+
+    def stream(self) -> Stream:
+        """A new stream, which waits for no other."""
+        return Stream(self, self._get(_P, "cuStreamCreate", _NON_BLOCKING))
+
+    def event(self) -> int:
+        """A new event that tells the time."""
+        return int(self._get(_P, "cuEventCreate", 0))
+
+
+class Module:
+    """Loaded code."""
+
+    def __init__(self, driver: Driver, handle: int) -> None:
+        self.driver, self._handle = driver, handle
+
+    def function(self, name: str, shared_bytes: int = 0) -> Function:
+        """One function of it, and the shared memory of a block that is asked for at its launch."""
+        handle = self.driver._get(_P, "cuModuleGetFunction", self._handle, name.encode())
+        if shared_bytes > _STATIC_SHARED_BYTES:
+            self.driver.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, shared_bytes)
+        return Function(self.driver, handle, shared_bytes)
+
+    def unload(self) -> None:
+        """Give its memory back."""
+        self.driver.call("cuModuleUnload", self._handle)
+
+
+class Function:
+    """A function that can be launched."""
+
+    def __init__(self, driver: Driver, handle: int, shared_bytes: int) -> None:
+        self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
+
+    def facts(self) -> dict[str, int]:
+        """Registers and stack of a thread, as the driver has them."""
+        numbers = {"registers": _REGISTERS, "stack_bytes": _STACK_BYTES}
+        get = self._driver._get
+        return {n: int(get(_I, "cuFuncGetAttribute", number, self._handle)) for n, number in numbers.items()}
+
+    def resident_blocks(self, threads: int) -> int:
+        """Blocks that one multiprocessor holds at a time, as the driver has it."""
+        name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        return int(self._driver._get(_I, name, self._handle, threads, self._shared_bytes))
+
+    def bind(self, grid: Sequence[int], threads: int, values: Sequence[int]) -> Callable[[Stream], None]:
+        """A launch with all arguments at hand, 64-bit numbers and addresses; called with the stream."""
+        kept = [ctypes.c_int64(value) for value in values]
+        addresses = (_P * len(kept))(*(ctypes.addressof(value) for value in kept))
+        x, y = grid
+        shape = (x, y, 1, threads, 1, 1, self._shared_bytes)
+
+        def launch(stream: Stream, _kept: Any = kept) -> None:
+            self._driver.call("cuLaunchKernel", self._handle, *shape, stream.handle, addresses, None)
+
+        return launch
+
+
+class Stream:
+    """A queue of work of one GPU."""
+
+    def __init__(self, driver: Driver, handle: int) -> None:
+        self.handle, self._driver = handle, driver
+
+    def synchronize(self) -> None:
+        """Wait for what is in it."""
+        self._driver.call("cuStreamSynchronize", self.handle)
+
+    def record(self, event: int) -> None:
+        """Have an event take the time when all before it is done."""
+        self._driver.call("cuEventRecord", event, self.handle)
+
+    def seconds_between(self, start: int, end: int) -> float:
+        """Wait for the second of two events; the seconds from the first to it."""
+        self._driver.call("cuEventSynchronize", end)
+        return float(self._driver._get(_F, "cuEventElapsedTime", start, end)) / 1e3
+
+    def capture(self, launch: Callable[[], None]) -> Graph:
+        """What `launch` puts in this stream, as a graph; nothing of it runs."""
+        graph = _P()
+        self._driver.call("cuStreamBeginCapture_v2", self.handle, _RELAXED)
+        try:
+            launch()
+        finally:
+            self._driver.call("cuStreamEndCapture", self.handle, ctypes.byref(graph))
+        return Graph(self, int(graph.value or 0))
+
+
+class Graph:
+    """Launches that are given to the GPU at once."""
+
+    def __init__(self, stream: Stream, handle: int) -> None:
+        self._stream, self._driver, self._handle = stream, stream._driver, handle
+        self._ready = self._driver._get(_P, "cuGraphInstantiateWithFlags", handle, 0)
+
+    def replay(self) -> None:
+        """Put all of it in the stream."""
+        self._driver.call("cuGraphLaunch", self._ready, self._stream.handle)
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._driver.call("cuGraphExecDestroy", self._ready)
+        self._driver.call("cuGraphDestroy", self._handle)

@@ -1,0 +1,155 @@
+"""GPUs of this machine, as the driver tells them: nothing is launched and no memory is taken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dietcode.errors import TargetError
+from dietcode.measure.cuda_driver import NO_DEVICE, Driver, GpuError
+from dietcode.target.cuda import ARCHS, CudaTarget
+from dietcode.target.nvrtc import missing_packages, nvrtc_version
+
+_NUM_SMS, _MAJOR, _MINOR, _L2_BYTES = 16, 75, 76, 38  # CU_DEVICE_ATTRIBUTE_…
+_EMULATED = "emulated"  # the name that a driver has to give where no device computes
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU.
+
+    Attributes
+    ----------
+    index : int
+        The driver's number of it; CUDA_VISIBLE_DEVICES says which it counts.
+    capability : int
+        86 for 8.6.
+    l2_bytes : int
+        Of its cache.
+    place : str
+        Where it is in the machine: two processes see the same one by it.
+    target : CudaTarget or None
+        What is measured for on it; None where this version generates no code for its architecture.
+    """
+
+    index: int
+    name: str
+    num_sms: int
+    capability: int
+    l2_bytes: int
+    place: str
+    target: CudaTarget | None
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether its driver says that no device computes; nothing is published from its records."""
+        return self.name.startswith(_EMULATED)
+
+    @property
+    def id(self) -> str:
+        """The same for all GPUs of this name, number of multiprocessors and target."""
+        return str(self.record["id"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The device in the header of its records, see `dietcode.measure.cuda_records`.
+
+        Raises
+        ------
+        TargetError
+            No code is generated for its architecture.
+        """
+        if self.target is None:
+            raise TargetError(f"{self}; allowed: {', '.join(ARCHS)}")
+        facts = {"name": self.name, "num_sms": self.num_sms, "target": self.target.to_json()}
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return facts | {"id": digest, "synthetic": self.is_synthetic}
+
+    def __str__(self) -> str:
+        return f"{self.name} (sm_{self.capability})"
+
+
+def list_gpus() -> list[Gpu]:
+    """GPUs that this process may use, in the driver's order; empty where there is no driver or no device.
+
+    Raises
+    ------
+    TargetError
+        The driver cannot be used, or is too old for the machine code that is compiled here.
+    """
+    try:
+        driver = Driver()
+        _check_version(driver.version)
+        return [_gpu(driver, index) for index in range(driver.num_devices)]
+    except OSError:
+        return []
+    except GpuError as error:
+        if error.status == NO_DEVICE:
+            return []
+        raise TargetError(f"the GPU cannot be used: {error}") from error
+
+
+def find_gpu(target: CudaTarget | None = None) -> Gpu | None:
+    """The first GPU that is measured on, with `target` as its target where one is asked for; None for none.
+
+    Parameters
+    ----------
+    target : CudaTarget, optional
+        Only a GPU of its very compute capability will do.
+
+    Raises
+    ------
+    TargetError
+        As for `list_gpus`.
+    """
+    for gpu in list_gpus():
+        if target is None and gpu.target is not None:
+            return gpu
+        if target is not None and gpu.capability == target.number:
+            return replace(gpu, target=target)
+    return None
+
+
+def need_gpu(target: CudaTarget) -> Gpu:
+    """The GPU to measure a target on.
+
+    Raises
+    ------
+    TargetError
+        There is none here; the message says what there is.
+    """
+    gpu = find_gpu(target)
+    if gpu is None:
+        found = ", ".join(map(str, list_gpus())) or "none"
+        raise TargetError(
+            f"no GPU of {target.arch} here (found: {found}): measure where there is one, and pass --records"
+        )
+    return gpu
+
+
+def _check_version(version: int) -> None:
+    if missing_packages():
+        return
+    needed = int(nvrtc_version().partition(".")[0])
+    if version < 1000 * needed:
+        raise TargetError(
+            f"the NVIDIA driver is for CUDA {version // 1000}.{version % 1000 // 10}; what is compiled here "
+            f"needs one for {needed}.0 or newer"
+        )
+
+
+def _gpu(driver: Driver, index: int) -> Gpu:
+    capability = 10 * driver.attribute(index, _MAJOR) + driver.attribute(index, _MINOR)
+    # Of sm_90 and sm_90a the one that no other GPU runs: it has the more instructions.
+    archs = [arch for arch in ARCHS if CudaTarget(arch).number == capability]
+    return Gpu(
+        index,
+        driver.name(index),
+        driver.attribute(index, _NUM_SMS),
+        capability,
+        driver.attribute(index, _L2_BYTES),
+        driver.place(index),
+        CudaTarget(archs[-1]) if archs else None,
+    )

@@ -1,0 +1,78 @@
+"""How a call of a micro-kernel is launched at given extents, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
+from dietcode.search_space.cuda.source import functions_of
+from dietcode.search_space.partition import NumpyOps
+from dietcode.search_space.problem import Problem
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One function of a call.
+
+    Attributes
+    ----------
+    symbol : str
+    arguments : tuple of str
+        Tensors, or regions of the workspace; extents come after them.
+    threads, shared_bytes : int
+        Of a block: its threads, and shared memory that is asked for at the launch, beside what the code
+        declares.
+    grid : tuple of int
+        Blocks in x and y.
+    """
+
+    symbol: str
+    arguments: tuple[str, ...]
+    threads: int
+    shared_bytes: int
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """All launches of a call at some extents, in order.
+
+    Attributes
+    ----------
+    extents : dict of str to int
+        Of every letter.
+    workspace_bytes : int
+        Memory of the GPU that the call needs beside its tensors.
+    regions : dict of str to int
+        Where in it each region begins, in bytes, by the argument that it is.
+    block : int
+        Which launch is the micro-kernel's own; copies come before it, a sum after it.
+    """
+
+    extents: dict[str, int]
+    launches: tuple[Launch, ...]
+    workspace_bytes: int
+    regions: dict[str, int]
+    block: int
+
+
+def call_of(problem: Problem, tile: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
+    """The launches of a micro-kernel at some extents.
+
+    Parameters
+    ----------
+    problem : Problem
+        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    """
+    own = {letter: int(extents[letter]) for letter in problem.extents}
+    functions = functions_of(problem, tile)
+    launches = tuple(
+        Launch(function.symbol, function.arguments, function.threads, 0, (int(x), int(y)))
+        for function, (x, y) in zip(functions, grids_of(problem, tile, own, NumpyOps()), strict=True)
+    )
+    regions = {name: 4 * int(r.first) for name, r in regions_of(problem, tile, own, NumpyOps()).items()}
+    block = [function.symbol for function in functions].index(tile.symbol)
+    return Call(own, launches, 4 * int(workspace_elements(problem, tile, own)), regions, block)
