@@ -17,8 +17,10 @@ RUN python -m venv /opt/dietcode \
     && /opt/dietcode/bin/pip install -c constraints.txt .
 
 FROM build AS build-full
+# With cuda as well, a worker builds for GPUs, and measures on one: docs/deploy.md.
+ARG EXTRAS=server,postgres,ray
 RUN python -m venv /opt/dietcode \
-    && /opt/dietcode/bin/pip install -c constraints.txt '.[server,postgres,ray]'
+    && /opt/dietcode/bin/pip install -c constraints.txt ".[${EXTRAS}]"
 
 FROM ${PYTHON_IMAGE} AS base
 ARG VERSION=unknown

@@ -17,6 +17,7 @@ from dietcode.cli import key, remote
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.db import db_app
 from dietcode.cli.ray_node import ray_node
+from dietcode.cli.records import export_from_server, import_to_server
 from dietcode.cli.reselect import reselect
 from dietcode.cli.runners import runners
 from dietcode.cli.serve import serve
@@ -50,6 +51,9 @@ app.add_typer(key.app, name="key")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
 
+RecordsServer = Annotated[
+    str | None, typer.Option("--server", metavar="URL", help="A server's, in place of this machine's.")
+]
 _INTERRUPTED = 130
 
 
@@ -233,10 +237,14 @@ def export_records(
     device: Annotated[
         str | None, typer.Option(metavar="ID", help="Of a device; this machine's own by default.")
     ] = None,
+    server: RecordsServer = None,
 ) -> None:
-    """Write what was measured of a workload on a device to a file."""
+    """Write what was measured of a workload to a file: on this device, or on a server's."""
     from dietcode.workload.parse import load_spec
 
+    if server is not None:
+        export_from_server(file, spec, device, server)
+        return
     parsed = load_spec(spec)
     need_compiler()
     from dietcode.measure.store import export_file
@@ -248,8 +256,19 @@ def export_records(
 @records_app.command("import")
 def import_records(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A records file.")],
+    spec: Annotated[
+        Path | None,
+        typer.Option(metavar="SPEC", help="With --server: the workload, where the server does not know it."),
+    ] = None,
+    server: RecordsServer = None,
 ) -> None:
-    """Add the measurements of a file to what is known of their workload and device."""
+    """Add the measurements of a file to what is known of their workload and device: here, or at a server.
+
+    A server takes those of GPUs. It begins the jobs that waited for them.
+    """
+    if server is not None:
+        import_to_server(file, spec, server)
+        return
     need_compiler()
     from dietcode.measure.store import import_file
 

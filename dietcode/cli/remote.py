@@ -241,6 +241,7 @@ def _facts(job: Job) -> dict[str, str]:
         "progress": f"{step.stage}{counts}: {describe(step)}" if step else "",
         "measured": f"{job.measured} micro-kernels, attempt {job.attempt}" if job.attempt else "",
         "device": job.device or "",
+        "standing": job.standing or "",
         "priority": str(job.priority) if job.priority else "",
         "workload": job.workload,
         **{word: time.isoformat(sep=" ", timespec="seconds") for word, time in times.items() if time},
@@ -283,7 +284,7 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
         "key": one.key,
         "manifest": listing.manifest.model_dump(),
         "files": {path: facts.model_dump() for path, facts in listing.files.items()},
-        "runtime": listing.runtime.model_dump(),
+        "runtime": None if listing.runtime is None else listing.runtime.model_dump(),
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from dietcode.cli.common import Json, print_json
@@ -26,13 +28,10 @@ def runners(as_json: Json = False, server: Server = None) -> None:
 
     from dietcode.workload.text import one_line
 
-    table = Table("runner", "engine", "device", "mcpu", "cores", "slot", "job", "seen")
+    table = Table("runner", "engine", "device", "mcpu or arch", "cores", "slot", "job", "seen")
     for runner in found:
         seen = runner.seen_at.isoformat(sep=" ", timespec="seconds")
-        devices = [
-            (device.name, *(str(device.target.get(name, "-")) for name in ("mcpu", "num_cores")), device.slot)
-            for device in runner.devices
-        ]
+        devices = [(one.name, *_what(one.target), one.slot) for one in runner.devices]
         for device in devices or [("none yet", "-", "-", "-")]:
             facts = (runner.name, runner.engine, *device, runner.job or "", seen)
             table.add_row(*(Text(one_line(fact, 64)) for fact in facts))
@@ -40,3 +39,10 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     if not console.is_terminal:
         console.width = 200  # a pipe has no width; keep rows whole
     console.print(table)
+
+
+def _what(target: dict[str, Any]) -> tuple[str, str]:
+    """A processor and its cores, or the architecture and the multiprocessors of a GPU."""
+    if target.get("kind") == "cuda":
+        return str(target.get("arch", "-")), f"{target.get('num_sms', '-')} SMs"
+    return str(target.get("mcpu", "-")), str(target.get("num_cores", "-"))

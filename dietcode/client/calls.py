@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from dietcode.client.answers import MAX_JSON_BYTES, Answer
 from dietcode.client.listing import MAX_MANIFEST_BYTES, digest_of
@@ -18,6 +19,9 @@ from dietcode.protocol import (
     KeyList,
     LibraryInfo,
     LibraryPage,
+    RecordsFile,
+    RecordsImported,
+    RecordsList,
     RunnerList,
     SubmitRequest,
     read_deadline,
@@ -133,6 +137,25 @@ def jobs(states: Sequence[JobState | str], name: str | None, limit: int, cursor:
 def runners() -> Call[RunnerList]:
     """``GET /runners``."""
     return Call("GET", "/runners", lambda got: got.model(RunnerList))
+
+
+def import_records(
+    lines: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None
+) -> Call[RecordsImported]:
+    """``POST /records``."""
+    body = {"lines": list(lines), "spec": spec}
+    return Call("POST", "/records", lambda got: got.model(RecordsImported), json=body)
+
+
+def measured_on(workload: str) -> Call[RecordsList]:
+    """``GET /records/{workload}``."""
+    return Call("GET", f"/records/{workload}", lambda got: got.model(RecordsList))
+
+
+def export_records(workload: str, device: str) -> Call[RecordsFile]:
+    """``GET /records/{workload}/{device}``."""
+    path = f"/records/{workload}/{quote(device, safe='')}"
+    return Call("GET", path, lambda got: got.model(RecordsFile))
 
 
 def libraries(name: str | None, limit: int, cursor: str | None) -> Call[LibraryPage]:

@@ -26,15 +26,15 @@ class Listing:
         Of the manifest itself.
     files : dict
         Facts of each file beside it, by name.
-    runtime : FileFacts
-        The TVM runtime that it needs.
+    runtime : FileFacts or None
+        The TVM runtime that it needs; a library for GPUs needs none.
     """
 
     name: str
     version: int
     manifest: FileFacts
     files: dict[str, FileFacts]
-    runtime: FileFacts
+    runtime: FileFacts | None
 
     @property
     def label(self) -> str:
@@ -82,7 +82,7 @@ def read_listing(data: bytes, name: str, version: int) -> Listing:
         version,
         facts_of(data),
         {path: _facts(facts, f"{label}: {path}") for path, facts in sorted(files.items())},
-        _facts(plain.get("runtime"), f"{label}: runtime"),
+        None if plain.get("runtime") == {} else _facts(plain.get("runtime"), f"{label}: runtime"),
     )
 
 

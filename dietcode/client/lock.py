@@ -47,7 +47,7 @@ class LockEntry(BaseModel):
     server: str
     manifest: FileFacts
     files: dict[str, FileFacts]
-    runtime: FileFacts
+    runtime: FileFacts | None
     folder: str | None = None
     key: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
 
@@ -127,7 +127,8 @@ def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
     if set(entry.files) != set(FILES):
         raise LibraryError(f"{where}: files: allowed: {', '.join(FILES)}")
     for what, facts in {"manifest": entry.manifest, "runtime": entry.runtime, **entry.files}.items():
-        check_facts(facts, f"{where}: {what}")
+        if facts is not None:
+            check_facts(facts, f"{where}: {what}")
     if entry.folder is None:
         return
     place = PurePosixPath(entry.folder)

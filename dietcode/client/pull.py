@@ -221,7 +221,10 @@ def _fetched(
 def _put_together(transport: Transport, found: _Verified, place: Path | None) -> Pulled:
     """Fetch what is missing, and write the folder in the cache and the one asked for."""
     blobs, listing, signed = BlobCache(), found.listing, found.signed
-    runtime = blobs.fetch(listing.runtime, transport, f"{listing.label}: runtime")
+    runtime: dict[str, bytes] = {}
+    if listing.runtime is not None:
+        path = blobs.fetch(listing.runtime, transport, f"{listing.label}: runtime")
+        runtime = {f"{BLOBS}/{blob_name(listing.runtime.sha256)}": path.read_bytes()} if place else {}
     own = {MANIFEST: signed.manifest, SIGNATURE: signed.envelope}
     kept = _kept(found)
     with exclusive(kept):
@@ -235,11 +238,10 @@ def _put_together(transport: Transport, found: _Verified, place: Path | None) ->
                 raise
     if place is None:
         return Pulled(listing, transport.address.server, kept, found.key)
-    blob = f"{BLOBS}/{blob_name(listing.runtime.sha256)}"
     with exclusive(place):
-        if not (_is_there(place, own) and _has(place / blob, listing)):
+        if not (_is_there(place, own) and _has_runtime(place, listing)):
             files = {path: _content(blobs, listing, path, transport) for path in sorted(listing.files)}
-            write_folder(place, {**files, **own, blob: runtime.read_bytes()})
+            write_folder(place, {**files, **own, **runtime})
             read_manifest(place)
     return Pulled(listing, transport.address.server, place, found.key)
 
@@ -271,7 +273,11 @@ def _is_there(folder: Path, own: Mapping[str, bytes]) -> bool:
     return True
 
 
-def _has(blob: Path, listing: Listing) -> bool:
+def _has_runtime(folder: Path, listing: Listing) -> bool:
+    """Whether the runtime is there, where one is needed."""
+    if listing.runtime is None:
+        return True
+    blob = folder / BLOBS / blob_name(listing.runtime.sha256)
     try:
         verify_file(blob, {"bytes": listing.runtime.size_bytes, "sha256": listing.runtime.sha256})
     except LibraryError:

@@ -28,6 +28,13 @@ from dietcode.protocol.models import (
     TokenRequest,
     read_deadline,
 )
+from dietcode.protocol.records import (
+    MeasuredDevice,
+    RecordsFile,
+    RecordsImport,
+    RecordsImported,
+    RecordsList,
+)
 
 __all__ = [
     "FINAL_STATES",
@@ -43,8 +50,13 @@ __all__ = [
     "LibraryInfo",
     "LibraryPage",
     "LibraryRef",
+    "MeasuredDevice",
     "Problem",
     "Progress",
+    "RecordsFile",
+    "RecordsImport",
+    "RecordsImported",
+    "RecordsList",
     "Runner",
     "RunnerDevice",
     "RunnerList",

@@ -156,6 +156,8 @@ class Job(Model):
         One line: what a job that waits for a runner needs, and what to start.
     deadline_at : datetime or None
         A job that has not finished by then fails.
+    standing : str or None
+        Of a target for GPUs: which one measured the workload, or that it is experimental, since none did.
     """
 
     id: str
@@ -177,6 +179,7 @@ class Job(Model):
     progress: Progress | None = None
     error: str | None = None
     waits_for: str | None = None
+    standing: str | None = None
     library: LibraryRef | None = None
     created_at: datetime
     started_at: datetime | None = None
@@ -224,6 +227,8 @@ class LibraryInfo(Model):
         Of ``manifest.json``, byte for byte as ``GET /libraries/{name}/{version}`` gives it.
     size_bytes : int
         All files together, without the TVM runtime.
+    standing : str or None
+        Of a target for GPUs: which one measured it.
     """
 
     name: str
@@ -238,6 +243,7 @@ class LibraryInfo(Model):
     manifest: FileFacts
     created_at: datetime
     yanked_at: datetime | None = None
+    standing: str | None = None
 
 
 class ServerKey(Model):
@@ -343,9 +349,9 @@ class RunnerDevice(Model):
     id : str
         Of the device as a whole; a target with fewer cores is another device.
     name : str
-        Of the processor.
+        Of the processor, or of the GPU.
     target : dict
-        What ``{kind: llvm}`` stands for on it.
+        What ``{kind: llvm}`` stands for on it; of a GPU the architecture that is measured, and `num_sms`.
     slot : str
         Where it is measured, one job at a time.
     """

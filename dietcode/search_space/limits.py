@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dietcode.target.cpu import CpuTarget
+if TYPE_CHECKING:  # records are read by processes without the compiler
+    from dietcode.target.cpu import CpuTarget
 
 # A core with two load ports and two FMA ports is not held up by loads below one load an FMA; two thirds
 # leaves room for the loads of the packed operand that miss L1.

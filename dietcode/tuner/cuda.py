@@ -118,11 +118,13 @@ def _report(
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
     selection, rows = choice.selection, range(min(len(instances), _MAX_INSTANCE_ROWS))
     categories = {index: category for category, index in enumerate(selection.chosen)}
+    preferred = np.bincount(fitted.throughput.argmax(axis=1), minlength=len(fitted.models))
     served = np.bincount(choice.assignment, minlength=len(selection.chosen))
     return {
         "format": "dietcode-report/1",
         "name": spec.name,
         "workload_digest": workload_digest(spec),
+        "problem": problem_from_spec(spec).to_json(),
         "device": records.device,
         "target": records.target.to_json(),
         "dtypes": {
@@ -161,6 +163,7 @@ def _report(
             | {
                 "bytes": int(fitted.sizes[index]),
                 "category": categories.get(index),
+                "instances_preferring": int(preferred[index]),
                 "instances_served": int(served[categories[index]]) if index in categories else 0,
                 "f_local": model.to_json()
                 | {"measured_points": len(records.measurements[model.micro_kernel].secs)},

@@ -7,6 +7,7 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
@@ -15,7 +16,7 @@ from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
 from dietcode_server.process import locked_folder, make_crew, no_sudden_end
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
 from dietcode_server.store.database import Database
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -97,12 +98,17 @@ def check_worker(settings: Settings) -> str:
 
 def _ready(announcer: Announcer, settings: Settings) -> str:
     devices = ", ".join(
-        f"{one.name} ({one.target['mcpu']}, {one.target['num_cores']} cores) in slot {one.slot}"
-        for one in announcer.devices
+        f"{one.name} ({_target_text(one.target)}) in slot {one.slot}" for one in announcer.devices
     )
     return (
         f"dietcode: worker {announcer.name} measures {devices or 'nothing yet'}, data in {settings.data_dir}"
     )
+
+
+def _target_text(target: dict[str, Any]) -> str:
+    if gpus.is_gpu(target):
+        return f"{target['arch']}, {target['num_sms']} multiprocessors"
+    return f"{target['mcpu']}, {target['num_cores']} cores"
 
 
 def _check_file(settings: Settings) -> None:

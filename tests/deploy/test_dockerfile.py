@@ -64,8 +64,10 @@ def test_it_installs_extras_that_there_are() -> None:
     said = " ".join(stage_line for stage in STAGES.values() for stage_line in stage.all("RUN"))
     installs = re.findall(r"pip install (.*?)(?: &&|$)", said)
     assert len(installs) == 2 and all("-c constraints.txt" in each for each in installs)
-    extras = {name for each in re.findall(r"\.\[([a-z,]+)\]", said) for name in each.split(",")}
-    assert extras == {"server", "postgres", "ray"} and extras <= PROJECT["optional-dependencies"].keys()
+    (extras,) = (given.removeprefix("EXTRAS=").split(",") for given in STAGES["build-full"].all("ARG"))
+    assert re.findall(r"\.\[([^]]+)\]", said) == ["${EXTRAS}"]
+    assert extras == ["server", "postgres", "ray"]
+    assert {*extras, "cuda"} <= PROJECT["optional-dependencies"].keys(), "docs/deploy.md adds cuda"
     apt = re.findall(r"apt-get install [^&]*", said)
     assert len(apt) == 1 and {"gcc", "libc6-dev"} <= set(apt[0].split())
 

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from dietcode._version import __version__
-from dietcode_server.api import blobs, events, health, jobs, libraries, runners, signing, tokens
+from dietcode_server.api import blobs, events, health, jobs, libraries, records, runners, signing, tokens
 from dietcode_server.api.address import is_loopback, names_of
 from dietcode_server.api.gate import Gate
 from dietcode_server.api.guards import Guard
@@ -67,7 +67,7 @@ def create_app(
     )
     app.state.services = services
     app.state.routes = list(app.routes)
-    for part in (jobs, events, runners, signing, libraries, blobs, tokens, health, *PARTS):
+    for part in (jobs, events, runners, records, signing, libraries, blobs, tokens, health, *PARTS):
         app.include_router(part.router)
         app.state.routes += part.router.routes
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

@@ -56,6 +56,7 @@ JOB: dict[str, Any] = {
     "progress": PROGRESS,
     "error": None,
     "waits_for": None,
+    "standing": None,
     "library": None,
     "created_at": _AT,
     "started_at": _AT,
@@ -86,6 +87,7 @@ LIBRARY: dict[str, Any] = {
     "manifest": {"sha256": _DIGEST, "size_bytes": 4_096},
     "created_at": _AT,
     "yanked_at": None,
+    "standing": None,
 }
 LIBRARY_PAGE: dict[str, Any] = {"libraries": [LIBRARY], "next": None}
 COMPARISON: dict[str, Any] = {
@@ -144,6 +146,34 @@ RUNNERS: dict[str, Any] = {
         }
     ]
 }
+_GPU = {"kind": "cuda", "arch": "sm_90a"}
+_GPU_HEADER: dict[str, Any] = {
+    "format": "dietcode-records/1",
+    "workload": _DIGEST,
+    "device": {"id": "4e0c9d", "name": "a GPU", "num_sms": 132, "target": _GPU, "synthetic": False},
+}
+RECORDS_IMPORT: dict[str, Any] = {"lines": [_GPU_HEADER, {"kind": "calibration"}], "spec": SUBMIT["spec"]}
+RECORDS_IMPORTED: dict[str, Any] = {
+    "workload": _DIGEST,
+    "device_id": "4e0c9d",
+    "device": "a GPU",
+    "added": 96,
+    "known": 96,
+    "queued": [JOB["id"]],
+}
+RECORDS_LIST: dict[str, Any] = {
+    "workload": _DIGEST,
+    "devices": [
+        {
+            "id": "4e0c9d",
+            "name": "a GPU",
+            "target": _GPU | {"num_sms": 132},
+            "num_micro_kernels": 96,
+            "last_at": _AT,
+        }
+    ],
+}
+RECORDS_FILE: dict[str, Any] = {"lines": [_GPU_HEADER]}
 PROBLEMS: dict[int, tuple[str, str]] = {
     400: ("request", "the body is not JSON: Expecting value"),
     401: ("unauthorized", "no token that is valid here; make one on the server with `dietcode token create`"),

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Header, Query, Response
 
 from dietcode.errors import RequestError
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
+from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
 from dietcode_server.api.callers import Caller, CallerOf
@@ -17,6 +18,7 @@ from dietcode_server.api.names import LIBRARY_NAME, OWNER_NAME, check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.quotas import check_open, check_rate
 from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.engine.places import on_gpu
 from dietcode_server.store import jobs, wire
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -86,6 +88,9 @@ def submit(request: SubmitRequest, services: Services, caller: Caller, key: str 
     resolved = services.targets.resolve(spec)
     with services.database.write() as session:
         caller.need_name(session, spec.name)
+        resolved = on_gpu(
+            session, workload_digest(spec), resolved, force=request.force, measure=request.measure
+        )
         row, is_new = jobs.submit(
             session,
             spec=spec,
@@ -159,9 +164,11 @@ def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)
-        data, target = row.spec, row.target
+        data, target, workload = row.spec, row.target, row.workload
+        asked = {"force": row.force, "measure": row.measure}
     found = services.targets.again(spec_from_data(data), target)
     with services.database.write() as session:
+        found = on_gpu(session, workload, found, **asked)
         row = jobs.resume(session, job_id, runnable=found.runnable, device=found.device)
         check_open(session, services.settings, caller, row.owner)
         job = wire.to_wire(session, row)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from dietcode.errors import (
@@ -23,7 +24,7 @@ from dietcode.errors import (
     SpecError,
     TargetError,
 )
-from dietcode.protocol import Problem, SubmitRequest, TokenRequest
+from dietcode.protocol import Problem, RecordsImport, SubmitRequest, TokenRequest
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import StoreError
 
@@ -143,7 +144,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if detail["type"] == "missing":
         return problem("request", 422, f"{name}: missing")
     if detail["type"] == "extra_forbidden":
-        model = TokenRequest if request.url.path.endswith("/tokens") else SubmitRequest
+        last = request.url.path.rpartition("/")[2]
+        models: dict[str, type[BaseModel]] = {"tokens": TokenRequest, "records": RecordsImport}
+        model = models.get(last, SubmitRequest)
         fields = ", ".join(model.model_fields)
         return problem("request", 422, f"{name}: unknown field; allowed: {fields}")
     value = detail.get("input")

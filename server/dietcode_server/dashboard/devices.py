@@ -17,7 +17,7 @@ from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.sweep import HEIGHT, WIDTH, draw_sweep
 from dietcode_server.dashboard.target_facts import target_facts, target_name
-from dietcode_server.store import jobs, runners, wire
+from dietcode_server.store import gpus, jobs, runners, wire
 from dietcode_server.store.devices import MAX_WORKLOADS, DeviceFacts, list_devices
 from dietcode_server.store.tables import LibraryRow
 
@@ -43,6 +43,7 @@ def show_devices(request: Request, services: ServicesOf) -> Response:
         drawn=drawn,
         published=published,
         archs=list(ARCHS),
+        has_gpu=any(gpus.is_gpu(one.target) for one in devices),
         max_workloads=MAX_WORKLOADS,
         width=WIDTH,
         height=HEIGHT,
@@ -68,10 +69,12 @@ def _now(session: Session, measures_here: bool) -> dict[str, Any]:
     """
     there = [wire.runner_to_wire(row) for row in runners.live(session)]
     waiting, more = jobs.list_jobs(session, states=[JobState.WAITING_FOR_RUNNER], limit=MAX_WAITING)
+    gpu_waits = any(gpus.is_gpu(row.target) for row in waiting)
     return {
         "runners": there,
         "waiting": wire.jobs_to_wire(session, waiting),
         "more_wait": more is not None,
+        "gpu_waits": gpu_waits,
         "measures_here": measures_here,
         "target_name": target_name,
     }
@@ -90,5 +93,8 @@ def _published(session: Session, devices: Sequence[DeviceFacts]) -> dict[str, li
     by_device: dict[tuple[str, bytes], list[tuple[str, int]]] = {}
     for name, version, device, target in newest:
         by_device.setdefault((device, canonical_bytes(target)), []).append((name, version))
-    found = {one.id: by_device.get((one.name, canonical_bytes(one.target)), []) for one in devices}
+    targets = {
+        one.id: {name: value for name, value in one.target.items() if name != "num_sms"} for one in devices
+    }
+    found = {one.id: by_device.get((one.name, canonical_bytes(targets[one.id])), []) for one in devices}
     return {device: some[:MAX_LIBRARIES] for device, some in found.items()}

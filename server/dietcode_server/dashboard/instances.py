@@ -221,6 +221,8 @@ def _axes(row: dict[str, Any]) -> str:
     if "thread_rows" in row:
         parts.append(f"thread {row['thread_rows']}x{row['thread_columns']}")
         parts += [f"{name.replace('_', ' ')} {row[name]}" for name in _CUDA_AXES if row.get(name, 1) != 1]
+        if row.get("unit", "simt") != "simt":
+            parts.append(f"tensor cores ({row['unit']})")
     for name in _AXES:
         value = row.get(name)
         if value:

@@ -183,7 +183,8 @@ def _best(points: list[Point]) -> Point | None:
 def advice_for(job: Job) -> str | None:
     """What somebody can do about a job that does not go on; None where it does."""
     if job.state == JobState.WAITING_FOR_RUNNER:
-        return "It begins by itself once a runner for its target is there."
+        or_records = ", or records of a GPU" if job.target.get("kind") == "cuda" and not job.force else ""
+        return f"It begins by itself once a runner for its target is there{or_records}."
     if job.state == JobState.INTERRUPTED:
         return (
             "Its worker died again and again. Look for what killed it (memory, a restart), then resume it: "

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from sqlalchemy.orm import Session
 
 from dietcode.errors import NotFoundError, ServerError, SpecError, TargetError
 from dietcode.protocol import Job, SubmitRequest, read_deadline
+from dietcode.workload.identity import workload_digest
 from dietcode.workload.positions import MAX_BYTES, Problem, check_text, locate
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip, one_line
@@ -29,8 +31,9 @@ from dietcode_server.dashboard.spec_examples import spec_examples
 from dietcode_server.dashboard.spec_text import spec_text
 from dietcode_server.dashboard.summary import summarise
 from dietcode_server.dashboard.target_facts import target_name
+from dietcode_server.engine.places import on_gpu
 from dietcode_server.engine.targets import Resolved
-from dietcode_server.store import jobs, wire
+from dietcode_server.store import gpus, jobs, wire
 from dietcode_server.store.outlook import outlook
 from dietcode_server.store.transitions import waits_for
 
@@ -157,18 +160,27 @@ def _prospect(
     """What a submission would meet, once the target is resolved."""
     if found is None:
         return {"found": None, "prospect": None, "job": None, "waits_for": None}
+    workload = workload_digest(spec)
     with services.database.read() as session:
+        found = on_gpu(session, workload, found, force=body.force, measure=body.measure)
         prospect = outlook(
             session,
             spec=spec,
             target=found.target,
             device_id=None if found.device is None else found.device[0],
+            force=body.force,
             measure=body.measure,
             owner=owner,
         )
         job = None if prospect.job is None or body.force else wire.to_wire(session, prospect.job)
-    missing = None if found.runnable else waits_for(found.target)
+        missing = None if found.runnable else _waits_for(session, workload, found.target, body)
     return {"found": found, "prospect": prospect, "job": job, "waits_for": missing, "body": body}
+
+
+def _waits_for(session: Session, workload: str, target: dict[str, Any], body: CheckRequest) -> str:
+    if gpus.is_gpu(target):
+        return gpus.waits_for(session, workload, target, force=body.force, measure=body.measure)
+    return waits_for(target)
 
 
 def _of_target(error: TargetError) -> SpecError:

@@ -20,7 +20,7 @@ def target_name(target: Mapping[str, Any]) -> str:
 def target_facts(target: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the search knows of a device, each with its name."""
     if target.get("kind") == "cuda":
-        return _of_gpu(str(target.get("arch")))
+        return _of_gpu(str(target.get("arch")), target.get("num_sms"))
     found = {
         "cores": target.get("num_cores"),
         "vector": _vector(target),
@@ -30,11 +30,13 @@ def target_facts(target: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in found.items() if value is not None]
 
 
-def _of_gpu(arch: str) -> list[tuple[str, str]]:
+def _of_gpu(arch: str, num_sms: int | None) -> list[tuple[str, str]]:
     if arch not in ARCHS:
         return []
     sm = ARCHS[arch]
+    count = [] if num_sms is None else [("multiprocessors (SMs)", str(num_sms))]
     return [
+        *count,
         ("threads of an SM", str(sm.max_threads)),
         ("registers of an SM", str(sm.num_registers)),
         ("shared memory of an SM", f"{sm.shared_bytes >> 10} KiB"),

@@ -12,7 +12,7 @@ from dietcode.errors import ConflictError, DietCodeError
 from dietcode_server.engine.runner import is_alive, is_on_this_host, runner_name
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
 from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database
 from dietcode_server.store.runners import AnnouncedDevice
@@ -22,8 +22,8 @@ _log = logging.getLogger("dietcode.announcer")
 
 
 def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
-    """What a runner's engine measures on: this machine's processor, the machines of a cluster, or the device
-    behind an RPC key once it has said what it is.
+    """What a runner's engine measures on: this machine's processor and GPU, the machines of a cluster, or the
+    device behind an RPC key once it has said what it is.
 
     Parameters
     ----------
@@ -36,9 +36,14 @@ def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
         It cannot be found out.
     """
     return [
-        AnnouncedDevice(*found.device, host=found.host, slot=found.place or slot)
+        AnnouncedDevice(
+            *found.device,
+            host=found.host,
+            slot=found.place or slot,
+            builds_for_gpus=targets.builds_for_gpus,
+        )
         for found in targets.devices()
-        if found.device is not None and found.host
+        if found.device is not None and (found.host or gpus.is_gpu(found.target))
     ]
 
 

@@ -22,6 +22,7 @@ from dietcode.tuner.events import Event, Listener
 from dietcode.tuner.tune import TuneResult
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 from dietcode.workload.text import one_line
+from dietcode_server.store import gpus
 from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow
@@ -97,14 +98,14 @@ def compare_library(
 
 def _why_not(job: JobRow, asked: Compare, engine: str, secs: float) -> str | None:
     """Why a job's library is not measured; None where it is."""
+    if gpus.is_gpu(job.target):
+        return "a library for a GPU is compared on one, by benchmarks/gpu"
     if not job.measure:
         return "this job measures nothing"
     if asked == "none":
         return "DIETCODE_SERVE_COMPARE is none"
     if engine != "local":
         return f"the engine {engine} measures on another machine than this one"
-    if job.target.get("kind") != "llvm":
-        return f"a library for {job.target.get('kind')} does not run here"
     if secs < _LEAST_SECS:
         return "the job's deadline is near"
     return None

@@ -47,7 +47,7 @@ class Placement:
         while True:
             elsewhere = [device for device, here in self._is_here.items() if not here] + unknown
             with database.read() as session:
-                job = leases.next_queued(session, not_for=elsewhere)
+                job = leases.next_queued(session, not_for=elsewhere, builds=self.builds)
                 session.expunge_all()
             if job is not None and job.device_id is not None and not is_ready:
                 unknown.append(job.device_id)
@@ -60,6 +60,11 @@ class Placement:
     def knows(self) -> bool:
         """Whether it is known, or was tried to find out, what is measured here."""
         return self._targets is None or self._targets.has_tried()
+
+    @property
+    def builds(self) -> bool:
+        """Whether jobs that need no device can be done here: they are built for a GPU from records."""
+        return self._targets is None or self._targets.builds_for_gpus
 
     def here(self) -> list[str] | None:
         """Devices of jobs that were found to be measured here; None: all are."""
@@ -82,8 +87,13 @@ class Placement:
         self._looked_at = time.monotonic()
         with database.read() as session:
             found = waiting.waiting(session, but=self._not_here)
+            built = waiting.waiting_for_records(session) if self.builds else []
             session.expunge_all()
-        return [job.id for job in found if self._take_up(database, job)]
+        taken = [job.id for job in found if self._take_up(database, job)]
+        if built:
+            with database.write() as session:
+                taken += waiting.take_up_built(session)
+        return taken
 
     def _take_up(self, database: Database, job: JobRow) -> bool:
         try:

@@ -6,12 +6,15 @@ goes to a device that a live runner announced.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from dietcode.errors import SpecError
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode_server.engine.targets import Resolved, Targets
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
 from dietcode_server.store.database import Database
 
 
@@ -29,8 +32,13 @@ class Places(Targets):
         self._database, self._measures_here = database, measures_here
 
     def resolve(self, spec: Spec) -> Resolved:
-        """This machine first, then the one device that runners announce for it."""
+        """This machine first, then the one device that runners announce for it.
+
+        Of a target for a GPU it says the architecture alone: `on_gpu` says the rest, by the job's workload.
+        """
         own = self.on(spec.target)
+        if gpus.is_gpu(own.target):
+            return replace(own, device=None, runnable=False)
         if self._measures_here and own.runnable:
             return own
         found = {one.device[0]: one for one in self._elsewhere(spec.target, own) if one.device is not None}
@@ -42,6 +50,8 @@ class Places(Targets):
     def again(self, spec: Spec, target: dict[str, Any]) -> Resolved:
         """Here, or at any runner for which the job's target is the same."""
         own = self.on(spec.target)
+        if gpus.is_gpu(own.target):
+            return Resolved(target, None, False)
         if self._measures_here and own.runnable and own.target == target:
             return own
         for found in self._elsewhere(spec.target, own):
@@ -58,12 +68,28 @@ class Places(Targets):
             The answer for this machine, where a runner may be as well.
         """
         with self._database.read() as session:
-            hosts = [device.host for device in runners.devices(session)]
+            hosts = [one.host for one in runners.devices(session) if not gpus.is_gpu(one.target)]
         others = [host for host in hosts if host != own.host]
         found = [own] if len(others) < len(hosts) else []
         answers = self.at(given, others) if others else []
         found += [one for one in answers if not isinstance(one, str)]
         return [one for one in found if one.runnable]
+
+
+def on_gpu(session: Session, workload: str, found: Resolved, *, force: bool, measure: bool) -> Resolved:
+    """What a job for a GPU is measured on, by what is announced and known now; another's is as it was found.
+
+    Parameters
+    ----------
+    workload : str
+        Digest of the workload.
+    force, measure : bool
+        As of the job.
+    """
+    if not gpus.is_gpu(found.target):
+        return found
+    device, runnable = gpus.place(session, workload, found.target, force=force, measure=measure)
+    return replace(found, device=device, runnable=runnable)
 
 
 def _choose(given: TargetSpec, found: list[Resolved]) -> Resolved:

@@ -220,7 +220,8 @@ class Supervisor:
         """The first job that is for this machine, with its slot: for as long as a worker may be silent."""
         secs = engine.lease_secs
         with self._database.write() as session:
-            found = leases.reserve(session, self._name, secs, of=self._placement.here())
+            here, builds = self._placement.here(), self._placement.builds
+            found = leases.reserve(session, self._name, secs, of=here, builds=builds)
             if found is None or engine.slot is None:
                 return found
             if slots.take(session, engine.slot, self._name, found, secs):

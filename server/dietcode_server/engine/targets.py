@@ -7,6 +7,7 @@ and writes what it stands for on each; or what it stands for on an engine, or wh
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -16,20 +17,26 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
 from dietcode.lean import without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
+from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
+from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode.workload.text import one_line
+from dietcode_server.store import gpus
 
 _TIMEOUT_SECS = 60.0
 _MAX_KNOWN = 256
 _MAX_ASKING = 4
 _ASK_AGAIN_SECS = 60.0
+_DRIVER_PLACES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # Linux, WSL, Jetson
+_log = logging.getLogger("dietcode.targets")
 
 
 @dataclass(frozen=True)
@@ -135,8 +142,26 @@ class Targets:
         """
         if self.engine.kind == "local":
             own = self.on(TargetSpec(kind="llvm"))
-            return [own] if own.runnable else []
+            return [one for one in (own, *self._own_gpu()) if one.runnable]
         found = self._answer({"target": None, "hosts": [], "engine": self.engine.to_json()})
+        return [one for one in found if not isinstance(one, str)]
+
+    @property
+    def builds_for_gpus(self) -> bool:
+        """Whether libraries for GPUs can be built here, from records: it needs a compiler, and no GPU."""
+        return self.engine.kind == "local" and not missing_packages()
+
+    def _own_gpu(self) -> list[Resolved]:
+        """This machine's GPU for each architecture that it is measured for, where it can be built for."""
+        if not self.builds_for_gpus or not has_driver():
+            return []
+        try:
+            found = self._answer({"target": None, "hosts": [], "engine": {}})
+        except ServerError as error:  # the processor can be measured all the same
+            found = [str(error)]
+        for why in found:
+            if isinstance(why, str):
+                _log.warning("the GPU of this machine is not measured on: %s", why)
         return [one for one in found if not isinstance(one, str)]
 
     def is_ready(self) -> bool:
@@ -213,12 +238,70 @@ def _read(answer: dict[str, Any]) -> Resolved | str:
     return Resolved(answer["target"], place, runnable, answer["host"], answer.get("place", ""))
 
 
+def has_driver() -> bool:
+    """Whether this machine shows that it has NVIDIA's driver, so that it is worth asking for a GPU."""
+    return any(Path(place).exists() for place in _DRIVER_PLACES)
+
+
 def describe_target(plain: Any, host: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a target stands for on a machine, by default this one; needs the compiler."""
+    """What a target stands for on a machine, by default this one; needs the compiler for all but ``cuda``."""
+    try:
+        spec = _target_spec(plain)
+        gpu_target = _gpu_target(spec)
+    except (TargetError, ValueError) as error:
+        return {"error": str(error)}
+    if gpu_target is None:
+        return _describe_cpu(spec, host)
+    there = describe_gpus() if host is None else []  # others announce their own
+    mine = [gpu for gpu in there if gpu.get("target") == gpu_target.to_json()]
+    return mine[0] if mine else {"target": gpu_target.to_json(), "device": {}, "runnable": False, "host": {}}
+
+
+def describe_gpus() -> list[dict[str, Any]]:
+    """This machine's GPU, once for each architecture that is measured on it; empty where there is none.
+
+    One that is emulated is none.
+    """
+    if not has_driver():
+        return []
+    from dietcode.measure.gpu import find_gpu
+
+    try:
+        found = [find_gpu(CudaTarget(arch)) for arch in ARCHS]
+    except TargetError as error:
+        return [{"error": str(error)}]
+    answers = []
+    for gpu in found:
+        if gpu is not None and not gpu.is_synthetic:
+            device_id, name, target = gpus.device_row(gpu.record)
+            device = {"id": device_id, "name": name, "target": target}
+            answers.append({"target": gpu.record["target"], "device": device, "runnable": True, "host": {}})
+    return answers
+
+
+def _gpu_target(spec: TargetSpec) -> CudaTarget | None:
+    """The target where it is one of kind cuda, or a TVM tag of that kind; None for every other.
+
+    Raises
+    ------
+    TargetError
+        Its architecture is none that is generated for.
+    """
+    if spec.tag is None:
+        return resolve_cuda(spec) if spec.kind == "cuda" else None
+    import tvm
+
+    try:
+        kind = str(tvm.target.Target(spec.tag).kind.name)
+    except Exception:
+        return None  # who resolves it for a CPU says so
+    return resolve_cuda(spec) if kind == "cuda" else None
+
+
+def _describe_cpu(spec: TargetSpec, host: dict[str, Any] | None) -> dict[str, Any]:
     from dietcode.target.cpu import Host, device_record, resolve_target
 
     try:
-        spec = _target_spec(plain)
         machine = Host.here() if host is None else Host.from_json(host)
         target = resolve_target(spec, machine)
     except (TargetError, ValueError) as error:
@@ -263,7 +346,9 @@ def main() -> None:
     asked = json.load(sys.stdin)
     engine = EngineSpec.from_json(asked["engine"])
     try:
-        if engine.kind == "local":
+        if engine.kind == "local" and asked["target"] is None:
+            answers = describe_gpus()
+        elif engine.kind == "local":
             answers = [describe_target(asked["target"], host) for host in asked["hosts"]]
         else:
             answers = describe_on(engine, asked["target"])

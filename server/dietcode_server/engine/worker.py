@@ -26,7 +26,7 @@ from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
 from dietcode_server.engine.runner import runner_name
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import comparisons, jobs, leases, libraries, slots
+from dietcode_server.store import comparisons, gpus, jobs, leases, libraries, slots
 from dietcode_server.store import listings as code
 from dietcode_server.store.clock import clock
 from dietcode_server.store.comparisons import Compared
@@ -167,15 +167,25 @@ def _tune_and_publish(
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
     from dietcode_server.engine.comparing import compare_library
+    from dietcode_server.engine.cuda_jobs import make_for_gpu
     from dietcode_server.engine.keeper import SqlKeeper
 
     spec = spec_from_data(job.spec)
+    reporter = Reporter(database, job.id, runner)
+    if gpus.is_gpu(job.target):
+        built = make_for_gpu(database, job, spec, reporter.hear, heartbeat)
+        if built is None:
+            _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # neither records nor the GPU
+            return
+        compare_library(job, built, compare, engine_spec.kind, reporter.hear, heartbeat.holds)
+        shown = Shown((), _code_of(built.report))
+        patiently(lambda: publish(database, job, runner, built, reporter.best_gflops, shown))
+        return
     with open_engine(engine_spec) as engine:
         device = engine.resolve(spec.target)
         if device.target.to_json() != job.target or device.record["id"] != job.device_id:
             _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # the data folder moved elsewhere
             return
-        reporter = Reporter(database, job.id, runner)
         keeper = SqlKeeper(database, job, work_root)
         known = None if job.measure else keeper.open(job.workload, device.record).records
 
@@ -246,6 +256,8 @@ def publish(
         library = libraries.publish(
             session, job=row, device_name=str(result.device["name"]), files=result.files
         )
+        if row.device_id is None and gpus.is_gpu(row.target):
+            row.device_id = str(result.device["id"])  # whose records they were
         if shown is not None:
             comparisons.keep(session, library.id, shown.compared)
             code.keep(session, library.id, shown.listings)

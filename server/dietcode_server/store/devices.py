@@ -43,7 +43,7 @@ class WorkloadRecords:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a device's cores and its reference kernel did, last time that it was asked.
+    """How a CPU's cores and its reference kernel did, last time that it was asked.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class DeviceFacts:
     num_workloads : int
         How many there are, of the first `_MAX_SEEN` by digest.
     calibration : Calibration or None
-        None before the first job.
+        None before the first job, and of a GPU, whose sweep belongs to a workload: its result shows it.
     runners : tuple of RunnerRow
         Those that are there now and can measure it, as the whole machine or a part of it.
     """
@@ -166,7 +166,7 @@ def _count(session: Session, device: str, workload: str) -> int:
 
 
 def calibration_of(session: Session, device: str) -> Calibration | None:
-    """A device's latest calibration; None where it has none."""
+    """A CPU's latest calibration; None where it has none."""
     query = (
         select(TuningRecord.workload, TuningRecord.line, TuningRecord.created_at)
         .where(TuningRecord.device_id == device, IS_CALIBRATION)
@@ -177,6 +177,8 @@ def calibration_of(session: Session, device: str) -> Calibration | None:
     if found is None:
         return None
     workload, line, at = found
+    if "kappa" not in line:
+        return None
     return Calibration(
         kappa=float(line["kappa"]),
         num_tiles=tuple(int(number) for number in line["num_tiles"]),

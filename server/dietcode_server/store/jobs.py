@@ -19,11 +19,13 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
+from dietcode_server.store import gpus
 from dietcode_server.store.clock import clock
 from dietcode_server.store.events import add_event
 from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_jobs
 from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
+from dietcode_server.store.runners import DeviceRow
 from dietcode_server.store.subjects import job_identity, remember_device, remember_workload
 from dietcode_server.store.tables import LOCAL, JobRow
 from dietcode_server.store.transitions import enter, locked, no_such_job, plain
@@ -56,7 +58,7 @@ def submit(
     *,
     spec: Spec,
     target: dict[str, Any],
-    device: tuple[str, str, dict[str, Any]] | None,
+    device: DeviceRow | None,
     runnable: bool,
     force: bool,
     idempotency_key: str | None,
@@ -228,7 +230,7 @@ def resume(
     job_id: str,
     *,
     runnable: bool = True,
-    device: tuple[str, str, dict[str, Any]] | None = None,
+    device: DeviceRow | None = None,
     now: datetime | None = None,
 ) -> JobRow:
     """Queue an interrupted, failed or cancelled job again, or one that waited for a runner that is here now.
@@ -254,6 +256,8 @@ def resume(
         if device is not None:
             remember_device(session, *device, now)
             row.device_id = device[0]
+        elif gpus.is_gpu(row.target):
+            row.device_id = None  # built from records, or for the first GPU that comes
         row.error, row.finished_at, row.cancel_requested = None, None, False
         row.num_lost, row.not_before, row.deadline_at = 0, None, None
         enter(session, row, _ready(runnable), now, "resumed")

@@ -41,7 +41,7 @@ class LeaseLostError(StoreError):
 
 
 def next_queued(
-    session: Session, *, not_for: Sequence[str] = (), now: datetime | None = None
+    session: Session, *, not_for: Sequence[str] = (), builds: bool = True, now: datetime | None = None
 ) -> JobRow | None:
     """The job that begins next, without its spec: of those that may begin now, by priority, then by age.
 
@@ -49,8 +49,12 @@ def next_queued(
     ----------
     not_for : sequence of str
         Devices that are not here.
+    builds : bool
+        Whether jobs that need no device are for this one.
     """
     query = select(JobRow).options(defer(JobRow.spec)).where(*_may_begin(now or clock(session)))
+    if not builds:
+        query = query.where(JobRow.device_id.is_not(None))
     if not_for:
         query = query.where(or_(JobRow.device_id.is_(None), JobRow.device_id.not_in(not_for)))
     return session.scalar(query.order_by(*_FIRST).limit(1))
@@ -62,6 +66,7 @@ def reserve(
     lease_secs: float,
     *,
     of: Collection[str] | None = None,
+    builds: bool = True,
     now: datetime | None = None,
 ) -> str | None:
     """Reserve the job that begins next, until a worker that is being started for it claims it.
@@ -77,6 +82,8 @@ def reserve(
         For so long, in seconds, nobody else begins with it.
     of : collection of str, optional
         Only jobs for these devices, and those for none.
+    builds : bool
+        False: none of those for none, which are built for a GPU from records.
 
     Returns
     -------
@@ -85,6 +92,8 @@ def reserve(
     """
     now = now or clock(session)
     first = select(JobRow.id).where(*_may_begin(now))
+    if not builds:
+        first = first.where(JobRow.device_id.is_not(None))
     if of is not None:
         first = first.where(or_(JobRow.device_id.is_(None), JobRow.device_id.in_(of)))
     first = first.order_by(*_FIRST).limit(1).with_for_update(skip_locked=True, key_share=True)

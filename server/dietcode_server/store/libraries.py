@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, defer
 from dietcode.errors import LibraryError, NotFoundError
 from dietcode.runtime.manifest import (
     BLOBS,
+    CODE,
     DISPATCH,
     FILES,
     MANIFEST,
@@ -21,6 +22,7 @@ from dietcode.runtime.manifest import (
     blob_name,
     file_facts,
 )
+from dietcode.target.embedded import check_embedded
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
 from dietcode_server.store.locks import one_at_a_time
@@ -61,13 +63,15 @@ def publish(
     Raises
     ------
     LibraryError
-        The files do not fit the manifest, or each other; or the name is somebody else's by now.
+        The files do not fit the manifest, or each other; the name is somebody else's by now; or of a library
+        for GPUs: it holds no machine code, or no device measured it.
     """
     manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
     files = {**files, MANIFEST: as_published(manifest)}
     one_at_a_time(session, "publish")
     try:
         _check_files(files, manifest)
+        _check_machine_code(files[CODE], manifest, report)
         check_name(session, manifest["name"], job)
         newest = _newest(session, manifest["name"])
         digest = file_facts(files[MANIFEST])["sha256"]
@@ -221,8 +225,10 @@ def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
     LibraryError
         One is missing, altered or not listed.
     """
-    runtime = f"{BLOBS}/{blob_name(manifest['runtime']['sha256'])}"
-    listed = {**manifest["files"], runtime: manifest["runtime"]}
+    runtime = manifest["runtime"]  # empty for GPUs
+    listed = {**manifest["files"]}
+    if runtime:
+        listed[f"{BLOBS}/{blob_name(runtime['sha256'])}"] = runtime
     if set(manifest["files"]) != set(FILES):
         raise LibraryError(f"{MANIFEST}: must list {', '.join(FILES)}")
     for name in sorted({*listed, *files} - {MANIFEST}):
@@ -232,6 +238,25 @@ def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
             raise LibraryError(f"{name}: missing, but the manifest lists it")
         if file_facts(files[name]) != listed[name]:
             raise LibraryError(f"{name}: not what the manifest lists; it was altered")
+
+
+def _check_machine_code(code: bytes, manifest: dict[str, Any], report: dict[str, Any]) -> None:
+    """Of a library for GPUs check that one measured it, and that it can run without a compiler.
+
+    Raises
+    ------
+    LibraryError
+        It was made from records that no device measured, or holds no machine code.
+    """
+    if manifest["target"].get("kind") != "cuda":
+        return
+    device = report["device"]
+    if device["synthetic"] is not False:
+        raise LibraryError(
+            f"its records are synthetic ({clip(device['name'])}): no device measured them, and nothing is "
+            "published from such; measure on a GPU"
+        )
+    check_embedded(code, manifest["requires"]["cuda"]["archs"], report["machine_code"])
 
 
 def _newest(session: Session, name: str, *conditions: ColumnElement[bool]) -> LibraryRow | None:

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from dietcode.protocol import JobState
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
-from dietcode_server.store import jobs
+from dietcode_server.store import gpus, jobs
 from dietcode_server.store.subjects import job_identity
-from dietcode_server.store.tables import JobRow, TuningRecord
+from dietcode_server.store.tables import Device, JobRow, TuningRecord
 
 _BEFORE = (JobState.QUEUED.value, JobState.RUNNING.value)
 
@@ -30,15 +30,25 @@ class Outlook:
         Jobs that wait for the device, or work on it.
     job : JobRow or None
         The one that is there for the same content.
+    built_from : Device or None
+        The GPU from whose records it would be built: nothing would be measured.
     """
 
     num_known: int
     num_before: int
     job: JobRow | None
+    built_from: Device | None = None
 
 
 def outlook(
-    session: Session, *, spec: Spec, target: dict[str, Any], device_id: str | None, measure: bool, owner: str
+    session: Session,
+    *,
+    spec: Spec,
+    target: dict[str, Any],
+    device_id: str | None,
+    measure: bool,
+    owner: str,
+    force: bool = False,
 ) -> Outlook:
     """Look ahead; changes nothing.
 
@@ -50,6 +60,10 @@ def outlook(
         What it would measure on, where that is known.
     """
     job = jobs.find(session, job_identity(spec, target, measure), owner)
+    gpu = None
+    if gpus.is_gpu(target) and not force:
+        gpu = gpus.measured_on(session, workload_digest(spec), target, whole=measure)
+    device_id = device_id if gpu is None else gpu.id
     if device_id is None:
         return Outlook(0, 0, job)
     known = select(func.count(TuningRecord.micro_kernel.distinct())).where(
@@ -62,4 +76,4 @@ def outlook(
         .select_from(JobRow)
         .where(JobRow.state.in_(_BEFORE), JobRow.device_id == device_id)
     )
-    return Outlook(session.scalar(known) or 0, session.scalar(before) or 0, job)
+    return Outlook(session.scalar(known) or 0, session.scalar(before) or 0, job, gpu)

@@ -5,33 +5,42 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import RecordsError
+from dietcode.measure import checks
 from dietcode.measure.checks import WRONG, reason
+from dietcode.measure.cuda_records import CudaRecords
 from dietcode.measure.records import Records
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.limits import MicroKernel
 from dietcode.workload.text import clip
-from dietcode_server.store import leases
+from dietcode_server.store import gpus, leases
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
 from dietcode_server.store.patience import patiently
+from dietcode_server.store.runners import DeviceRow
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 
 MAX_LINES = 10_000  # of other workloads, to learn from
+_MAX_KIND, _MAX_NAME = 16, 64  # characters, of the columns
 
 
-class SqlRecords:
+KnownT = TypeVar("KnownT", Records, CudaRecords)
+
+
+class StoredRecords(ABC, Generic[KnownT]):
     """All that is known of one workload on one device, kept in the database.
 
-    Implements `dietcode.measure.records.RecordsStore`. Used by one thread; other processes may append for the
-    same workload and device, which shows here after loading again.
+    Used by one thread; other processes may append for the same workload and device, which shows here after
+    loading again.
 
     Parameters
     ----------
@@ -48,7 +57,7 @@ class SqlRecords:
 
     Attributes
     ----------
-    records : Records
+    records
         What is known now.
 
     Raises
@@ -56,6 +65,8 @@ class SqlRecords:
     RecordsError
         The database cannot be used, or holds a row that is no tuning record.
     """
+
+    records: KnownT
 
     def __init__(
         self,
@@ -70,12 +81,28 @@ class SqlRecords:
     ) -> None:
         self._database, self._job_id, self._attempt, self._runner = database, job_id, attempt, runner
         self._device_id = str(device["id"])
-        self.records = Records(workload, device)
+        self.records = self._nothing(workload, device)
         try:
             patiently(lambda: self._enter(spec))
             self.records = patiently(self._load)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be read: {error}") from error
+
+    @abstractmethod
+    def _nothing(self, workload: str, device: dict[str, Any]) -> KnownT:
+        """Records of which nothing is known."""
+
+    @abstractmethod
+    def _copy(self) -> KnownT:
+        """What is known, to try a line on."""
+
+    @abstractmethod
+    def _device_row(self) -> DeviceRow:
+        """Id, name and target of the device as they are kept."""
+
+    @abstractmethod
+    def _name_of(self, line: dict[str, Any]) -> str:
+        """The micro-kernel that a line is about."""
 
     def append(self, line: dict[str, Any]) -> None:
         """Store one line and take it in; once this returns, it outlives this process. A header is skipped.
@@ -89,7 +116,7 @@ class SqlRecords:
             return
         try:
             line = json.loads(json.dumps(line, allow_nan=False))  # as it will be when it is loaded
-            replace(self.records, measurements=dict(self.records.measurements), rounds=[]).apply(line)
+            self._copy().apply(line)
             columns = self._columns(line)
         except WRONG as error:
             raise RecordsError(f"{clip(line)} is no tuning record: {reason(error)}") from error
@@ -126,13 +153,13 @@ class SqlRecords:
             patiently(self._forget)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be forgotten: {error}") from error
-        self.records = Records(self.records.workload, self.records.device)
+        self.records = self._nothing(self.records.workload, self.records.device)
 
     def _enter(self, spec: dict[str, Any]) -> None:
         with self._database.write() as session:
-            now, device = utc_now(), self.records.device
+            now = utc_now()
             remember_workload(session, self.records.workload, spec, now)
-            remember_device(session, self._device_id, str(device["name"]), device["target"], now)
+            remember_device(session, *self._device_row(), now)
 
     def _store(self, columns: dict[str, Any], again: bool) -> None:
         """Insert one row, unless an earlier try did, and lost its connection before it heard so."""
@@ -158,9 +185,9 @@ class SqlRecords:
         if self._job_id is not None and self._runner is not None:
             leases.require(session, self._job_id, self._runner)
 
-    def _load(self) -> Records:
+    def _load(self) -> KnownT:
         query = select(TuningRecord.id, TuningRecord.line).where(*self._belongs()).order_by(TuningRecord.id)
-        records = Records(self.records.workload, self.records.device)
+        records = self._nothing(self.records.workload, self.records.device)
         with self._database.read() as session:
             for row_id, line in session.execute(query):
                 try:
@@ -179,6 +206,7 @@ class SqlRecords:
         )
 
     def _columns(self, line: dict[str, Any]) -> dict[str, Any]:
+        checks.line(line["kind"], "kind", _MAX_KIND)
         of_kernel = line["kind"] == "micro_kernel"
         return {
             "workload": self.records.workload,
@@ -186,12 +214,79 @@ class SqlRecords:
             "job_id": self._job_id,
             "attempt": self._attempt,
             "kind": line["kind"],
-            "micro_kernel": MicroKernel.from_json(line).name if of_kernel else None,
-            "num_readings": int(line["num_readings"]) if of_kernel else None,
+            "micro_kernel": self._name_of(line) if of_kernel else None,
+            "num_readings": int(line.get("num_readings", 1)) if of_kernel else None,
             "error": line["error"] if of_kernel else None,
             "line": line,
             "created_at": utc_now(),
         }
+
+
+class SqlRecords(StoredRecords[Records]):
+    """Of a CPU; implements `dietcode.measure.records.RecordsStore`."""
+
+    def _nothing(self, workload: str, device: dict[str, Any]) -> Records:
+        return Records(workload, device)
+
+    def _copy(self) -> Records:
+        return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
+
+    def _device_row(self) -> DeviceRow:
+        device = self.records.device
+        return self._device_id, str(device["name"]), device["target"]
+
+    def _name_of(self, line: dict[str, Any]) -> str:
+        return MicroKernel.from_json(line).name
+
+
+class SqlCudaRecords(StoredRecords[CudaRecords]):
+    """Of a GPU.
+
+    Raises
+    ------
+    RecordsError
+        They are synthetic: no device measured them.
+    """
+
+    def _nothing(self, workload: str, device: dict[str, Any]) -> CudaRecords:
+        made = CudaRecords(workload, device)
+        check_measured(made)
+        return made
+
+    def _copy(self) -> CudaRecords:
+        return replace(self.records, measurements=dict(self.records.measurements))
+
+    def _device_row(self) -> DeviceRow:
+        return gpus.device_row(self.records.device)
+
+    def _name_of(self, line: dict[str, Any]) -> str:
+        return name_on_gpu(line)
+
+
+def name_on_gpu(line: Mapping[str, Any]) -> str:
+    """The micro-kernel for GPUs that a line is about.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        It is about none, or about one whose numbers are beyond any GPU.
+    """
+    name = CudaMicroKernel.from_json(line).name
+    checks.line(name, "micro_kernel", _MAX_NAME)
+    return name
+
+
+def check_measured(records: CudaRecords) -> None:
+    """Refuse records that no device measured: the service keeps none, and publishes nothing from them.
+
+    Raises
+    ------
+    RecordsError
+        They are synthetic.
+    """
+    if records.is_synthetic:
+        name = clip(records.device.get("name"))
+        raise RecordsError(f"the records are synthetic ({name}): no device measured them; measure on a GPU")
 
 
 def records_of_others(

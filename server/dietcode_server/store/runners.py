@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
@@ -18,6 +18,9 @@ from dietcode_server.store.locks import replace_where
 from dietcode_server.store.subjects import remember_device
 from dietcode_server.store.tables import RunnerRow
 
+DeviceRow: TypeAlias = tuple[str, str, dict[str, Any]]
+"""Id, name and target of a device."""
+
 
 @dataclass(frozen=True)
 class AnnouncedDevice:
@@ -26,13 +29,16 @@ class AnnouncedDevice:
     Attributes
     ----------
     name : str
-        Of the processor.
+        Of the processor, or of the GPU.
     target : dict
-        What ``{kind: llvm}`` stands for on it, resolved.
+        What ``{kind: llvm}`` stands for on it, resolved; of a GPU its architecture and multiprocessors.
     host : dict
-        The machine, as `dietcode.target.cpu.Host` has it, so that a server resolves other targets for it.
+        The machine, as `dietcode.target.cpu.Host` has it, so that a server resolves other targets for it;
+        empty beside a GPU.
     slot : str
         Where it is measured, one job at a time.
+    builds_for_gpus : bool
+        Whether the runner has CUDA's compiler, which needs no GPU.
     """
 
     id: str
@@ -40,6 +46,12 @@ class AnnouncedDevice:
     target: dict[str, Any]
     host: dict[str, Any]
     slot: str
+    builds_for_gpus: bool = False
+
+    @property
+    def row(self) -> DeviceRow:
+        """As it is kept."""
+        return self.id, self.name, self.target
 
 
 def announce(
@@ -105,6 +117,11 @@ def devices(session: Session, *, now: datetime | None = None) -> list[AnnouncedD
         for data in row.devices:
             found.setdefault(data["id"], AnnouncedDevice(**data))
     return [found[key] for key in sorted(found)]
+
+
+def build_for_gpus(session: Session, *, now: datetime | None = None) -> bool:
+    """Whether one of those that are there has CUDA's compiler."""
+    return any(data.get("builds_for_gpus") for row in live(session, now=now) for data in row.devices)
 
 
 def without_device(session: Session, *, now: datetime | None = None) -> list[str]:

@@ -56,7 +56,7 @@ class Workload(Base):
 
 
 class Device(Base):
-    """What is measured on."""
+    """What is measured on; of a GPU `target` has the architecture, and `num_sms`, its multiprocessors."""
 
     __tablename__ = "devices"
 
@@ -142,7 +142,7 @@ class TuningRecord(Base):
     """One line of the records of a (workload, device), in the order in which it became known.
 
     A later line about the same thing takes the place of the earlier. `line` is the line of the
-    records format; the other columns repeat what a person asks for.
+    records format; the other columns repeat what a person asks for. Lines of no job were imported.
     """
 
     __tablename__ = "tuning_records"
@@ -375,7 +375,8 @@ class RunnerRow(Base):
     """A server or worker that runs jobs, for as long as it says so: see `dietcode_server.store.runners`.
 
     `name` is what people call it, `process` is ``host/pid/start time``. `devices` are what it can measure:
-    objects with `id`, `name` (of the processor), `target` and `slot`.
+    objects with `id`, `name` (of the processor or GPU), `target`, `slot`, and whether the runner
+    `builds_for_gpus`.
     """
 
     __tablename__ = "runners"

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from dietcode.errors import NotFoundError
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode.workload.text import clip
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
 from dietcode_server.store.events import add_event
 from dietcode_server.store.tables import JobRow
 
@@ -55,13 +55,26 @@ def enter(session: Session, row: JobRow, state: JobState, now: datetime, message
     if state in FINAL_STATES:
         row.finished_at = now
     if state == JobState.WAITING_FOR_RUNNER:
-        waits = waits_for(row.target, runners.without_device(session, now=now))
+        waits = job_waits_for(session, row, runners.without_device(session, now=now))
         message = "; ".join(part for part in (message, waits) if part)
     add_event(session, row, now, kind="state", state=state.value, message=message, data={})
 
 
+def job_waits_for(session: Session, row: JobRow, silent: Sequence[str]) -> str:
+    """What a job waits for that nobody can measure, and what to start.
+
+    Parameters
+    ----------
+    silent : sequence of str
+        As `waits_for` takes them.
+    """
+    if gpus.is_gpu(row.target):
+        return gpus.waits_for(session, row.workload, row.target, force=row.force, measure=row.measure)
+    return waits_for(row.target, silent)
+
+
 def waits_for(target: dict[str, Any], silent: Sequence[str] = ()) -> str:
-    """What a job for a target that nobody can measure waits for, and what to start.
+    """What a job for a CPU that nobody can measure waits for, and what to start.
 
     Parameters
     ----------

@@ -6,25 +6,51 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import JobState
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
 from dietcode_server.store.clock import clock
-from dietcode_server.store.runners import AnnouncedDevice
+from dietcode_server.store.runners import AnnouncedDevice, DeviceRow
 from dietcode_server.store.subjects import job_identity, remember_device
 from dietcode_server.store.tables import Device, JobRow
 from dietcode_server.store.transitions import enter, locked
 
 
 def waiting(session: Session, *, but: Collection[str] = (), limit: int = 20) -> list[JobRow]:
-    """Jobs that wait for a runner, the oldest first, without those whose ids are in `but`."""
-    query = select(JobRow.id).where(JobRow.state == JobState.WAITING_FOR_RUNNER.value)
+    """Jobs that wait for a runner that measures, the oldest first, without those whose ids are in `but`."""
+    kind = func.coalesce(JobRow.target["kind"].as_string(), "")
+    measures = or_(JobRow.measure, kind != "cuda")  # else it waits for records, which no runner brings
+    query = select(JobRow.id).where(JobRow.state == JobState.WAITING_FOR_RUNNER.value, measures)
     ids = list(session.scalars(query.order_by(JobRow.created_at, JobRow.id)))
     wanted = [job_id for job_id in ids if job_id not in but][:limit]
     return list(session.scalars(select(JobRow).where(JobRow.id.in_(wanted)).order_by(JobRow.created_at)))
+
+
+def waiting_for_records(session: Session, *, limit: int = 20) -> list[str]:
+    """Jobs for GPUs that wait though they can be built from records by now, the oldest first; their ids."""
+    query = select(JobRow.id, JobRow.workload, JobRow.target, JobRow.measure).where(
+        JobRow.state == JobState.WAITING_FOR_RUNNER.value, gpus.IS_FOR_GPU, JobRow.force.is_(False)
+    )
+    known: dict[tuple[Any, ...], bool] = {}
+    found = []
+    for job_id, workload, target, measure in session.execute(query.order_by(JobRow.created_at, JobRow.id)):
+        key = workload, target.get("arch"), measure
+        if key not in known:
+            known[key] = gpus.can_be_built(session, workload, target, force=False, measure=measure)
+        if known[key]:
+            found.append(job_id)
+    return found[:limit]
+
+
+def take_up_built(session: Session, *, now: datetime | None = None) -> list[str]:
+    """Queue the jobs of `waiting_for_records`, where a runner is there that can build them; their ids."""
+    found = waiting_for_records(session)
+    if not found or not runners.build_for_gpus(session, now=now):
+        return []
+    return [job_id for job_id in found if take_up(session, job_id, None, None, now=now)]
 
 
 def fits(row: JobRow, target: dict[str, Any]) -> bool:
@@ -38,8 +64,8 @@ def fits(row: JobRow, target: dict[str, Any]) -> bool:
 def take_up(
     session: Session,
     job_id: str,
-    target: dict[str, Any],
-    device: tuple[str, str, dict[str, Any]],
+    target: dict[str, Any] | None,
+    device: DeviceRow | None,
     *,
     now: datetime | None = None,
 ) -> bool:
@@ -48,7 +74,7 @@ def take_up(
     Parameters
     ----------
     target, device
-        What its spec's target stands for there.
+        What its spec's target stands for there; neither for one that is built from records.
 
     Raises
     ------
@@ -56,17 +82,21 @@ def take_up(
         There is no such job.
     """
     row, now = locked(session, job_id), now or clock(session)
+    target = target or row.target
     if row.state != JobState.WAITING_FOR_RUNNER.value or not fits(row, target):
         return False
-    remember_device(session, *device, now)
+    if device is not None:
+        remember_device(session, *device, now)
     row.digest = job_identity(spec_from_data(row.spec), target, row.measure)
-    row.target, row.device_id = target, device[0]
-    enter(session, row, JobState.QUEUED, now, "a runner for it is here")
+    row.target, row.device_id = target, None if device is None else device[0]
+    why = "a runner for it is here" if device is not None else "records of a GPU are here"
+    enter(session, row, JobState.QUEUED, now, why)
     return True
 
 
 def set_aside(session: Session, patience_secs: float, *, now: datetime | None = None) -> list[str]:
-    """Have jobs wait that are queued for devices that no live runner announces; their ids.
+    """Have jobs wait that are queued for devices that no live runner announces, or that none can build; their
+    ids.
 
     Parameters
     ----------
@@ -84,9 +114,12 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     asked = select(Device).where(Device.id.in_(select(JobRow.device_id).where(*queued)))
     there = runners.devices(session, now=now)
     gone = [row.id for row in session.scalars(asked) if not any(serves(one, row) for one in there)]
-    if not gone:
+    of_nobody: list[ColumnElement[bool]] = [JobRow.device_id.in_(gone)] if gone else []
+    if not runners.build_for_gpus(session, now=now):
+        of_nobody.append(and_(JobRow.device_id.is_(None), gpus.IS_FOR_GPU))
+    if not of_nobody:
         return []
-    query = select(JobRow).where(*queued, JobRow.device_id.in_(gone))
+    query = select(JobRow).where(*queued, or_(*of_nobody))
     query = query.with_for_update(skip_locked=True, key_share=True).execution_options(populate_existing=True)
     rows = list(session.scalars(query))
     for row in rows:
@@ -96,11 +129,12 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
 
 def serves(there: AnnouncedDevice, wanted: Device) -> bool:
     """Whether a device is an announced one, or a part of it: the same processor, with enough cores and all
-    features.
+    features. A GPU has no parts.
     """
     host, target = there.host, wanted.target
     return there.id == wanted.id or (
-        there.name == wanted.name
+        not gpus.is_gpu(target)
+        and there.name == wanted.name
         and target.get("num_cores", 0) <= host.get("num_cores", 0)
         and set(target.get("features", ())) <= set(host.get("features", ()))
     )

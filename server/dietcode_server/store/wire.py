@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,12 +17,15 @@ from dietcode.protocol import (
     JobState,
     LibraryInfo,
     LibraryRef,
+    MeasuredDevice,
     Progress,
+    RecordsImported,
     Runner,
     RunnerDevice,
     TokenInfo,
 )
-from dietcode_server.store import runners
+from dietcode_server.store import gpus, runners
+from dietcode_server.store.exchange import Imported, MeasuredOn
 from dietcode_server.store.tables import (
     Blob,
     ComparisonRow,
@@ -35,7 +39,7 @@ from dietcode_server.store.tables import (
     TokenRow,
 )
 from dietcode_server.store.tokens import state_of
-from dietcode_server.store.transitions import waits_for
+from dietcode_server.store.transitions import job_waits_for
 
 
 def to_wire(session: Session, row: JobRow) -> Job:
@@ -49,6 +53,7 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
     devices = _devices(session, {row.device_id for row in rows if row.device_id is not None})
     waits = {row.id for row in rows if row.state == JobState.WAITING_FOR_RUNNER.value}
     silent = runners.without_device(session) if waits else []
+    standings = _standings(session, rows)
     return [
         Job(
             id=row.id,
@@ -69,7 +74,8 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
             deadline_at=row.deadline_at,
             progress=_progress(row.progress),
             error=row.error,
-            waits_for=waits_for(row.target, silent) if row.id in waits else None,
+            waits_for=job_waits_for(session, row, silent) if row.id in waits else None,
+            standing=standings.get((row.workload, row.target.get("arch"))),
             library=None if row.library_id is None else libraries[row.library_id],
             created_at=row.created_at,
             started_at=row.started_at,
@@ -78,6 +84,12 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
         )
         for row in rows
     ]
+
+
+def _standings(session: Session, rows: Sequence[JobRow]) -> dict[tuple[str, Any], str]:
+    """Of jobs for GPUs, by workload and architecture."""
+    targets = {(row.workload, row.target.get("arch")): row.target for row in rows if gpus.is_gpu(row.target)}
+    return {key: gpus.standing(session, key[0], target) for key, target in targets.items()}
 
 
 def _libraries(session: Session, ids: set[int]) -> dict[int, LibraryRef]:
@@ -135,6 +147,7 @@ def libraries_to_wire(session: Session, rows: Sequence[LibraryRow]) -> list[Libr
             manifest=FileFacts(sha256=row.manifest_digest, size_bytes=sizes[row.manifest_digest]),
             created_at=row.created_at,
             yanked_at=row.yanked_at,
+            standing=f"measured on {row.device}" if gpus.is_gpu(row.target) else None,
         )
         for row in rows
     ]
@@ -167,6 +180,29 @@ def runner_to_wire(row: RunnerRow) -> Runner:
         job=row.job_id,
         started_at=row.started_at,
         seen_at=row.seen_at,
+    )
+
+
+def imported_to_wire(done: Imported) -> RecordsImported:
+    """What came of an import."""
+    return RecordsImported(
+        workload=done.workload,
+        device_id=done.device.id,
+        device=done.device.name,
+        added=done.num_added,
+        known=done.num_known,
+        queued=done.queued,
+    )
+
+
+def measured_to_wire(one: MeasuredOn) -> MeasuredDevice:
+    """A device that measured a workload."""
+    return MeasuredDevice(
+        id=one.device.id,
+        name=one.device.name,
+        target=one.device.target,
+        num_micro_kernels=one.num_micro_kernels,
+        last_at=one.last_at,
     )
 
 

@@ -71,7 +71,7 @@ def test_rows_lie_at_the_positions_of_their_instances(stage: Stage) -> None:
         ({"measure": False}, "this job measures nothing"),
         ({"asked": "none"}, "DIETCODE_SERVE_COMPARE is none"),
         ({"engine": "ray"}, "the engine ray measures on another machine"),
-        ({"target": {"kind": "cuda"}}, "a library for cuda does not run here"),
+        ({"target": {"kind": "cuda"}}, "a library for a GPU is compared on one"),
         ({"deadline_at": utc_now() + timedelta(seconds=20)}, "deadline is near"),
     ],
 )

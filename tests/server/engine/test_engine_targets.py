@@ -17,7 +17,7 @@ from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import TargetSpec
 from dietcode_server.engine import targets as targets_module
-from dietcode_server.engine.targets import Resolved, Targets, describe_target
+from dietcode_server.engine.targets import Resolved, Targets, describe_target, has_driver
 
 
 def test_the_machine_itself_is_what_the_compiler_says() -> None:
@@ -41,11 +41,19 @@ def test_a_cpu_without_the_features_is_another_machine(monkeypatch: pytest.Monke
     assert not describe_target({"kind": "llvm", "mcpu": "haswell"})["runnable"]
 
 
+@pytest.mark.skipif(has_driver(), reason="has NVIDIA's driver")
+@pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_80"}, "nvidia/nvidia-a100"])
+def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> None:
+    found = Targets().resolve(spec_from_data(spec_data("dense", target=target)))
+    assert found.target == {"kind": "cuda", "arch": "sm_80"}
+    assert found.device is None and not found.runnable
+
+
 @pytest.mark.parametrize(
     ("target", "says"),
     [
         ({"kind": "llvm", "mcpu": "pentium-9"}, "target.mcpu"),
-        ({"kind": "cuda", "arch": "sm_90"}, "cannot be built"),
+        ({"kind": "cuda", "arch": "sm_91"}, "target.arch: given 'sm_91'"),
         ("nobody/knows-this", "no TVM target tag"),
     ],
 )

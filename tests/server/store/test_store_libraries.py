@@ -65,6 +65,7 @@ def test_a_published_library(database: Database) -> None:
             "size_bytes": len(files["manifest.json"]),
         },
         "yanked_at": None,
+        "standing": None,
     }
     assert abs((datetime.now(timezone.utc) - info.created_at).total_seconds()) < 60
 

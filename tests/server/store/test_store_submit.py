@@ -48,6 +48,7 @@ def test_a_new_job(database: Database) -> None:
         "progress": None,
         "error": None,
         "waits_for": None,
+        "standing": None,
         "library": None,
         "created_at": now,
         "started_at": None,

@@ -1,0 +1,139 @@
+"""What a worker does for a job whose target is a GPU: builds from records, or measures where the GPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dietcode.measure.cuda_records import CudaRecords
+from dietcode.workload.spec import Spec
+from dietcode_server.engine.holding import Heartbeat
+from dietcode_server.store import gpus
+from dietcode_server.store.database import Database
+from dietcode_server.store.leases import LeaseLostError
+from dietcode_server.store.records import SqlCudaRecords
+from dietcode_server.store.tables import JobRow
+
+if TYPE_CHECKING:
+    from dietcode.tuner.events import Listener
+    from dietcode.tuner.tune import TuneResult
+
+
+class CudaKeeper:
+    """Keeps the records of GPUs in the server's database.
+
+    Parameters
+    ----------
+    job : JobRow
+        Noted beside each line.
+    """
+
+    def __init__(self, database: Database, job: JobRow) -> None:
+        self._database, self._job = database, job
+
+    def open(self, workload: str, device: Mapping[str, Any]) -> SqlCudaRecords:
+        """The records of a workload on a GPU; a job that measures anew forgets the older ones first.
+
+        Raises
+        ------
+        RecordsError
+            They cannot be read, or the device is none: it is emulated.
+        """
+        job = self._job
+        store = SqlCudaRecords(
+            self._database,
+            workload,
+            dict(device),
+            spec=job.spec,
+            job_id=job.id,
+            attempt=job.attempt,
+            runner=job.runner,
+        )
+        if job.force and not store.has_lines_of(job.id):
+            store.clear()
+        return store
+
+
+def known_records(database: Database, job: JobRow) -> CudaRecords | None:
+    """Records that a job is built from without measuring; None where it has to be measured.
+
+    Raises
+    ------
+    RecordsError
+        The database cannot be read.
+    """
+    if job.force:
+        return None
+    with database.read() as session:
+        row = gpus.measured_on(session, job.workload, job.target, whole=job.measure)
+        device = None if row is None else gpus.header_of(row)
+    if device is None:
+        return None
+    return SqlCudaRecords(database, job.workload, device, spec=job.spec).records
+
+
+def make_for_gpu(
+    database: Database, job: JobRow, spec: Spec, listener: Listener, heartbeat: Heartbeat
+) -> TuneResult | None:
+    """A library from records that are there, or from what this machine's GPU measures now.
+
+    Returns
+    -------
+    TuneResult or None
+        None where there are no records, and the job's GPU is not here.
+
+    Raises
+    ------
+    RecordsError, TargetError, TuningError
+        See `dietcode.errors`.
+    LeaseLostError
+        The job is another's by now.
+    """
+    from dietcode.measure.gpu import find_gpu
+    from dietcode.measure.gpu_children import gpu_children
+    from dietcode.target.cuda import resolve_cuda
+    from dietcode.tuner.cuda_tuning import make_on_gpu
+    from dietcode.tuner.events import Event
+
+    known = known_records(database, job)
+    if known is not None:
+        line = f"from {len(known.measurements)} micro-kernels measured on {known.device['name']}"
+        listener(Event("select", line))
+        return make_on_gpu(spec, known=known, listener=listener)
+    gpu = find_gpu(resolve_cuda(spec.target)) if job.measure else None
+    if gpu is None or gpu.id != job.device_id:
+        return None
+    # The keeper has forgotten what a job that measures anew must not know, and takes no line of a job that
+    # this worker has lost.
+    keeper = CudaKeeper(database, job)
+    with gpu_children(gpu, lambda message: listener(Event("calibrate", message))) as children:
+        held = HeldGpu(children, heartbeat.holds)
+        return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)
+
+
+class HeldGpu:
+    """What runs kernels for one job, which begins nothing once its lease is over.
+
+    Parameters
+    ----------
+    children : dietcode.measure.gpu_children.GpuChildren
+        Who does the work.
+    holds : callable
+        Whether the lease lasts.
+    """
+
+    def __init__(self, children: Any, holds: Callable[[], bool]) -> None:
+        self._children, self._holds = children, holds
+
+    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
+        """As `dietcode.measure.gpu_children.GpuChildren` has it.
+
+        Raises
+        ------
+        LeaseLostError
+            The lease is over.
+        """
+        if not self._holds():
+            raise LeaseLostError("the lease has run out; nothing more is measured")
+        found: dict[str, Any] | str = self._children.run(function, request, timeout_secs)
+        return found
