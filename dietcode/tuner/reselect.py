@@ -54,7 +54,7 @@ def reselect(
     spec = with_objective(spec_of(manifest), objective)
     check_writable(folder)
     report = read_json(library / REPORT)
-    if report.get("workload_digest") != workload_digest(spec):
+    if report.get("workload_digest", workload_digest(spec)) != workload_digest(spec):
         raise LibraryError(f"{library}: its report is of another workload; tune again")
     if is_cuda(spec):
         archs = tuple(manifest["requires"]["cuda"]["archs"])

@@ -112,7 +112,7 @@ def test_each_kind_of_line_is_checked(tmp_path: Path, kind: str) -> None:
     good = {"kind": kind} | GOOD[kind]
     read_records(spoil(tmp_path / "r.jsonl", 3, json.dumps(good)))
     lines = [good | change for change in CHANGES[kind]]
-    optional = {"kind", "job", "tails", "windows", "splits", "output_dtype"}
+    optional = {"kind", "job", "tails", "windows", "splits", "output_dtype", "operand_dtype"}
     lines += [{k: v for k, v in good.items() if k != left_out} for left_out in good.keys() - optional]
     for line in lines:
         path = spoil(tmp_path / "r.jsonl", 3, json.dumps(line))

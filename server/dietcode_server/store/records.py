@@ -254,7 +254,7 @@ class SqlCudaRecords(StoredRecords[CudaRecords]):
         return made
 
     def _copy(self) -> CudaRecords:
-        return replace(self.records, measurements=dict(self.records.measurements))
+        return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
 
     def _device_row(self) -> DeviceRow:
         return gpus.device_row(self.records.device)
