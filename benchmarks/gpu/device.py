@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
+_MAX_SHARED_BYTES = 8  # attribute of a function: what a launch may ask for
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
 _L2_BYTES = 64 << 20  # inputs rotate through more than this, so that none is in the cache when it comes again
 _MAX_ROTATIONS = 32
@@ -79,18 +80,26 @@ class Module:
     def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str) -> Function:
-        """One function of it."""
+    def function(self, name: str, shared_bytes: int = 0) -> Function:
+        """One function of it, whose launches ask for so much shared memory of a block.
+
+        Raises
+        ------
+        GpuError
+            There is no such function, or less shared memory.
+        """
         handle = ctypes.c_void_p()
         self.driver._call("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
-        return Function(self.driver, handle)
+        return Function(self.driver, handle, shared_bytes)
 
 
 class Function:
     """A function that can be launched."""
 
-    def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
-        self._driver, self._handle = driver, handle
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p, shared_bytes: int) -> None:
+        self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
+        if shared_bytes:
+            driver._call("cuFuncSetAttribute", handle, _MAX_SHARED_BYTES, shared_bytes)
 
     def facts(self) -> dict[str, int]:
         """Registers and stack of a thread, as the driver has them."""
@@ -109,7 +118,7 @@ class Function:
             ctypes.byref(count),
             self._handle,
             threads,
-            ctypes.c_size_t(0),
+            ctypes.c_size_t(self._shared_bytes),
         )
         return count.value
 
@@ -129,7 +138,7 @@ class Function:
                 threads,
                 1,
                 1,
-                0,
+                self._shared_bytes,
                 ctypes.c_void_p(stream),
                 addresses,
                 None,

@@ -20,10 +20,9 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
 from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
-from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
 from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
-from dietcode.target.cubin import read_kernels
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.identity import workload_digest
@@ -128,7 +127,13 @@ def candidate_facts(
         "provenance": provenance,
         "file": f"k{number:04d}",
         "functions": [
-            {"symbol": f.symbol, "arguments": list(f.arguments), "threads": f.threads} for f in functions
+            {
+                "symbol": f.symbol,
+                "arguments": list(f.arguments),
+                "threads": f.threads,
+                "shared_bytes": f.shared_bytes,
+            }
+            for f in functions
         ],
         "block": [f.symbol for f in functions].index(tile.symbol),
         "grids": {name: launches(problem, tile, instances) for name, instances in sets.items()},
@@ -172,7 +177,7 @@ def write_pack(
             if isinstance(cubin, DietCodeError):
                 yield f"{tile.name}: {cubin}"
                 continue
-            known = read_kernels(cubin, tile.name)
+            known = facts_of(cubin, problem, [tile], tile.name)
             if any(facts.stack_bytes for facts in known.values()) and not more:
                 yield f"{tile.name}: spills"
                 continue

@@ -148,7 +148,9 @@ class MicroKernel:
     def __init__(self, driver: Driver, pack: Pack, candidate: Mapping[str, Any]) -> None:
         self.candidate, self._dynamic = candidate, pack.facts["dynamic"]
         module = driver.load(pack.file(f"{candidate['file']}.cubin"))
-        self._functions = [module.function(f["symbol"]) for f in candidate["functions"]]
+        self._functions = [
+            module.function(f["symbol"], f.get("shared_bytes", 0)) for f in candidate["functions"]
+        ]
         self.facts = self._functions[candidate["block"]].facts() | {
             name: candidate[name] for name in ("shared_bytes", "code_bytes")
         }

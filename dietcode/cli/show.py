@@ -79,6 +79,8 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     sizes = ", ".join(f"{name} {facts['bytes']}" for name, facts in manifest["files"].items())
     shared = f"; runtime {manifest['runtime']['bytes']} (shared)" if manifest["runtime"] else ""
     console.print(f"bytes       {sizes}{shared}")
+    for arch, reason in report.get("left_out", {}).items():
+        console.print(f"            no code for {arch}: {reason}")
     for arch, kernels in report.get("machine_code", {}).items():
         most = max(facts["registers"] for facts in kernels.values())
         spilling = sorted(name for name, facts in kernels.items() if facts["spills"])

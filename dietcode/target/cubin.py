@@ -8,7 +8,7 @@ spilled there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from dietcode.errors import TuningError
@@ -33,7 +33,7 @@ class KernelFacts:
     registers : int
         Of a thread.
     shared_bytes : int
-        Of a block, declared in the code; what the system takes beside it is left out.
+        Of a block: what the code declares and what launches ask for. What the system takes is left out.
     stack_bytes : int
         Local memory of a thread: spilled registers, and arrays that are indexed at run time.
     code_bytes : int
@@ -71,8 +71,15 @@ def check_machine_code(cubin: bytes, what: str) -> None:
         raise TuningError(f"{what}: no machine code for a GPU but {cubin[:16]!r}; nothing is packed")
 
 
-def read_kernels(cubin: bytes, what: str = "cubin") -> dict[str, KernelFacts]:
+def read_kernels(
+    cubin: bytes, what: str = "cubin", asked_bytes: Mapping[str, int] | None = None
+) -> dict[str, KernelFacts]:
     """Facts of all kernels by name.
+
+    Parameters
+    ----------
+    asked_bytes : mapping of str to int, optional
+        Shared memory that the launches of each kernel ask for, which its code does not tell.
 
     Raises
     ------
@@ -99,7 +106,8 @@ def read_kernels(cubin: bytes, what: str = "cubin") -> dict[str, KernelFacts]:
             # Toolkits before 13 keep the count of registers in the section's header as well.
             registers = attributes.get((_REGCOUNT, name), section.info >> 24)
             stack = attributes.get((_FRAME_SIZE, name), 0)
-            found[name] = KernelFacts(registers, shared.get(name, 0), stack, section.size)
+            asked = (asked_bytes or {}).get(name, 0)
+            found[name] = KernelFacts(registers, shared.get(name, 0) + asked, stack, section.size)
     if not found:
         raise TuningError(f"{what}: holds no kernel")
     return found

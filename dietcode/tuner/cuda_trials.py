@@ -13,10 +13,10 @@ from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu_children import GpuChildren
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.cuda.space import CudaCandidate
 from dietcode.search_space.problem import Problem
-from dietcode.target.cubin import KernelFacts, read_kernels
+from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 
@@ -62,7 +62,7 @@ def build(problem: Problem, tile: CudaMicroKernel, text: str, target: CudaTarget
     """Compile the text of one micro-kernel; what does not fit in registers is an error too."""
     try:
         cubin = compile_cubin(text, target)
-        kernels = read_kernels(cubin, tile.name)
+        kernels = facts_of(cubin, problem, [tile], tile.name)
     except (CandidateError, TuningError) as error:
         return Built(error=str(error))
     spilled = max(facts.stack_bytes for facts in kernels.values())
@@ -141,11 +141,9 @@ class CudaTrials:
         found = self.children.run("measure_kernel", request, _TIMEOUT_SECS)
         if isinstance(found, str):
             return replace(failed, error=found), {}
-        call = request["calls"][0]
-        asked = call.launches[call.block]
         facts = KernelFacts(
             found["registers"],
-            built.kernels[asked.symbol].shared_bytes + asked.shared_bytes,
+            built.kernels[tile.symbol].shared_bytes,
             found["stack_bytes"],
             sum(kernel.code_bytes for kernel in built.kernels.values()),
         )

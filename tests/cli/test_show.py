@@ -35,11 +35,12 @@ def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -
         "rule": LOSS | {"num_leaves": 1, "depth": 0},
         "micro_kernels": [kernel | {"f_local": {"median_fit_error": 0.0}}],
         "instances": [],
+        "left_out": {"sm_75": HOSTILE},
     }
     show_library(manifest, dispatch, report)
     shown = capsys.readouterr().out
     assert f"round 1 {HOSTILE}\n" in shown
-    assert shown.count(HOSTILE) == 5, "the table shows it too"
+    assert shown.count(HOSTILE) == 6, "the table shows it too"
 
 
 def test_targets_are_shown_without_markup(capsys: pytest.CaptureFixture[str]) -> None:

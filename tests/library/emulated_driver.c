@@ -10,17 +10,19 @@
 #define OK 0
 #define NOT_FOUND 500
 #define MAX_KERNELS 4096
+#define MAX_SHARED_BYTES 8
 
 typedef void (*Body)(void**);
-typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, void**, int);
+typedef int (*Emulate)(Body, unsigned, unsigned, unsigned, unsigned, void**, int);
 typedef struct {
   const char* name;
   Body body;
   Emulate emulate;
+  unsigned max_shared; /* bytes that a launch may ask for */
 } Kernel;
 
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
-int num_loads, num_launches, depth, order;
+int num_loads, num_launches, depth, order, block_shared_bytes;
 const void* last_image;
 void* last_stream;
 void* last_context;
@@ -30,11 +32,12 @@ static Kernel kernels[MAX_KERNELS];
 static int num_kernels;
 
 void register_kernel(const char* name, Body body, Emulate emulate) {
-  kernels[num_kernels++] = (Kernel){strdup(name), body, emulate};
+  kernels[num_kernels++] = (Kernel){strdup(name), body, emulate, 48 << 10};
 }
 void reset(void) {
   num_kernels = num_loads = num_launches = order = 0;
   driver_version = 13000;
+  block_shared_bytes = 227 << 10;
   init_status = OK;
   major_of[0] = 9, minor_of[0] = 0;
   major_of[1] = 8, minor_of[1] = 6;
@@ -78,20 +81,23 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   }
   return NOT_FOUND;
 }
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+  if (attribute != MAX_SHARED_BYTES || value > block_shared_bytes) return 1;
+  return ((Kernel*)function)->max_shared = (unsigned)value, OK;
+}
 int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
                    unsigned shared, void* stream, void** arguments, void** extra) {
   const Kernel* kernel = function;
-  if (z != 1 || ty != 1 || tz != 1 || shared != 0 || extra != NULL || x == 0) return 1;
+  if (z != 1 || ty != 1 || tz != 1 || shared > kernel->max_shared || extra != NULL || x == 0) return 1;
   ++num_launches;
   last_stream = stream;
   last_context = current;
   if (is_passed_over(stream, x * y, threads)) return OK;
-  return kernel->emulate(kernel->body, x, y, threads, arguments, order) == 0 ? OK : 719;
+  return kernel->emulate(kernel->body, x, y, threads, shared, arguments, order) == 0 ? OK : 719;
 }
 int cuFuncGetAttribute(int* value, int attribute, void* function) {
   return *value = attribute == 3 ? 0 : 10 * attribute, OK; /* no stack */
 }
-int cuFuncSetAttribute(void* function, int attribute, int value) { return OK; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads, size_t shared) {
   return *blocks = 2048 / threads, OK;
 }

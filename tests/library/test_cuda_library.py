@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tvm_ffi
 from device_tensors import aligned, on_device
 from emulated_driver import load_driver, register
 
+from dietcode.errors import TuningError
 from dietcode.library.cuda.code import CudaCode, compile_library
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import workspace_elements
@@ -269,6 +271,43 @@ def test_threads_that_come_first_at_once_load_once(fresh: Any, driver: ctypes.CD
 
 def test_the_same_inputs_give_the_same_bytes(code: CudaCode) -> None:
     assert compile_library(PROBLEM, TILES, TREE, ("T",), TARGETS).library == code.library
+
+
+def test_a_launch_asks_for_shared_memory_beyond_what_code_declares(
+    driver: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """Tensor cores in a library: the driver refuses a launch that asks for more than it was told of."""
+    tile = CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma")
+    assert tile.shared_bytes > 48 << 10
+    problem = replace(PROBLEM, operand_dtype="float16", output_dtype="float16")
+    code = compile_library(problem, [tile], 0, (), TARGETS[1:])
+    assert code.kernels["sm_90a"][tile.symbol].shared_bytes == tile.shared_bytes
+    register(driver, compiled(cuda_text(problem, [tile], TARGETS[1])), [tile.symbol])
+    path = tmp_path / "library.so"
+    path.write_bytes(code.library)
+    library = tvm_ffi.load_module(str(path))
+    most = ctypes.c_int.in_dll(driver, "block_shared_bytes")
+    most.value = 48 << 10  # as of a GPU that takes the PTX, and has less
+    with pytest.raises(RuntimeError, match=r"cuda:0, an sm_90, gives a block less than the 65536 bytes"):
+        library["prepare"](0)
+    most.value = 227 << 10
+    inputs = {name: aligned(value.astype(np.float16)) for name, value in inputs_of(70).items()}
+    output = aligned(np.full((70, 20), np.nan, np.float16))
+    library["run"](*(on_device(array) for array in (*inputs.values(), output)), 0)
+    assert np.abs(output - reference(problem, inputs)).max() < 1e-2
+
+
+def test_architectures_that_cannot_run_a_micro_kernel_are_left_out() -> None:
+    problem = replace(PROBLEM, operand_dtype="bfloat16")
+    tile, older = CudaMicroKernel(32, 32, 16, 16, 32, stages=2, unit="mma"), CudaTarget("sm_75")
+    code = compile_library(problem, [tile], 0, (), (TARGETS[0], older))
+    assert list(code.kernels) == ["sm_80"]
+    assert code.ptx_arch == "sm_80"
+    assert code.left_out == {
+        "sm_75": "32x32-t16x16-k32-s2-mma: bfloat16 operands for tensor cores; allowed: float16"
+    }
+    with pytest.raises(TuningError, match="sm_75: 32x32-t16x16-k32-s2-mma: bfloat16 operands"):
+        compile_library(problem, [tile], 0, (), (older, TARGETS[0]))
 
 
 def test_the_report_tells_what_each_kernel_takes(code: CudaCode) -> None:

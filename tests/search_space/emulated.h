@@ -1,6 +1,6 @@
 // Enough of CUDA C++ to run generated device functions on a CPU, one block after the other.
 //
-// A thread of a block is a fiber. It runs until the block's next barrier, in an order that the caller chooses:
+// A thread of a block is a fiber. It runs until its warp or its block waits, in an order that the caller chooses:
 // a value that is read before its barrier, or overwritten after too few, is then wrong in one of the orders.
 #pragma once
 #include <math.h>
@@ -65,56 +65,110 @@ static inline T min(T a, T b) {
 
 namespace emulated {
 
-constexpr size_t STACK_BYTES = 64 << 10;
-constexpr unsigned MAX_THREADS = 1024;
+constexpr size_t STACK_BYTES = 64 << 10, MAX_SHARED = 228 << 10, GUARD = 4 << 10;
+constexpr unsigned MAX_THREADS = 1024, WARP = 32, MAX_COPIES = 512;
+constexpr unsigned char NOTHING = 0xff;  // in each byte: a NaN in every format
 dim3 thread_index, block_index, block_size, grid_size;
 
+enum State { RUNS, AT_BARRIER, AT_WARP, ENDED };
+struct Copy {  // of one thread, on its way to shared memory; a mark without bytes ends a group
+  char* to;
+  const char* from;
+  int bytes;
+};
 struct Fiber {
   ucontext_t context;
-  bool has_ended;
+  void* place[5];
+  bool has_begun;
+  State state;
+  Copy copies[MAX_COPIES];  // a ring
+  unsigned first_copy, num_copies;
+  int groups;
 };
 
-ucontext_t scheduler;
+void* scheduler[5];
 Fiber fibers[MAX_THREADS];
 char* stacks = static_cast<char*>(malloc(MAX_THREADS * STACK_BYTES));
+alignas(1024) char dynamic_shared[MAX_SHARED + GUARD];
 unsigned current;
 void (*body)(void**);
 void** arguments;
 
-inline void run_thread() {
-  body(arguments);
-  fibers[current].has_ended = true;
-  swapcontext(&fibers[current].context, &scheduler);
+// __builtin_setjmp keeps no signal mask, which takes a system call; both may not be in one function.
+[[noreturn]] __attribute__((noinline)) void jump(void** place) { __builtin_longjmp(place, 1); }
+
+// Back to the scheduler.
+__attribute__((noinline)) void leave(State state) {
+  Fiber& fiber = fibers[current];
+  fiber.state = state;
+  if (__builtin_setjmp(fiber.place) == 0) jump(scheduler);
 }
 
-inline void wait_for_block() { swapcontext(&fibers[current].context, &scheduler); }
+inline void run_threads() {
+  for (;;) {
+    body(arguments);
+    leave(ENDED);
+  }
+}
 
-// One block: rounds from barrier to barrier. Returns whether all threads met at the same barriers.
+__attribute__((noinline)) void enter(unsigned t) {
+  Fiber& fiber = fibers[t];
+  current = t;
+  thread_index = {t, 0, 0};
+  if (__builtin_setjmp(scheduler) != 0) return;
+  if (fiber.has_begun) jump(fiber.place);
+  fiber.has_begun = true;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = stacks + t * STACK_BYTES;
+  fiber.context.uc_stack.ss_size = STACK_BYTES;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, run_threads, 0);
+  setcontext(&fiber.context);
+}
+
+// The threads of a warp, forwards, backwards, or in a stride, each until it waits. Whether all met in the warp.
+inline bool run_warp(unsigned first, unsigned lanes, int order, unsigned round) {
+  unsigned waiting = 0;
+  for (unsigned i = 0; i < lanes; ++i) {
+    unsigned lane = i;
+    if (order == 1) lane = lanes - 1 - i;
+    if (order == 2) lane = (i * 17 + round * 5) % lanes;  // 17 and a power of two share no divisor
+    Fiber& fiber = fibers[first + lane];
+    if (fiber.state == RUNS) enter(first + lane);
+    waiting += fiber.state == AT_WARP;
+  }
+  if (waiting != lanes) return false;
+  for (unsigned i = 0; i < lanes; ++i) fibers[first + i].state = RUNS;
+  return true;
+}
+
+// One block. In the orders 0 and 1 a warp runs to the block's barrier before another does, in order 2 they run
+// side by side. Returns whether all threads met at the same barriers.
 inline bool run_block(int order) {
-  const unsigned threads = block_size.x;
+  const unsigned threads = block_size.x, warps = (threads + WARP - 1) / WARP;
   for (unsigned t = 0; t < threads; ++t) {
-    Fiber& fiber = fibers[t];
-    fiber.has_ended = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks + t * STACK_BYTES;
-    fiber.context.uc_stack.ss_size = STACK_BYTES;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, run_thread, 0);
+    fibers[t].state = RUNS;
+    fibers[t].num_copies = fibers[t].groups = 0;
   }
   for (unsigned round = 0;; ++round) {
-    unsigned ended = 0;
-    for (unsigned i = 0; i < threads; ++i) {
-      // Forwards, backwards, or in strides that differ from round to round.
-      unsigned t = i;
-      if (order == 1) t = threads - 1 - i;
-      if (order == 2) t = (i * 17 + round * 5) % threads;  // 17 and a power of two share no divisor
-      current = t;
-      thread_index = {t, 0, 0};
-      swapcontext(&scheduler, &fibers[t].context);
-      ended += fibers[t].has_ended;
+    bool goes_on = false;
+    for (unsigned i = 0; i < warps; ++i) {
+      const unsigned first = WARP * (order == 1 ? warps - 1 - i : order == 2 ? (i + round) % warps : i);
+      const unsigned lanes = threads - first < WARP ? threads - first : WARP;
+      while (run_warp(first, lanes, order, round)) {
+        goes_on = true;
+        if (order == 2) break;
+      }
+    }
+    if (goes_on) continue;
+    unsigned ended = 0, waiting = 0;
+    for (unsigned t = 0; t < threads; ++t) {
+      ended += fibers[t].state == ENDED;
+      waiting += fibers[t].state == AT_BARRIER;
     }
     if (ended == threads) return true;
-    if (ended) return false;
+    if (waiting != threads) return false;
+    for (unsigned t = 0; t < threads; ++t) fibers[t].state = RUNS;
   }
 }
 
@@ -124,20 +178,31 @@ inline bool run_block(int order) {
 #define blockIdx emulated::block_index
 #define blockDim emulated::block_size
 #define gridDim emulated::grid_size
-static inline void __syncthreads() { emulated::wait_for_block(); }
+static inline void __syncthreads() { emulated::leave(emulated::AT_BARRIER); }
+static inline void __syncwarp() { emulated::leave(emulated::AT_WARP); }
 
-// Launch one function; `order` is that of the threads. Returns 0, or 1 where threads left a barrier.
-extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigned threads, void** arguments,
-                       int order) {
+#include "emulated_warp.h"
+
+// Launch one function; `order` is that of the threads, `shared` the bytes that the launch asks for. Returns 0,
+// or 1 where threads left a barrier, 2 where they wrote behind the shared memory, 3 where an address is none.
+extern "C" int emulate(void (*function)(void**), unsigned x, unsigned y, unsigned threads, unsigned shared,
+                       void** arguments, int order) {
   using namespace emulated;
   grid_size = {x, y, 1};
   block_size = {threads, 1, 1};
   body = function;
   emulated::arguments = arguments;
+  is_misplaced = false;
+  if (shared > MAX_SHARED) return 2;
   for (unsigned j = 0; j < y; ++j) {
     for (unsigned i = 0; i < x; ++i) {
       block_index = {i, j, 0};
+      memset(dynamic_shared, NOTHING, shared + GUARD);
       if (!run_block(order)) return 1;
+      for (unsigned k = 0; k < GUARD; ++k) {
+        if (static_cast<unsigned char>(dynamic_shared[shared + k]) != NOTHING) return 2;
+      }
+      if (is_misplaced) return 3;
     }
   }
   return 0;

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import grids_of, regions_of
@@ -32,10 +33,20 @@ _SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\((
 _GUARD = 64  # floats before and behind each buffer, all of them this NaN, which is two in half precision
 _CANARY = np.uint32(0x7FC17FC2)
 
+_FAILURES = {
+    1: "threads of a block wait at different barriers",
+    2: "wrote behind its shared memory",
+    3: "an address is no multiple of what is read there",
+}
+
 
 def host_text(text: str) -> str:
     """C++ for the CPU: the text itself, and of each function a form that takes an array of pointers."""
     text = re.sub(r"#\s*include.*\n", "", text)
+    for helper in HELPERS.values():
+        text = text.replace(helper, "")  # the emulator's own stand in their place
+    dynamic = r"\1* \2 = (\1*)emulated::dynamic_shared;"
+    text = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", dynamic, text)
     text = re.sub(r"__shared__ (alignas\(\d+\))", r"\1 __shared__", text)  # g++ is strict about their order
     lines = ['#include "emulated.h"', text]
     for name, parameters in _SIGNATURE.findall(text):
@@ -54,7 +65,7 @@ def compiled(text: str) -> ctypes.CDLL:
     library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.so"
     flags = [
         "-std=c++17",
-        "-O1",
+        "-O0",
         "-fno-strict-aliasing",
         "-fsanitize=bounds",
         "-fsanitize-undefined-trap-on-error",
@@ -126,8 +137,9 @@ class Emulated:
                 *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
             )
             call = getattr(self.library, f"call_{function.symbol}")
-            status = self.library.emulate(call, int(x), y, function.threads, pointers, order)
-            assert status == 0, f"{tile.name}: threads of a block wait at different barriers"
+            shape = (int(x), int(y), function.threads, function.shared_bytes)
+            status = self.library.emulate(call, *shape, pointers, order)
+            assert status == 0, f"{tile.name}: {_FAILURES[status]}"
         for name, (copy, area) in given.items():
             assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"
             if name in inputs:

@@ -28,6 +28,7 @@ VALUES = make_problem("bmk,bkn->bmn", {"n": 64}, constant=False)
         ("cuda_dense_16x64_split", DENSE, CudaMicroKernel(16, 64, 4, 4, 16, splits=4)),
         ("cuda_values_64x64_partition", VALUES, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, tails="partition")),
         ("cuda_half_64x64", HALF, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2)),
+        ("cuda_tensor_cores_128x128", HALF, CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma")),
         ("cuda_values_32x32_checked", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="checked")),
         ("cuda_values_32x32_global", VALUES, CudaMicroKernel(32, 32, 4, 4, 8, tails="global")),
         ("cuda_conv_64x64", CONV, CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2)),

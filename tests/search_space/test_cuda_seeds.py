@@ -31,7 +31,6 @@ LIMITS = CudaLimits.of(TARGET)
 SCORES = device_problem(make_problem("bmk,bnk->bmn", {"b": 192, "k": 64}))
 EXTENTS = {"b": 192, "m": 128, "n": 128, "k": 64}
 PROPOSES = f"""echo '{json.dumps({"measure": [CudaMicroKernel(64, 64, 8, 4, 16).to_json()]})}'"""
-HAS_UNITS = "unit" in CudaMicroKernel.__dataclass_fields__
 
 
 def made_secs(tile: CudaMicroKernel) -> float:
@@ -53,7 +52,6 @@ def test_decisions_are_read_as_a_micro_kernel() -> None:
     assert micro_kernel_of(tiles, True, "simt") == replace(wanted, stages=2)
 
 
-@pytest.mark.skipif(not HAS_UNITS, reason="this version's micro-kernels have no tensor cores")
 def test_fragments_of_tensor_cores_are_read_as_a_warps_tile() -> None:
     tile = micro_kernel_of([[4, 4, 2, 4], [3, 6, 4, 2], [24, 2]], False, "mma")
     assert tile is not None
@@ -96,7 +94,6 @@ def test_what_was_decided_computes(found: list[CudaSeed]) -> None:
     Emulated(make_problem("bmk,bnk->bmn", {"k": 64}), tiles).check({"b": 2, "m": 45, "n": 70, "k": 64})
 
 
-@pytest.mark.skipif(not HAS_UNITS, reason="this version's micro-kernels have no tensor cores")
 def test_half_precision_is_for_tensor_cores() -> None:
     half = replace(SCORES, operand_dtype="float16")
     sampled = [seed.tile for seed in cuda_seeds(half, TARGET, EXTENTS) if seed.source == "metaschedule"]

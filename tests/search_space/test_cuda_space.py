@@ -13,17 +13,19 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem, copies_of, writes_parts
 from dietcode.search_space.cuda.shape import WORKSPACE, alignments, regions_of, workspace_elements
-from dietcode.search_space.cuda.source import cuda_text
+from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
 from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cubin import read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
-from dietcode.target.nvrtc import compile_cubin, missing_packages
+from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
 from dietcode.workload.parse import spec_from_data
 
 DENSE = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 768}))
+HALF = replace(DENSE, operand_dtype="float16", output_dtype="float16")
 T0 = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
+TENSOR = CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma")
 
 
 def limits(arch: str = "sm_90") -> CudaLimits:
@@ -31,10 +33,13 @@ def limits(arch: str = "sm_90") -> CudaLimits:
 
 
 def test_names_and_data_come_back() -> None:
-    for tile in (T0, replace(T0, splits=4, tails="partition"), CudaMicroKernel(16, 64, 4, 4, 8)):
+    for tile in (T0, replace(T0, splits=4, tails="partition"), CudaMicroKernel(16, 64, 4, 4, 8), TENSOR):
         assert CudaMicroKernel.from_json(tile.to_json() | {"other": 1}) == tile
         assert tile.symbol.isidentifier()
+    assert CudaMicroKernel.from_json({k: v for k, v in T0.to_json().items() if k != "unit"}) == T0
     assert T0.name == "128x128-t8x8-k16-v2x2-s2"
+    assert TENSOR.name == "128x256-t64x64-k32-s4-mma"
+    assert TENSOR.threads == 256
     assert replace(T0, splits=4, tails="checked").name == "128x128-t8x8-k16-v2x2-s2-split4-checked"
 
 
@@ -42,7 +47,7 @@ def test_names_and_data_come_back() -> None:
     ("changes", "message"),
     [
         ({"rows": 0}, "numbers from 1"),
-        ({"stages": 3}, "1 or 2 stages"),
+        ({"stages": 3}, "1 to 2 stages"),
         ({"rows": 100}, "whole tiles of threads"),
         ({"row_vthreads": 3}, "whole parts"),
         ({"tails": "reflect"}, "allowed: local, partition, global, checked"),
@@ -51,6 +56,38 @@ def test_names_and_data_come_back() -> None:
 def test_what_does_not_fit_together_is_refused(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(T0, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": 5}, "1 to 4 stages"),
+        ({"steps": 24}, "16 steps, or a multiple of 32"),
+        ({"steps": 48}, "16 steps, or a multiple of 32"),
+        ({"thread_rows": 8}, "multiples of 16 rows and 8 columns of a warp"),
+        ({"row_vthreads": 2}, "no vthreads"),
+        ({"tails": "checked"}, "of unit mma; allowed: local, partition"),
+        ({"unit": "wgmma"}, "unit 'wgmma'; allowed: simt, mma"),
+    ],
+)
+def test_what_tensor_cores_cannot_do_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(TENSOR, **changes)
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "message"),
+    [
+        ("sm_75", "bfloat16", "98304 bytes of shared memory; allowed: 65536"),
+        ("sm_90", "float32", "float32 operands for tensor cores; allowed: float16, bfloat16"),
+        ("sm_75", "float16", "98304 bytes of shared memory; allowed: 65536"),
+        ("sm_80", "bfloat16", None),
+    ],
+)
+def test_an_architecture_without_the_means_says_so(arch: str, dtype: str, message: str | None) -> None:
+    problem = replace(HALF, operand_dtype=dtype)
+    reason = limits(arch).why_not(problem, TENSOR)
+    assert reason is message or message in (reason or "")
 
 
 def test_data_of_other_types_is_refused() -> None:
@@ -63,7 +100,7 @@ def test_data_of_other_types_is_refused() -> None:
     [
         (CudaMicroKernel(256, 256, 4, 4, 8), "4096 threads in a block; allowed: multiples of 32 up to 1024"),
         (CudaMicroKernel(8, 8, 2, 2, 4), "16 threads"),
-        (CudaMicroKernel(128, 128, 8, 8, 32, stages=2), "67584 bytes of shared memory; allowed: 49152"),
+        (CudaMicroKernel(128, 128, 8, 8, 128, stages=2), "270336 bytes of shared memory; allowed: 232448"),
         (CudaMicroKernel(256, 256, 16, 16, 8), "registers; allowed: 255"),
         (CudaMicroKernel(128, 256, 8, 4, 8), "1024 threads of about"),
     ],
@@ -76,6 +113,23 @@ def test_a_tile_that_cannot_fit_says_why(tile: CudaMicroKernel, message: str) ->
 @pytest.mark.parametrize("arch", ARCHS)
 def test_seeds_fit_every_architecture(arch: str) -> None:
     assert len(hardware_seeds(DENSE, limits(arch))) == 3
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_half_precision_is_for_tensor_cores_where_they_know_it(arch: str) -> None:
+    for dtype in ("float16", "bfloat16"):
+        problem = replace(HALF, operand_dtype=dtype)
+        seeds = hardware_seeds(problem, limits(arch))
+        assert len(seeds) >= 3
+        knows = dtype in ARCHS[arch].tensor_dtypes
+        space = build_space(problem, seeds, limits(arch), 2048, 2304)
+        assert {c.micro_kernel.unit for c in space} == {"mma" if knows else "simt"}
+        assert len(space) > 50
+        for seed in seeds:
+            others = neighbours(problem, seed.tile, limits(arch), 768)
+            assert {tile.unit for tile in others} == {seed.tile.unit}
+            assert replace(seed.tile, tails="partition") in others
+            assert replace(seed.tile, splits=2) in others
 
 
 def test_the_space_is_around_the_seeds() -> None:
@@ -135,12 +189,32 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
 
 
 @pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])
+def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
+    """Shared memory to the byte, registers well enough; one text for all architectures."""
+    tiles = [seed.tile for seed in hardware_seeds(HALF, limits(arch))]
+    text = cuda_text(HALF, tiles, CudaTarget(arch))
+    assert text == cuda_text(HALF, tiles, CudaTarget("sm_80"))
+    facts = facts_of(compile_cubin(text, CudaTarget(arch)), HALF, tiles, arch)
+    for tile in tiles:
+        assert facts[tile.symbol].shared_bytes == tile.shared_bytes
+        assert facts[tile.symbol].stack_bytes == 0, tile.name
+        estimate = limits(arch).registers(HALF, tile)
+        assert 0.6 < facts[tile.symbol].registers / estimate < 1.4, (arch, tile.name, estimate)
+    shape = "m16n8k8" if arch == "sm_75" else "m16n8k16"
+    ptx = compile_ptx(cuda_text(HALF, tiles[-1:], CudaTarget(arch)), CudaTarget(arch)).decode()
+    assert f"mma.sync.aligned.{shape}.row.col.f32.f16.f16.f32" in ptx
+    assert ("cp.async.cg.shared.global" in ptx) is (arch != "sm_75")
+    assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in ptx
+
+
+@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
 @pytest.mark.parametrize(
     ("dtype", "arch"), [("float16", "sm_75"), ("bfloat16", "sm_75"), ("float16", "sm_100")]
 )
 def test_half_precision_compiles_everywhere_and_stays_in_registers(dtype: str, arch: str) -> None:
     half = replace(DENSE, operand_dtype=dtype, output_dtype=dtype)
-    tiles = [seed.tile for seed in hardware_seeds(half, limits(arch))]
+    tiles = [seed.tile for seed in hardware_seeds(DENSE, limits(arch))]
     facts = read_kernels(compile_cubin(cuda_text(half, tiles, CudaTarget(arch)), CudaTarget(arch)))
     for tile in tiles:
         assert facts[tile.symbol].stack_bytes == 0, tile.name

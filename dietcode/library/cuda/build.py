@@ -77,7 +77,9 @@ def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
     files = {
         CODE: code.library,
         DISPATCH: pretty_json(dispatch),
-        REPORT: pretty_json(parts.report | {"machine_code": code.to_json(), "ptx": code.ptx_arch}),
+        REPORT: pretty_json(
+            parts.report | {"machine_code": code.to_json(), "ptx": code.ptx_arch, "left_out": code.left_out}
+        ),
     }
     return {**files, MANIFEST: pretty_json(_manifest(parts, code, files))}
 

@@ -14,11 +14,13 @@ from tvm.support.cc import get_cc
 
 from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text, functions_of
+from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
 from dietcode.search_space.host import DispatchTree
 from dietcode.search_space.problem import Problem
-from dietcode.target.cubin import KernelFacts, read_kernels
+from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin, compile_ptx, nvrtc_version
 
@@ -38,11 +40,14 @@ class CudaCode:
         Facts of each function by architecture and symbol.
     ptx_arch : str
         Of the PTX for newer GPUs.
+    left_out : dict of str to str
+        Architectures that there is no code for, because one of the micro-kernels cannot run there, and why.
     """
 
     library: bytes
     kernels: dict[str, dict[str, KernelFacts]]
     ptx_arch: str
+    left_out: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the report: what each kernel takes, and whether it spills."""
@@ -66,23 +71,27 @@ def compile_library(
     tiles, tree, variables
         As `dietcode.library.cuda.host.host_text` has them.
     targets : sequence of CudaTarget
-        Architectures to hold machine code for; PTX of the newest is added for GPUs that are newer still.
+        Architectures to hold machine code for; PTX of the newest is added for GPUs that are newer still. All
+        but the first are left out where one of the micro-kernels cannot run.
 
     Raises
     ------
     TargetError
         The compiler is not installed, or knows one of the architectures not.
     TuningError
-        The text is refused, what comes out is no machine code or lacks a kernel, or nothing can be linked.
+        A micro-kernel cannot run on the first architecture, the text is refused, what comes out is no machine
+        code or lacks a kernel, or nothing can be linked.
     """
     distinct = list(dict.fromkeys(tiles))
+    left_out = _left_out(problem, distinct, targets)
+    targets = [target for target in targets if target.arch not in left_out]
     needed = {f.symbol for tile in distinct for f in functions_of(problem, tile)}
     files: dict[str, bytes] = {}
     kernels, images = {}, []
     for target in targets:
         name = f"{target.arch}.cubin"
         files[name] = compile_cubin(cuda_text(problem, distinct, target), target, reproducible=True)
-        kernels[target.arch] = read_kernels(files[name], target.arch)
+        kernels[target.arch] = facts_of(files[name], problem, distinct, target.arch)
         lacking = needed - set(kernels[target.arch])
         if lacking:
             raise TuningError(f"{target.arch}: the machine code lacks {sorted(lacking)[0]}")
@@ -93,7 +102,22 @@ def compile_library(
     images.append(Image(newest.arch, True, ptx))
     major = int(nvrtc_version().partition(".")[0])
     text = host_text(problem, tiles, tree, variables, images, 1000 * major)
-    return CudaCode(_link(text, files), kernels, newest.arch)
+    return CudaCode(_link(text, files), kernels, newest.arch, left_out)
+
+
+def _left_out(
+    problem: Problem, tiles: Sequence[CudaMicroKernel], targets: Sequence[CudaTarget]
+) -> dict[str, str]:
+    """Architectures that cannot run one of the micro-kernels, and why not."""
+    found = {}
+    for target in targets:
+        reasons = [CudaLimits.of(target).why_never(device_problem(problem), tile) for tile in tiles]
+        first = next((reason for reason in reasons if reason is not None), None)
+        if first is not None:
+            found[target.arch] = first
+    if targets[0].arch in found:
+        raise TuningError(f"{targets[0].arch}: {found[targets[0].arch]}")
+    return found
 
 
 def _without_suffix(target: CudaTarget) -> CudaTarget:

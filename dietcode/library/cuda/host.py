@@ -100,7 +100,8 @@ def host_text(
     problem = device_problem(problem)
     names = (*problem.inputs, problem.output)
     letters = sorted(problem.extents)
-    kernels = list(dict.fromkeys(f.symbol for tile in tiles for f in functions_of(problem, tile)))
+    shared = {f.symbol: f.shared_bytes for tile in tiles for f in functions_of(problem, tile)}
+    kernels = list(shared)
     known = ", ".join(f"{i.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
     defines = {
         "NUM_IMAGES": len(images),
@@ -121,6 +122,7 @@ def host_text(
         _LAUNCHER.read_text(encoding="utf-8"),
         _images(images),
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
+        _array("const unsigned shared_bytes[NUM_KERNELS]", [f"{shared[name]}" for name in kernels]),
         _tensors(problem, tiles, names),
         _axes(problem, names, letters),
         _windows(problem, letters),

@@ -18,6 +18,7 @@
 #define CUDA 2 /* DLPack's kDLCUDA */
 #define CAPABILITY_MAJOR 75
 #define CAPABILITY_MINOR 76
+#define MAX_SHARED_BYTES 8 /* of a function: what a launch may ask for */
 
 typedef struct {
   int number;        /* 86 for sm_86 */
@@ -57,6 +58,7 @@ typedef struct {
 /* Generated, at the end of the file. */
 static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
+static const unsigned shared_bytes[NUM_KERNELS]; /* that a launch asks for */
 static const Tensor tensors[NUM_TENSORS];
 static const Axis axes[NUM_TENSORS][MAX_RANK];
 static const Window windows[NUM_WINDOWS + 1];
@@ -76,6 +78,7 @@ static struct {
   int (*pop)(void**);
   int (*load)(void**, const void*);
   int (*function)(void**, void*, const char*);
+  int (*set_attribute)(void*, int, int);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
   int (*error_name)(int, const char**);
@@ -117,6 +120,7 @@ static int open_driver(void) {
       {"cuCtxPopCurrent_v2", (void**)&driver.pop},
       {"cuModuleLoadData", (void**)&driver.load},
       {"cuModuleGetFunction", (void**)&driver.function},
+      {"cuFuncSetAttribute", (void**)&driver.set_attribute},
       {"cuLaunchKernel", (void**)&driver.launch},
       {"cuGetErrorName", (void**)&driver.error_name},
   };
@@ -165,6 +169,12 @@ static int prepare(Device* device, int index) {
   status = check(driver.load(&module, image->data), "cuModuleLoadData");
   for (int i = 0; i < NUM_KERNELS && status == 0; ++i) {
     status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
+    if (status != 0 || shared_bytes[i] == 0) continue;
+    if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes[i]) != 0) {
+      status = fail("RuntimeError", "cuda:%d, an sm_%d%d, gives a block less than the %u bytes of shared memory that %s "
+                    "needs; build the library for that architecture", index, major, minor, shared_bytes[i],
+                    kernel_names[i]);
+    }
   }
   driver.pop(&popped);
   if (status == 0) atomic_store_explicit(&device->is_ready, 1, memory_order_release);
@@ -378,7 +388,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t 
       break;
     }
     status = check(driver.launch(device->functions[launch->kernel], (unsigned)launch->x, (unsigned)launch->y, 1,
-                                 launch->threads, 1, 1, 0, stream, arguments, NULL),
+                                 launch->threads, 1, 1, shared_bytes[launch->kernel], stream, arguments, NULL),
                    "cuLaunchKernel");
   }
   if (switches) driver.pop(&popped);

@@ -47,13 +47,17 @@ class Operand:
         width = self.plan.width
         self.total = self.extent * tile.steps // width  # vectors of a tile
         self.turns = -(-self.total // tile.threads)
-        self.storage = str(problem.storage(name))
-        self.fetched = local(f"fetched_{name}", self.turns * width, self.storage)
-        if self.storage != DTYPE and not self.plan.along_reduction:
-            self.widened = local(f"widened_{name}", width)
         self.inner = (tile.steps if self.plan.along_reduction else self.extent) // width
         self.addresses = Addresses(problem, block.memory, name, self.letters)
         self._lines: tuple[Any, ...] | None = None
+        self.storage = str(problem.storage(name))
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Registers that a tile is fetched to."""
+        self.fetched = local(f"fetched_{self.name}", self.turns * self.plan.width, self.storage)
+        if self.storage != DTYPE and not self.plan.along_reduction:
+            self.widened = local(f"widened_{self.name}", self.plan.width)
 
     def _place(self, turn: Any) -> tuple[Any, Any, Any | None]:
         """Of one vector: its row or column, its step, both int32, and whether it is one of the tile."""
@@ -235,13 +239,24 @@ class BlockKernel:
         self.batches, self.rows, self.columns, self.reduction = (
             i64(size) if isinstance(size, int) else size for size in problem.sizes(extents)
         )
-        across = tile.columns // tile.thread_columns
-        self.thread_row, self.thread_column = tirx.truncdiv(thread, across), tirx.truncmod(thread, across)
         self.has_ragged_steps = self._is_ragged(problem.reduction, tile.steps)
         self.has_ragged_rows = self._is_ragged(problem.rows, tile.rows)
         self.has_ragged_columns = self._is_ragged(problem.columns, tile.columns)
+        self.batch: Any = None
+        self.first_row: Any = None
+        self.first_column: Any = None
+        self.part: Any = None
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Shared memory and registers of the block."""
+        tile, problem = self.tile, self.problem
+        across = tile.columns // tile.thread_columns
+        self.thread_row = tirx.truncdiv(self.thread, across)
+        self.thread_column = tirx.truncmod(self.thread, across)
         self.stage_elements = tile.steps * (tile.row_pitch + tile.column_pitch)
-        self.shared = T.alloc_buffer((tile.stages * self.stage_elements,), DTYPE, scope="shared", align=16)
+        scope = "shared.dyn" if tile.dynamic_bytes else "shared"
+        self.shared = T.alloc_buffer((tile.stages * self.stage_elements,), DTYPE, scope=scope, align=16)
         IRBuilder.name("tiles", self.shared)
         self.operands = (
             Operand(self, problem.row_operand, 0),
@@ -250,10 +265,6 @@ class BlockKernel:
         self.sums = local("sums", tile.thread_rows * tile.thread_columns)
         self.row_values = local("row_values", tile.thread_rows)
         self.column_values = local("column_values", tile.thread_columns)
-        self.batch: Any = None
-        self.first_row: Any = None
-        self.first_column: Any = None
-        self.part: Any = None
 
     def _is_ragged(self, letters: tuple[str, ...], extent: int) -> bool:
         """Whether tiles of `extent` may reach past the end of a role."""

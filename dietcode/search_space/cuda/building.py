@@ -67,3 +67,13 @@ def both(*conditions: Any | None) -> Any | None:
 def sync() -> None:
     """Wait for all threads of the block."""
     T.evaluate(T.tvm_storage_sync("shared"))
+
+
+def sync_warp() -> None:
+    """Wait for the other lanes of the warp."""
+    run("__syncwarp")
+
+
+def run(function: str, *arguments: Any) -> None:
+    """Call a device function that stands in the text, see `dietcode.search_space.cuda.instructions`."""
+    T.evaluate(tirx.call_extern("void", function, *arguments))

@@ -28,7 +28,12 @@ def starting_candidates(
     """
     _, rows, columns, reduction = problem.sizes(dict(largest))
     space = build_space(problem, seeds, limits, rows, columns)
-    padded = [(replace(seed.tile, tails=tails), seed) for tails in CUDA_TAILS for seed in seeds]
+    padded = [
+        (replace(seed.tile, tails=tails), seed)
+        for tails in CUDA_TAILS
+        for seed in seeds
+        if tails in seed.tile.allowed_tails
+    ]
     first = [CudaCandidate(tile, seed.source) for tile, seed in padded if limits.holds(problem, tile)]
     around = [
         CudaCandidate(tile, "neighbour")

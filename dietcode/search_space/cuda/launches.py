@@ -70,7 +70,7 @@ def call_of(problem: Problem, tile: CudaMicroKernel, extents: Mapping[str, Any])
     own = {letter: int(extents[letter]) for letter in problem.extents}
     functions = functions_of(problem, tile)
     launches = tuple(
-        Launch(function.symbol, function.arguments, function.threads, 0, (int(x), int(y)))
+        Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
         for function, (x, y) in zip(functions, grids_of(problem, tile, own, NumpyOps()), strict=True)
     )
     regions = {name: 4 * int(r.first) for name, r in regions_of(problem, tile, own, NumpyOps()).items()}

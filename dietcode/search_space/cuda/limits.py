@@ -12,8 +12,8 @@ from dietcode.search_space.cuda.padding import block_problem
 from dietcode.search_space.problem import Problem
 from dietcode.target.cuda import WARP, CudaTarget, Multiprocessor
 
-_STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be declared and asked for in another way
-_OTHER_REGISTERS = 24  # addresses, bounds, counters
+_OTHER_REGISTERS = {"simt": 24, "mma": 36}  # addresses, bounds, counters
+_TENSOR_DTYPES = ("float16", "bfloat16")  # of what tensor cores multiply, those that code is generated for
 _MIN_FMAS_PER_STEP = 4  # of a thread: fewer are held up by reading shared memory
 
 
@@ -34,6 +34,8 @@ class CudaLimits:
 
         The cubin tells the truth later; this keeps from compiling what would spill in any case.
         """
+        if tile.unit == "mma":
+            return self._tensor_registers(problem, tile)
         fetched, problem = 0, block_problem(problem, tile)
         for name, extent in zip(problem.inputs[:2], (tile.rows, tile.columns), strict=True):
             width, itemsize = plan_fetch(problem, name, tile).width, problem.storage(name).itemsize
@@ -41,7 +43,31 @@ class CudaLimits:
             windows = padded_windows(problem, name)
             fetched += -(-turns * width * itemsize // 4) + turns * (2 + len(windows) if windows else 0)
         sums = tile.thread_rows * tile.thread_columns
-        return sums + tile.thread_rows + tile.thread_columns + fetched + _OTHER_REGISTERS
+        return sums + tile.thread_rows + tile.thread_columns + fetched + _OTHER_REGISTERS["simt"]
+
+    def _tensor_registers(self, problem: Problem, tile: CudaMicroKernel) -> int:
+        """A lane's sums, its fragments of 16 steps, two of them by turns, and elements with their places."""
+        fragments = (tile.thread_rows // 4 + tile.thread_columns // 4) * (2 if tile.steps > 16 else 1)
+        fetched = 0
+        for name, extent in zip(problem.inputs[:2], (tile.rows, tile.columns), strict=True):
+            if plan_fetch(problem, name, tile).width == 1:
+                fetched += 2 * -(-extent * tile.steps // tile.threads)
+        sums = tile.thread_rows * tile.thread_columns // WARP
+        return sums + fragments + fetched + _OTHER_REGISTERS["mma"]
+
+    def why_never(self, problem: Problem, tile: CudaMicroKernel) -> str | None:
+        """Why an architecture has no code of a micro-kernel, whatever the compiler makes of it; or None."""
+        if tile.threads > self.sm.max_threads_per_block or tile.threads % WARP:
+            allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
+            return f"{tile.name}: {tile.threads} threads in a block; allowed: {allowed}"
+        if tile.shared_bytes > self.sm.block_shared_bytes:
+            most = self.sm.block_shared_bytes
+            return f"{tile.name}: {tile.shared_bytes} bytes of shared memory; allowed: {most}"
+        known = [dtype for dtype in _TENSOR_DTYPES if dtype in self.sm.tensor_dtypes]
+        if tile.unit == "mma" and problem.operand_dtype not in known:
+            dtypes = f"{problem.operand_dtype} operands for tensor cores; allowed: {', '.join(known)}"
+            return f"{tile.name}: {dtypes}"
+        return None
 
     def why_not(self, problem: Problem, tile: CudaMicroKernel) -> str | None:
         """Why a micro-kernel cannot run on the architecture, as what is asked for and what there is; or None.
@@ -51,12 +77,9 @@ class CudaLimits:
         problem : Problem
             As `dietcode.search_space.cuda.lowering.device_problem` gives it.
         """
-        most = min(_STATIC_SHARED_BYTES, self.sm.block_shared_bytes)
-        if tile.threads > self.sm.max_threads_per_block or tile.threads % WARP:
-            allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
-            return f"{tile.name}: {tile.threads} threads in a block; allowed: {allowed}"
-        if tile.shared_bytes > most:
-            return f"{tile.name}: {tile.shared_bytes} bytes of shared memory; allowed: {most}"
+        never = self.why_never(problem, tile)
+        if never is not None:
+            return never
         registers = self.registers(problem, tile)
         if registers > self.sm.max_registers_per_thread:
             return f"{tile.name}: about {registers} registers; allowed: {self.sm.max_registers_per_thread}"
@@ -67,6 +90,6 @@ class CudaLimits:
 
     def holds(self, problem: Problem, tile: CudaMicroKernel) -> bool:
         """Whether it can run, and has enough to do between two reads of shared memory."""
-        if tile.thread_rows * tile.thread_columns < _MIN_FMAS_PER_STEP:
+        if tile.unit == "simt" and tile.thread_rows * tile.thread_columns < _MIN_FMAS_PER_STEP:
             return False
         return self.why_not(device_problem(problem), tile) is None

@@ -36,6 +36,7 @@ from dietcode.search_space.cuda.padding import (
     writes_parts,
 )
 from dietcode.search_space.cuda.shape import SUM_THREADS, WORKSPACE, copy_shapes, grid_of
+from dietcode.search_space.cuda.tensor_core import TensorCoreKernel
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import DTYPE, TirOps, i64, small_buffers_in, store
@@ -89,7 +90,8 @@ def lower_block(problem: Problem, tile: CudaMicroKernel, name: str) -> Any:
             small_buffers_in("local"),
         ):
             memory = Memory(whole, extents, pointers, 1, i64(0), ops)
-            kernel = BlockKernel(whole, tile, memory, extents, thread)
+            form = TensorCoreKernel if tile.unit == "mma" else BlockKernel
+            kernel = form(whole, tile, memory, extents, thread)
             # All of these are below 2^31, as the number of blocks is, and division of 64 bits is slow.
             row_tiles, column_tiles = (narrow(_int64(n)) for n in (grid.row_tiles, grid.column_tiles))
             index = narrow(block)

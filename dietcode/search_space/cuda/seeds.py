@@ -146,8 +146,7 @@ def search_seed(
 
 def unit_of(problem: Problem, target: CudaTarget) -> str:
     """What multiplies: ``mma`` where tensor cores take the operands' dtype, ``simt`` otherwise."""
-    has_units = "unit" in CudaMicroKernel.__dataclass_fields__
-    return "mma" if has_units and problem.operand_dtype in target.sm.tensor_dtypes else "simt"
+    return "mma" if problem.operand_dtype in target.sm.tensor_dtypes else "simt"
 
 
 def _request(

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
+from dietcode.search_space.cuda.instructions import helpers_for
 from dietcode.search_space.cuda.lowering import (
     block_arguments,
     device_problem,
@@ -25,6 +26,7 @@ from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import Copy, copies_of, writes_parts
 from dietcode.search_space.cuda.shape import SUM_THREADS
 from dietcode.search_space.problem import Problem
+from dietcode.target.cubin import KernelFacts, read_kernels
 from dietcode.target.cuda import CudaTarget
 
 _COMPILE = "tvm_callback_cuda_compile"
@@ -70,11 +72,14 @@ class Function:
         int64 for each letter of the problem that is not fixed.
     threads : int
         Of a block.
+    shared_bytes : int
+        Shared memory of a block that its launch asks for.
     """
 
     symbol: str
     arguments: tuple[str, ...]
     threads: int
+    shared_bytes: int = 0
 
 
 def functions_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Function, ...]:
@@ -83,13 +88,27 @@ def functions_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Function, ...
         Function(_copy_symbol(tile, copy), (copy.operand, copy.name), SUM_THREADS)
         for copy in copies_of(problem, tile)
     ]
-    block = Function(tile.symbol, block_arguments(problem, tile), tile.threads)
+    block = Function(tile.symbol, block_arguments(problem, tile), tile.threads, tile.dynamic_bytes)
     sums = [Function(f"{tile.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
     return (*copies, block, *(sums if writes_parts(problem, tile) else []))
 
 
 def _copy_symbol(tile: CudaMicroKernel, copy: Copy) -> str:
     return f"{tile.symbol}_{copy.name}"
+
+
+def facts_of(
+    cubin: bytes, problem: Problem, tiles: Sequence[CudaMicroKernel], what: str
+) -> dict[str, KernelFacts]:
+    """What all functions of some micro-kernels take, by their symbols, with what their launches ask for.
+
+    Raises
+    ------
+    TuningError
+        As `dietcode.target.cubin.read_kernels` has it.
+    """
+    functions = [function for tile in tiles for function in functions_of(problem, tile)]
+    return read_kernels(cubin, what, {f.symbol: f.shared_bytes for f in functions})
 
 
 def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
@@ -113,7 +132,7 @@ def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTa
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))
     half = _HALF if any(re.search(r"\bhalf[24]?\b", text) for text in texts) else ""
-    return "\n\n".join([_PREAMBLE + half, *texts]) + "\n"
+    return "\n\n".join([_PREAMBLE + half + helpers_for(texts), *texts]) + "\n"
 
 
 def _generate(module: Any, kind: Any) -> str:

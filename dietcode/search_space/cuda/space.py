@@ -3,6 +3,9 @@
 The seeds here come from the hardware alone; `dietcode.search_space.cuda.seeds` adds MetaSchedule's. With
 8x8 sums a thread does 64 multiply-adds for 16 floats that it reads from shared memory, and 256 of them make a
 tile of 128x128; the smaller seeds give small instances more blocks than a GPU has multiprocessors.
+
+Operands of half precision are multiplied by the tensor cores, where these know their dtype: a warp of 64x64
+sums needs 8 reads of 16 bytes a lane for 32 instructions, and copies are begun two or three pieces ahead.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
 MAX_SPLITS = 16
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
-_STEPS = (8, 16, 32)
+_WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 32), (16, 16), (32, 128), (16, 64))
+_STEPS = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128)}
 _EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
@@ -38,6 +42,15 @@ class CudaCandidate:
 
 def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
     """Large, middle and small tiles, for many, some and few rows; those that the architecture holds."""
+    tensor_tiles = (
+        CudaMicroKernel(128, 256, 64, 64, 32, stages=4, unit="mma"),
+        CudaMicroKernel(128, 128, 64, 64, 32, stages=4, unit="mma"),
+        CudaMicroKernel(64, 64, 32, 32, 64, stages=4, unit="mma"),
+        CudaMicroKernel(16, 64, 16, 16, 64, stages=4, unit="mma"),
+    )
+    seeds = [CudaSeed(tile, "hardware") for tile in tensor_tiles if limits.holds(problem, tile)]
+    if seeds:
+        return seeds
     tiles = (
         CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2),
         CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2),
@@ -96,11 +109,15 @@ def neighbours(
             for splits in (tile.splits // 2, tile.splits * 2)
             if 1 <= splits <= MAX_SPLITS and (splits == 1 or longest >= 2 * splits * tile.steps)
         ),
-        *(_changed(tile, steps=steps) for steps in _STEPS if steps in {tile.steps // 2, tile.steps * 2}),
-        *(_with_threads(tile, *shape) for shape in _THREAD_TILES),
+        *(
+            _changed(tile, steps=steps)
+            for steps in _STEPS[tile.unit]
+            if steps in {tile.steps // 2, tile.steps * 2}
+        ),
+        *(_with_threads(tile, tile.rows, tile.columns, *shape) for shape in _shapes(tile)),
         *(_changed(tile, row_vthreads=v, column_vthreads=w) for v in (1, 2) for w in (1, 2)),
-        _changed(tile, stages=3 - tile.stages),
-        *(_changed(tile, tails=tails) for tails in CUDA_TAILS),
+        *(_changed(tile, stages=stages) for stages in (tile.stages - 1, tile.stages + 1)),
+        *(_changed(tile, tails=tails) for tails in tile.allowed_tails),
     ]
     unique = dict.fromkeys(other for other in found if other is not None and other != tile)
     return [other for other in unique if limits.holds(problem, other)]
@@ -110,8 +127,8 @@ def _around(tile: CudaMicroKernel) -> Iterator[CudaMicroKernel]:
     """Tiles whose extents are in [T0/2, 2·T0], with the seed's tile of a thread or one that fits."""
     for rows in _extents_around(tile.rows):
         for columns in _extents_around(tile.columns):
-            for shape in ((tile.thread_rows, tile.thread_columns), *_THREAD_TILES):
-                changed = _with_threads(_bare(tile, rows, columns), *shape)
+            for shape in ((tile.thread_rows, tile.thread_columns), *_shapes(tile)):
+                changed = _with_threads(tile, rows, columns, *shape)
                 if changed is not None:
                     yield changed
 
@@ -120,17 +137,20 @@ def _extents_around(extent: int) -> list[int]:
     return [e for e in _EXTENTS if extent <= 2 * e <= 4 * extent]
 
 
-def _bare(tile: CudaMicroKernel, rows: int, columns: int) -> CudaMicroKernel:
-    """A tile of other extents, a thread's share of it one element for the time being."""
-    return replace(
-        tile, rows=rows, columns=columns, thread_rows=1, thread_columns=1, row_vthreads=1, column_vthreads=1
-    )
+def _shapes(tile: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
+    """What a thread, or a warp, may accumulate."""
+    return _WARP_TILES if tile.unit == "mma" else _THREAD_TILES
 
 
-def _with_threads(tile: CudaMicroKernel, rows: int, columns: int) -> CudaMicroKernel | None:
-    """The tile with another tile of a thread, in two parts where these are still four wide."""
-    parts = {"row_vthreads": 2 if rows >= 8 else 1, "column_vthreads": 2 if columns >= 8 else 1}
-    return _changed(tile, thread_rows=rows, thread_columns=columns, **parts)
+def _with_threads(
+    tile: CudaMicroKernel, rows: int, columns: int, thread_rows: int, thread_columns: int
+) -> CudaMicroKernel | None:
+    """The tile with other extents, a thread's in two parts where these are still four wide."""
+    extents = {"rows": rows, "columns": columns, "thread_rows": thread_rows, "thread_columns": thread_columns}
+    if tile.unit == "mma":
+        return _changed(tile, **extents)
+    parts = {"row_vthreads": 2 if thread_rows >= 8 else 1, "column_vthreads": 2 if thread_columns >= 8 else 1}
+    return _changed(tile, **extents, **parts)
 
 
 def _changed(tile: CudaMicroKernel, **axes: int | str) -> CudaMicroKernel | None:

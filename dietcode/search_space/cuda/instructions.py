@@ -1,0 +1,119 @@
+"""What TVM has no words for: instructions of the tensor cores, as small device functions in CUDA text.
+
+Shared memory is addressed by 32-bit numbers, as they take it. One text serves all architectures: where an
+instruction came with sm_80, sm_75 does the same in older ones, and copies at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_HEAD = "__device__ __forceinline__"
+
+
+def _matrices(name: str, count: int, suffix: str) -> str:
+    """Read 8x8 matrices of two-byte elements, a quarter of the warp telling where the rows of each are."""
+    places = ", ".join(f"%{i}" for i in range(count))
+    results = ", ".join(f'"=r"(to[{i}])' for i in range(count))
+    return f"""\
+{_HEAD} void {name}(uint* to, uint from) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{places}}}, [%{count}];"
+               : {results} : "r"(from));
+}}
+"""
+
+
+def _multiply(dtype: str, kind: str) -> str:
+    """sums[16, 8] += rows[16, 16] · columns[8, 16]ᵀ, each spread over the warp."""
+    sums = '"+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])'
+    whole = f"""\
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
+               "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+               : {sums}
+               : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]), "r"(columns[1]));
+"""
+    halves = "".join(
+        f"""\
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.{kind}.{kind}.f32 "
+               "{{%0, %1, %2, %3}}, {{%4, %5}}, {{%6}}, {{%0, %1, %2, %3}};"
+               : {sums}
+               : "r"(rows[{2 * i}]), "r"(rows[{2 * i + 1}]), "r"(columns[{i}]));
+"""
+        for i in range(2)
+    )
+    body = f"#if __CUDA_ARCH__ >= 800\n{whole}#else\n{halves}#endif\n" if kind == "f16" else whole
+    return f"{_HEAD} void multiply_{dtype}(float* sums, const uint* rows, const uint* columns) {{\n{body}}}\n"
+
+
+def _copy(num_bytes: int) -> str:
+    """Copy to shared memory what exists, else zeros; there when `wait_for_copies` says so."""
+    # Whole sectors go past L1, and bring those beside them to L2.
+    cache, more = ("cg", ".L2::128B") if num_bytes == 16 else ("ca", "")
+    words = num_bytes // 4
+    kind = {1: "uint", 2: "uint2", 4: "uint4"}[words]
+    fields = [f"value.{c}" for c in "xyzw"[:words]] if words > 1 else ["value"]
+    clear = " = ".join([*fields, "0"])
+    vector = f".v{words}" if words > 1 else ""
+    places = ", ".join(f"%{i + 1}" for i in range(words))
+    places = f"{{{places}}}" if words > 1 else places
+    given = ", ".join(f'"r"({field})' for field in fields)
+    return f"""\
+{_HEAD} void copy_{num_bytes}(uint to, const void* from, bool exists) {{
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.{cache}.shared.global{more} [%0], [%1], {num_bytes}, %2;"
+               :: "r"(to), "l"(from), "r"(exists ? {num_bytes} : 0) : "memory");
+#else
+  {kind} value;
+  {clear};
+  if (exists) value = *(const {kind}*)from;
+  asm volatile("st.shared{vector}.b32 [%0], {places};" :: "r"(to), {given} : "memory");
+#endif
+}}
+"""
+
+
+HELPERS: dict[str, str] = {
+    "shared_address": f"""\
+{_HEAD} uint shared_address(const void* place) {{
+  return (uint)__cvta_generic_to_shared(place);
+}}
+""",
+    "read_matrices_4": _matrices("read_matrices_4", 4, ""),
+    "read_matrices_2": _matrices("read_matrices_2", 2, ""),
+    "read_matrices_4_transposed": _matrices("read_matrices_4_transposed", 4, ".trans"),
+    "read_matrices_2_transposed": _matrices("read_matrices_2_transposed", 2, ".trans"),
+    "multiply_float16": _multiply("float16", "f16"),
+    "multiply_bfloat16": _multiply("bfloat16", "bf16"),
+    "copy_16": _copy(16),
+    "copy_8": _copy(8),
+    "copy_4": _copy(4),
+    "end_copies": f"""\
+{_HEAD} void end_copies() {{
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}}
+""",
+    "wait_for_copies": f"""\
+template <int MAY_BE_ON_THEIR_WAY>
+{_HEAD} void wait_for_copies() {{
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" :: "n"(MAY_BE_ON_THEIR_WAY) : "memory");
+#endif
+}}
+""",
+}
+"""Text of each function by its name.
+
+``read_matrices`` is ldmatrix; `from` is the place of a row: of matrix ``lane / 8``, row ``lane % 8``.
+Fragments lie in the lanes of a warp as the PTX ISA has them for m16n8k16. ``wait_for_copies<n>`` waits for a
+thread's own copies, all but those of the last n calls of ``end_copies``; those of others are there behind a
+barrier.
+"""
+
+
+def helpers_for(texts: Iterable[str]) -> str:
+    """The functions that some texts call, in the order of `HELPERS`."""
+    names = {name for text in texts for name in re.findall(r"\b(\w+)(?:<\d+>)?\(", text)}
+    return "".join(f"\n{text}" for name, text in HELPERS.items() if name in names)
