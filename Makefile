@@ -9,6 +9,8 @@ VENV ?= .venv
 CLIENT_VENV ?= build/client-venv
 EXTRAS ?= server,dev
 BIN := $(VENV)/bin
+# Hundreds of processes start here; where each compiles what it imports anew, all takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long lint docs pages evidence figures secrets clean
 

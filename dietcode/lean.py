@@ -39,6 +39,12 @@ def children_without_torch() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
+def leave_torch_out() -> None:
+    """This process finds no PyTorch from now on, unless it has it already."""
+    if "torch" not in sys.modules and _PLACE not in sys.path:
+        sys.path.insert(0, _PLACE)
+
+
 def has_torch() -> bool:
     """Whether it is installed, also in a process that does not find it."""
     return PathFinder.find_spec("torch", [path for path in sys.path if path != _PLACE]) is not None

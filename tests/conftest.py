@@ -23,12 +23,13 @@ _ONE_BY_ONE = (
     "server/engine/test_kills.py",
     "server/engine/test_service_for_real.py",
 )
+# The second calls what the first has compiled.
+_KINDS = ("search_space/test_guard_pages.py", "search_space/test_kinds.py")
 # Groups that take longest begin first, so that no process is left with one of them at the end.
 _LONG = (
     "one by one",
     "dashboard",
-    "search_space/test_guard_pages.py",
-    "search_space/test_kinds.py",
+    "kinds",
     "deploy/test_containers.py",
     "server/engine/test_workers.py",
     "deploy/test_ray_containers.py",
@@ -47,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests to `make test-long`; begin with the groups that take longest.
 
-    Each file stays in one process, with what it compiled; the dashboard's files share a server."""
+    Each file stays in one process, with what it compiled; the dashboard's files share a server.
+    """
 
     if not os.environ.get("DIETCODE_TEST_LONG"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
@@ -57,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name = item.path.relative_to(Path(__file__).parent).as_posix()
         if name.startswith(_ONE_BY_ONE):
             return "one by one"
+        if name in _KINDS:
+            return "kinds"
         return "dashboard" if name.startswith("dashboard/") else name
 
     for item in items:
@@ -122,6 +126,7 @@ def inside(
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["dietcode", *map(str, arguments)])
+        monkeypatch.setattr(sys, "path", [*sys.path])  # commands that tune leave PyTorch out
         capsys.readouterr()
         from dietcode.cli import main
 

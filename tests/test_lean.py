@@ -69,3 +69,17 @@ def test_who_compares_with_torch_finds_it_again() -> None:
         installed, _, origin = done.stdout.partition(" ")
         assert installed == "True"
         assert ("without_torch" not in origin) is found
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch: pip install 'dietcode[bench]'")
+def test_commands_that_need_the_compiler_leave_it_out() -> None:
+    before = "from dietcode.cli.common import need_compiler"
+    for script, found in ((before, False), (f"{before}; need_compiler()", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{script}; {LOOK}"],
+            env=with_torch(os.environ),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ("without_torch" in done.stdout) is found

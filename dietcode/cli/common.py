@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dietcode.errors import RequestError
+from dietcode.lean import leave_torch_out
 
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
 
@@ -18,7 +19,7 @@ def print_json(data: Any) -> None:
 
 
 def need_compiler() -> None:
-    """Say what to install before an import fails deep inside.
+    """Say what to install before an import fails deep inside; leave out what only makes that import longer.
 
     Raises
     ------
@@ -30,3 +31,4 @@ def need_compiler() -> None:
     missing = [name for name in ("tvm", "sklearn", "scipy", "xgboost") if find_spec(name) is None]
     if missing:
         raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[tune]'")
+    leave_torch_out()

@@ -44,21 +44,23 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     Returns ``{"path", "object_bytes", "secs"}``.
     """
     import tvm
+    from tvm.support.cc import create_shared
 
     from dietcode.search_space.host import build_module
+
+    sizes: list[int] = []
+
+    def link(output: str, objects: list[str], **options: Any) -> None:
+        sizes.extend(Path(name).stat().st_size for name in objects)
+        create_shared(output, objects, **options)
 
     started = time.perf_counter()
     module = build_module(
         request["problem"], request["micro_kernels"], request["tree"], request["variables"], request["limits"]
     )
-    executable = tvm.compile(module, target=request["target"].tvm_target())
-    path = Path(request["path"])
-    object_path = path.with_suffix(".o")
-    executable.mod.write_to_file(str(object_path), "o")
-    object_bytes = object_path.stat().st_size
-    object_path.unlink()
-    executable.export_library(str(path))
-    return {"path": str(path), "object_bytes": object_bytes, "secs": time.perf_counter() - started}
+    path = request["path"]
+    tvm.compile(module, target=request["target"].tvm_target()).export_library(path, fcompile=link)
+    return {"path": path, "object_bytes": sum(sizes), "secs": time.perf_counter() - started}
 
 
 def _functions(path: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from needs import needs_nvrtc
 
 from benchmarks.gpu.pack import write_pack
 from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records
@@ -18,14 +19,13 @@ from dietcode.measure.records import write_records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.parse import spec_from_data
 
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "benchmarks" / "gpu"
 sys.path.extend([str(GPU), str(ROOT / "tests" / "search_space"), str(ROOT / "tests" / "library")])
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 SPEC = """
 name: small-scores
 op: {einsum: "bmk,bnk->bmn", epilogue: [{scale: 0.125}]}

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.runtime.library import load
-from dietcode.target.nvrtc import missing_packages
 
 ROOT = Path(__file__).parents[2]
 sys.path.extend([str(ROOT / "benchmarks" / "gpu"), str(ROOT / "tests" / "runtime")])
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 
 
 def test_it_sees_what_holds_and_what_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ import pytest
 import uvicorn
 from made_app import MadeApp, opened, text_of
 from made_gpu import ARCH, NAME, gpu_spec, lines_of, made_records
+from needs import needs_nvrtc
 
 from dietcode.errors import LibraryError, TargetError
 from dietcode.runtime.manifest import MANIFEST, read_manifest
-from dietcode.target.nvrtc import missing_packages
 from dietcode.tuner import cuda_tuning
 from dietcode_server.engine import worker
 from dietcode_server.engine.targets import Targets
@@ -29,7 +29,7 @@ from dietcode_server.store import libraries, runners, tokens
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import utc_now
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 BUILDER = AnnouncedDevice(
     "cpu0", "A test CPU", {"kind": "llvm", "mcpu": "test", "num_cores": 2}, {"mcpu": "test"}, "rack1", True
 )

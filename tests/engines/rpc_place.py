@@ -12,6 +12,8 @@ import psutil
 from ray_nodes import free_port, listens, wait_until
 from small_libraries import ROOT
 
+from dietcode.lean import without_torch
+
 KEY = "board"
 
 
@@ -60,7 +62,7 @@ def _run(*command: str, **variables: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"TVM_NUM_THREADS": "2", "TVM_BIND_THREADS": "0"} | variables,
+        env=without_torch(os.environ) | {"TVM_NUM_THREADS": "2", "TVM_BIND_THREADS": "0"} | variables,
         start_new_session=True,
     )
 

@@ -26,6 +26,7 @@ from small_libraries import ROOT, SAFE_ERROR, error, spec_data
 
 import dietcode
 from dietcode.errors import RequestError, TargetError, TuningError
+from dietcode.lean import without_torch
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
 from dietcode.search_space.limits import MicroKernel
@@ -99,7 +100,7 @@ def driver(cluster: Cluster, library: Path, calls: int) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment(cluster.folder) | {"PYTHONPATH": paths},
+        env=without_torch(environment(cluster.folder) | {"PYTHONPATH": paths}),
         start_new_session=True,
     )
 

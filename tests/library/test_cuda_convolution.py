@@ -13,6 +13,7 @@ import pytest
 import tvm_ffi
 from device_tensors import aligned, on_device
 from emulated_driver import load_driver, register
+from needs import needs_nvrtc
 
 from dietcode.library.cuda.code import compile_library
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -21,13 +22,12 @@ from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.parse import spec_from_data
 
 sys.path.append(str(Path(__file__).parents[1] / "search_space"))
 from emulation import compiled
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 
 TARGET = CudaTarget("sm_90")
 TILES = (

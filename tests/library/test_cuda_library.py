@@ -15,6 +15,7 @@ import pytest
 import tvm_ffi
 from device_tensors import aligned, on_device
 from emulated_driver import load_driver, register
+from needs import needs_nvrtc
 
 from dietcode.errors import TuningError
 from dietcode.library.cuda.code import CudaCode, compile_library
@@ -24,13 +25,13 @@ from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
+from dietcode.target.nvrtc import compile_cubin, compile_ptx
 
 sys.path.append(str(Path(__file__).parents[1] / "search_space"))
 from compiled import make_problem
 from emulation import compiled
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 
 TARGETS = (CudaTarget("sm_80"), CudaTarget("sm_90a"))
 TILES = (

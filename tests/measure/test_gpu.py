@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.errors import TargetError
 from dietcode.measure import gpu_children
@@ -25,13 +26,13 @@ from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Problem, Stage
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import compile_cubin, missing_packages
+from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.dtypes import rounded, widened
 
 sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("library", "search_space"))
 from compiled import make_problem
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 TILE = CudaMicroKernel(8, 16, 2, 2, 4, splits=3)
 PROBLEM = make_problem("mk,nk->mn", {"n": 20, "k": 24}, [Stage("bias", tensor="bias"), Stage("relu")])
 POINTS = [{"m": m, "n": 20, "k": 24} for m in (1, 17)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.dispatcher.rule import fit_rule
 from dietcode.errors import ShapeError, TargetError, TensorError
@@ -20,14 +21,13 @@ from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.problem import problem_from_spec
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.parse import spec_from_data
 
 ROOT = Path(__file__).parents[1]
 sys.path.extend([str(ROOT / "search_space"), str(ROOT / "library")])
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 TILES = (CudaMicroKernel(8, 16, 2, 2, 4, splits=2), CudaMicroKernel(16, 16, 4, 2, 8, stages=2))
 SPEC = {
     "name": "small-dense",

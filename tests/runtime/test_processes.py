@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from small_libraries import ROOT, built, copy_of
 
+from dietcode.lean import with_torch, without_torch
+
 PRELUDE = """
 import os, sys, threading
 import numpy as np
@@ -36,14 +38,18 @@ sys.meta_path.insert(0, Blocked())
 def python(
     script: str, *arguments: object, env: dict[str, str] | None = None, timeout_secs: float = 60.0
 ) -> str:
-    """Standard output of a script in a new process; it must succeed."""
+    """Standard output of a script in a new process; it must succeed.
+
+    It finds PyTorch only where it imports it itself: tvm-ffi would, which takes longer than all of these.
+    """
+    found = with_torch if "import torch" in script else without_torch
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout_secs,
         cwd=ROOT,
-        env=os.environ | (env or {}),
+        env=found(os.environ) | (env or {}),
         check=False,
     )
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,13 @@ def pack(problem: Problem, operand: Any, lanes: int, extents: dict[str, int] | N
 
 
 class Compiled:
-    """A module compiled in this process."""
+    """A module compiled in this process.
+
+    Parameters
+    ----------
+    kept : Path, optional
+        The shared library that it is loaded from, which is made where it is not there yet.
+    """
 
     def __init__(
         self,
@@ -86,11 +93,21 @@ class Compiled:
         target: CpuTarget,
         tree: DispatchTree = 0,
         variables: Sequence[str] = (),
+        kept: Path | None = None,
     ) -> None:
         self.problem, self.limits = problem, Limits.of(target)
         kernels = [tile if isinstance(tile, MicroKernel) else MicroKernel(*tile) for tile in tiles]
-        module = build_module(problem, kernels, tree, variables, self.limits)
-        self.module = tvm.compile(module, target=target.tvm_target()).mod
+        if kept is None or not kept.exists():
+            module = build_module(problem, kernels, tree, variables, self.limits)
+            compiled = tvm.compile(module, target=target.tvm_target())
+        if kept is None:
+            self.module = compiled.mod
+        else:
+            if not kept.exists():
+                partial = kept.with_suffix(".partial.so")
+                compiled.export_library(str(partial))
+                partial.rename(kept)
+            self.module = tvm.runtime.load_module(str(kept))
         self.variables = variables
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The two vector units that kernels are compiled for."""
+"""The two vector units that kernels are compiled for, and what several files compile once."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from compiled import cpu_target
@@ -22,3 +24,9 @@ def avx2() -> CpuTarget:
     if not found.runs_here:
         pytest.skip("this CPU has no AVX2")
     return found
+
+
+@pytest.fixture(scope="session")
+def kinds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `kinds.built` keeps its libraries."""
+    return tmp_path_factory.mktemp("kinds")

@@ -10,6 +10,7 @@ import mmap
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def shapes(kind: Kind, lanes: int) -> Iterator[dict[str, int]]:
         yield kind.complete({k: min(draw(), kind.largest.get(k, 3 * lanes + 1)) for k in kind.free})
 
 
-def main(mcpu: str) -> None:
+def main(mcpu: str, folder: Path) -> None:
     """Small shapes around one tile, in every combination of edges; then every kind of problem."""
     target = cpu_target(mcpu)
     lanes = target.lanes()
@@ -91,7 +92,7 @@ def main(mcpu: str) -> None:
             extents = {letter: extents[letter] for letter in kernel.problem.extents}
             check(kernel, extents, [MicroKernel(3, 2 * lanes, tails) for tails in TAILS])
     for name, kind in KINDS.items():
-        kernel = built(name, mcpu)
+        kernel = built(name, mcpu, folder)
         for extents in shapes(kind, lanes):
             check(kernel, extents, micro_kernels(name, kernel.limits))
     assert ctypes.CDLL(None).guarded_workspaces() > 1000
@@ -121,4 +122,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "touch":
         touch_the_guard(sys.argv[2])
     else:
-        main(sys.argv[1])
+        main(sys.argv[1], Path(sys.argv[2]))

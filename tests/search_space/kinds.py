@@ -7,6 +7,7 @@ import functools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from compiled import Compiled, cpu_target, make_problem, numbered
@@ -165,8 +166,10 @@ def micro_kernels(name: str, limits: Limits) -> list[MicroKernel]:
 
 
 @functools.cache
-def built(name: str, mcpu: str) -> Compiled:
-    """For 1, 2 or 3 cores; argument ``kernel`` chooses the micro-kernel."""
-    target = cpu_target(mcpu, 1 + (list(KINDS).index(name) + TARGETS.index(mcpu)) % 3)
+def built(name: str, mcpu: str, folder: Path) -> Compiled:
+    """For 1, 2 or 3 cores, kept in `folder`; argument ``kernel`` chooses the micro-kernel."""
+    number = list(KINDS).index(name)
+    target = cpu_target(mcpu, 1 + (number + TARGETS.index(mcpu)) % 3)
     kernels: Sequence[MicroKernel] = micro_kernels(name, Limits.of(target))
-    return Compiled(KINDS[name].problem, kernels, target, numbered(KERNELS), ("kernel",))
+    kept = folder / f"{mcpu}-{number}.so"
+    return Compiled(KINDS[name].problem, kernels, target, numbered(KERNELS), ("kernel",), kept)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from compiled import make_problem
+from needs import needs_nvrtc
 
 from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.limits import CudaLimits
@@ -19,7 +20,7 @@ from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cubin import read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
-from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
+from dietcode.target.nvrtc import compile_cubin, compile_ptx
 from dietcode.workload.parse import spec_from_data
 
 DENSE = device_problem(make_problem("mk,nk->mn", {"n": 2304, "k": 768}))
@@ -174,7 +175,7 @@ def test_fetches_follow_the_layout() -> None:
     assert alignments(DENSE, replace(T0, splits=2))["Y"] == 4
 
 
-@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+@needs_nvrtc
 def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
     """Shared memory to the byte, registers well enough that seeds and their like do not spill."""
     tiles = [seed.tile for seed in hardware_seeds(DENSE, limits())]
@@ -188,7 +189,7 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
             assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (arch, tile.name, estimate)
 
 
-@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])
 def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
     """Shared memory to the byte, registers well enough; one text for all architectures."""
@@ -208,7 +209,7 @@ def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
     assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in ptx
 
 
-@pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("dtype", "arch"), [("float16", "sm_75"), ("bfloat16", "sm_75"), ("float16", "sm_100")]
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tvm.support.cc import get_cc
 
+from dietcode.lean import without_torch
 from dietcode.target.cpu import CpuTarget
 
 SCRIPT = Path(__file__).with_name("guarded.py")
@@ -23,16 +24,16 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     compiler = get_cc()
     assert compiler is not None, "libraries cannot be linked here either"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
-    return os.environ | {"LD_PRELOAD": str(library)}
+    return without_torch(os.environ) | {"LD_PRELOAD": str(library)}
 
 
-def run_guarded(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
+def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str]) -> None:
-    done = run_guarded(preloaded, target.mcpu)
+def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], kinds_folder: Path) -> None:
+    done = run_guarded(preloaded, target.mcpu, kinds_folder)
     assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
     assert done.stdout.strip() == "done"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from compiled import cpu_target, make_problem
+from compiled import cpu_target, make_problem, numbered
 
 from dietcode.cost_model.counts import count
 from dietcode.search_space.access import can_window, problem_for
@@ -65,15 +66,16 @@ def conv_problem(
 
 
 class Run:
-    """One micro-kernel, compiled."""
+    """Micro-kernels of one problem, compiled."""
 
-    def __init__(self, problem: Problem, micro_kernel: MicroKernel, target: CpuTarget) -> None:
-        self.problem, self.limits = problem, Limits.of(target)
-        assert self.limits.holds(micro_kernel)
-        module = build_module(problem, [micro_kernel], 0, (), self.limits)
+    def __init__(self, problem: Problem, micro_kernels: Sequence[MicroKernel], target: CpuTarget) -> None:
+        self.problem, self.limits, self.count = problem, Limits.of(target), len(micro_kernels)
+        assert all(map(self.limits.holds, micro_kernels))
+        module = build_module(problem, micro_kernels, numbered(self.count), ("kernel",), self.limits)
         self.module = tvm.compile(module, target=target.tvm_target()).mod
 
-    def __call__(self, inputs: dict[str, Any], extents: dict[str, int]) -> Any:
+    def __call__(self, inputs: dict[str, Any], extents: dict[str, int]) -> list[Any]:
+        """What each gives."""
         problem = self.problem
         given = dict(inputs)
         if problem.column_operand_constant:
@@ -81,31 +83,29 @@ class Run:
             packed = np.empty([int(n) for n in shape], np.float32)
             self.module["pack"](inputs[problem.column_operand], packed)
             given[problem.column_operand] = packed
-        output = np.full(problem.shape(problem.output, extents), np.nan, np.float32)
-        self.module["run"](*given.values(), output)
-        return output
+        shape = problem.shape(problem.output, extents)
+        outputs = [np.full(shape, np.nan, np.float32) for _ in range(self.count)]
+        for kernel, output in enumerate(outputs):
+            self.module["run"](*given.values(), output, kernel)
+        return outputs
 
 
-def check(
-    problem: Problem,
-    extents: dict[str, int],
-    target: CpuTarget,
-    rows: int = 3,
-    tails: str = "local",
-    batches: tuple[int, ...] = (1, 3),
-) -> None:
+def with_and_without(problem: Problem, target: CpuTarget, rows: int = 3, tails: str = "local") -> Run:
+    """A tile that keeps lines, and the same one that gathers."""
+    tiles = [MicroKernel(rows, 2 * target.lanes(), tails, window=window) for window in (True, False)]
+    return Run(problem, tiles, target)
+
+
+def check(run: Run, extents: dict[str, int], batches: tuple[int, ...] = (1, 3)) -> None:
     """Against the reference, and to the bit against the same tile that gathers."""
-    columns = 2 * target.lanes()
-    runs = [
-        Run(problem, MicroKernel(rows, columns, tails, window=window), target) for window in (True, False)
-    ]
+    problem = run.problem
     rng = np.random.default_rng(0)
     for batch in batches:
         now = extents | {"n": batch}
         inputs = {
             name: rng.standard_normal(problem.shape(name, now), dtype=np.float32) for name in problem.inputs
         }
-        outputs = [run(inputs, now) for run in runs]
+        outputs = run(inputs, now)
         expected = reference(problem, inputs)
         assert np.isfinite(outputs[0]).all()
         assert np.abs(outputs[0] - expected).max() < 1e-5 * (np.abs(expected).max() + 1)
@@ -132,28 +132,28 @@ def check(
 )
 def test_any_window(strides: Any, padding: Any, dilation: Any, tails: str, target: CpuTarget) -> None:
     problem, extents = conv_problem(strides=strides, padding=padding, dilation=dilation)
-    check(problem, extents, target, tails=tails)
+    check(with_and_without(problem, target, tails=tails), extents)
 
 
 @pytest.mark.parametrize("kernel", [(1, 1), (1, 3), (3, 1), (7, 7), (2, 5)], ids=str)
 @pytest.mark.parametrize("strides", [1, 2])
 def test_any_kernel(kernel: tuple[int, int], strides: int, target: CpuTarget) -> None:
     problem, extents = conv_problem(kernel=kernel, strides=strides, padding=1)
-    check(problem, extents, target, tails="partition")
+    check(with_and_without(problem, target, tails="partition"), extents)
 
 
 @pytest.mark.parametrize("tails", TAILS)
 @pytest.mark.parametrize("width", [1, 7, 56, 113])
 def test_any_width(width: int, tails: str, target: CpuTarget) -> None:
     problem, extents = conv_problem(size=(4, width), channels=(5, 21), padding=1)
-    check(problem, extents, target, rows=6, tails=tails)
+    check(with_and_without(problem, target, 6, tails), extents)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 8, 16, 19, 33])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_any_channels(channels: int, groups: int, target: CpuTarget) -> None:
     problem, extents = conv_problem(channels=(channels, 9), groups=groups, padding=1, strides=2)
-    check(problem, extents, target, tails="partition")
+    check(with_and_without(problem, target, tails="partition"), extents)
 
 
 @pytest.mark.usefixtures("avx2")
@@ -164,12 +164,12 @@ def test_any_number_of_tasks(num_cores: int, tails: str) -> None:
     target = cpu_target("haswell", num_cores)
     for size in ((9, 9), (3, 40)):
         problem, extents = conv_problem(size=size, padding=1, channels=(3, 40))
-        check(problem, extents, target, tails=tails, batches=(1, 2, 3))
+        check(with_and_without(problem, target, tails=tails), extents, (1, 2, 3))
 
 
 def test_an_operand_that_is_not_constant(target: CpuTarget) -> None:
     problem, extents = conv_problem(constant=False, padding=1)
-    check(problem, extents, target, tails="partition")
+    check(with_and_without(problem, target, tails="partition"), extents)
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -188,10 +188,11 @@ def test_any_extent_may_be_dynamic(tails: str, target: CpuTarget) -> None:
         windows=windows,
     )
     problem.check()
+    run = with_and_without(problem, target, tails=tails)
     for h, w, c, r, s in ((7, 9, 5, 3, 3), (1, 1, 1, 1, 1), (8, 20, 17, 2, 4)):
         extents = {"h": h, "w": w, "c": c, "o": 11, "r": r, "s": s}
         extents |= {"p": windows[0].num_positions(h, r), "q": windows[1].num_positions(w, s)}
-        check(problem, extents, target, tails=tails)
+        check(run, extents)
 
 
 def test_a_window_along_lines_alone(target: CpuTarget) -> None:
@@ -210,19 +211,19 @@ def test_a_window_along_lines_alone(target: CpuTarget) -> None:
         windows=(Window("w", "q", "s", 2, 1, 1),),
     )
     problem.check()
-    check(problem, extents, target, tails="partition")
+    check(with_and_without(problem, target, tails="partition"), extents)
 
 
 def test_no_element_is_read_for_another(target: CpuTarget) -> None:
     """What is not finite reaches the positions whose windows hold it, and no more."""
     problem, extents = conv_problem(padding=1)
-    run = Run(problem, MicroKernel(4, target.lanes(), window=True), target)
+    run = Run(problem, [MicroKernel(4, target.lanes(), window=True)], target)
     rng = np.random.default_rng(0)
     now = extents | {"n": 2}
     shapes = {name: problem.shape(name, now) for name in problem.inputs}
     inputs = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     inputs["X"][0, 8, 8, 0] = np.nan
-    bad = np.isnan(run(inputs, now)).all(axis=-1)
+    bad = np.isnan(run(inputs, now)[0]).all(axis=-1)
     assert bad[0, 7:, 7:].all()
     assert bad.sum() == 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.errors import CandidateError, TargetError, TuningError
 from dietcode.target import nvrtc
@@ -10,7 +11,6 @@ from dietcode.target.cubin import check_machine_code, read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
 from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
 
-needs_compiler = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
 SCALE = """
 extern "C" __global__ void __launch_bounds__(256) scale(float* __restrict__ x, float* __restrict__ y) {
   __shared__ float kept[512];
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) many(float* __restrict__ x
 """
 
 
-@needs_compiler
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_architecture_gives_machine_code_that_tells_what_it_takes(arch: str) -> None:
     cubin = compile_cubin(SCALE, CudaTarget(arch))
@@ -47,34 +47,34 @@ def test_every_architecture_gives_machine_code_that_tells_what_it_takes(arch: st
     assert 128 <= facts.code_bytes < len(cubin)
 
 
-@needs_compiler
+@needs_nvrtc
 def test_the_same_text_gives_the_same_bytes() -> None:
     target = CudaTarget("sm_90")
     assert compile_ptx(SCALE, target, reproducible=True) == compile_ptx(SCALE, target, reproducible=True)
     assert compile_cubin(SCALE, target, reproducible=True) == compile_cubin(SCALE, target, reproducible=True)
 
 
-@needs_compiler
+@needs_nvrtc
 def test_errors_come_from_the_process_of_its_own_as_well() -> None:
     with pytest.raises(CandidateError, match='identifier "z" is undefined'):
         compile_cubin(SCALE.replace("x[", "z["), CudaTarget("sm_90"), reproducible=True)
 
 
-@needs_compiler
+@needs_nvrtc
 def test_what_is_spilled_shows() -> None:
     facts = read_kernels(compile_cubin(SPILLS, CudaTarget("sm_90")))["many"]
     assert facts.registers <= 32  # two blocks of 1024 threads leave no more
     assert facts.stack_bytes > 100
 
 
-@needs_compiler
+@needs_nvrtc
 def test_a_wrong_text_is_a_wrong_candidate() -> None:
     with pytest.raises(CandidateError, match='identifier "z" is undefined') as caught:
         compile_cubin(SCALE.replace("x[", "z["), CudaTarget("sm_90"))
     assert "\n" not in str(caught.value)
 
 
-@needs_compiler
+@needs_nvrtc
 def test_ptx_is_no_machine_code() -> None:
     ptx = compile_ptx(SCALE, CudaTarget("sm_90"))
     assert b".target sm_90" in ptx
@@ -88,7 +88,7 @@ def test_what_is_no_machine_code_is_refused(data: bytes) -> None:
         check_machine_code(data, "sm_90")
 
 
-@needs_compiler
+@needs_nvrtc
 @pytest.mark.parametrize("keep", [64, 200, 0.5, 0.9])
 def test_a_damaged_cubin_is_an_error(keep: float) -> None:
     cubin = compile_cubin(SCALE, CudaTarget("sm_90"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.errors import RecordsError
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
@@ -19,14 +20,12 @@ from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 from dietcode.target.cubin import KernelFacts
-from dietcode.target.nvrtc import missing_packages
 from dietcode.tuner.cuda import SYNTHETIC, make_cuda_library
 from dietcode.tuner.tune import tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
-needs_compiler = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
 TILES = (
     CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=4),
     CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2),
@@ -132,7 +131,7 @@ def test_records_of_others_are_refused() -> None:
         make_cuda_library(spec_of(), others, allow_synthetic=True)
 
 
-@needs_compiler
+@needs_nvrtc
 def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) -> None:
     files, report, _ = make_cuda_library(
         spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
@@ -164,7 +163,7 @@ def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) 
     assert MANIFEST in files
 
 
-@needs_compiler
+@needs_nvrtc
 def test_a_library_of_a_convolution_comes_of_records() -> None:
     conv = {
         "name": "conv",
@@ -195,7 +194,7 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
     assert manifest["alignment_bytes"] == {"X": 16, "W": 4, "Y": 16}
 
 
-@needs_compiler
+@needs_nvrtc
 def test_a_library_is_not_loaded_where_there_is_no_gpu(tmp_path: Path) -> None:
     files, _, _ = make_cuda_library(spec_of(), made_records(), archs=("sm_90a",), allow_synthetic=True)
     write_folder(tmp_path / "library", files)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_nvrtc
 
 from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.measure import gpu as gpu_module
@@ -28,7 +29,6 @@ from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed
 from dietcode.target import nvrtc
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import missing_packages
 from dietcode.tuner import cuda_measuring
 from dietcode.tuner import reselect as reselect_module
 from dietcode.tuner.cuda import SYNTHETIC, cuda_records_of
@@ -42,7 +42,7 @@ from dietcode.workload.spec import Spec
 
 sys.path.append(str(Path(__file__).parents[1] / "library"))
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 SEEDS = [
     CudaSeed(CudaMicroKernel(16, 32, 4, 4, 8, splits=2), "hardware"),
     CudaSeed(CudaMicroKernel(8, 32, 4, 2, 8), "hardware"),

@@ -11,12 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -24,6 +20,10 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
 from dietcode_server.store import postgres
+
+if TYPE_CHECKING:  # a job's process, which looks at no schema, starts sooner without it
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 BUSY_SECS = 10.0
 _RETRY_SECS = 0.02
@@ -165,6 +165,8 @@ class Database:
         StoreError
             The schema is newer than this code, or the database cannot be written.
         """
+        from alembic import command
+
         with self._translated():
             if self.is_sqlite:
                 self._use_wal()
@@ -172,7 +174,7 @@ class Database:
             with self.begin() as connection:
                 if not self.is_sqlite:  # BEGIN IMMEDIATE does it for SQLite
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-                self._check_known(connection, ScriptDirectory.from_config(config))
+                self._check_known(connection, _migrations())
                 config.attributes["connection"] = connection
                 command.upgrade(config, revision)
 
@@ -185,7 +187,7 @@ class Database:
             It is older, or newer; says what to do. Or the database cannot be read.
         """
         with self._translated(), self.engine.connect() as connection:
-            self._check_known(connection, ScriptDirectory.from_config(migrations_config()))
+            self._check_known(connection, _migrations())
             found = _revisions(connection)
         if set(found) != _heads():
             given = f"schema {found[0]!r}" if found else "no tables"
@@ -203,7 +205,7 @@ class Database:
             The schema is newer than this code, or the database cannot be read.
         """
         with self._translated(), self.engine.connect() as connection:
-            self._check_known(connection, ScriptDirectory.from_config(migrations_config()))
+            self._check_known(connection, _migrations())
             return next(iter(_revisions(connection)), None)
 
     def at_head(self) -> bool:
@@ -274,18 +276,28 @@ class Database:
 
 def migrations_config() -> Config:
     """Alembic's configuration, with the migrations that are installed beside this package."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "dietcode_migrations:")
     return config
 
 
+def _migrations() -> ScriptDirectory:
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory.from_config(migrations_config())
+
+
 @cache
 def _heads() -> set[str]:
     """The newest revisions that this code knows; the migrations do not change while it runs."""
-    return set(ScriptDirectory.from_config(migrations_config()).get_heads())
+    return set(_migrations().get_heads())
 
 
 def _revisions(connection: Connection) -> tuple[str, ...]:
+    from alembic.runtime.migration import MigrationContext
+
     return MigrationContext.configure(connection).get_current_heads()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
+from needs import needs_nvrtc
 
 from dietcode.errors import RecordsError
 from dietcode.measure import gpu as gpu_module
@@ -21,7 +22,6 @@ from dietcode.measure import gpu_children
 from dietcode.measure.gpu import Gpu
 from dietcode.protocol import JobState
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import missing_packages
 from dietcode.tuner import cuda_tuning
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
@@ -37,7 +37,7 @@ from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
 
-pytestmark = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+pytestmark = needs_nvrtc
 CPU = {"name": "A test CPU", "mcpu": "test", "num_cores": 2}
 GPU = Gpu(
     index=0, name=NAME, num_sms=4, capability=90, l2_bytes=1 << 20, place="none", target=CudaTarget(ARCH)
