@@ -64,12 +64,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def one_variable(server: Served) -> Job:
-    return server.reach(server.submit(ONE_VARIABLE))
+    return server.tuned(ONE_VARIABLE)
 
 
 @pytest.fixture(scope="session")
 def two_variables(server: Served) -> Job:
-    return server.reach(server.submit(TWO_VARIABLES))
+    return server.tuned(TWO_VARIABLES)
 
 
 @pytest.fixture(scope="module")

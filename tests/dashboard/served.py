@@ -36,6 +36,9 @@ TWO_VARIABLES = spec_data(
 )
 
 
+_FEWEST = 2
+
+
 class Served:
     """``dietcode serve`` on a free loopback port and a folder of its own.
 
@@ -89,6 +92,18 @@ class Served:
             assert time.monotonic() < deadline, now
             time.sleep(0.1)
         return now
+
+    def tuned(self, spec: dict[str, Any]) -> Job:
+        """A job whose library has several micro-kernels, as the charts need it.
+
+        What is chosen goes by what was measured; where a busy machine made one the best for all, once more.
+        """
+        for force in (False, True, True):
+            job = self.reach(self.submit(spec, force=force))
+            assert job.library is not None
+            if self.client.library(job.library.name).num_micro_kernels >= _FEWEST:
+                break
+        return job
 
     def close(self) -> None:
         """Stop it as an operator does."""
