@@ -316,6 +316,22 @@ def test_what_fails_is_on_record_and_costs_itself(
         measure_cuda(spec_of(2), gpu_here(), CudaFileKeeper(), force=True, children=Answers(*errors))
 
 
+def test_a_part_of_the_budget_is_metaschedules(
+    patch: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it proposes is measured as any other, and known from the records when it is asked for again."""
+    monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cuda_measuring, "_SEED_PART", 1)  # all of it
+    spec = spec_from_data(spec_of(8).to_json() | {"dims": {"m": "16*T", "n": 128, "k": 64}})
+    heard: list[Event] = []
+    records = measure_cuda(spec, gpu_here(), CudaFileKeeper(), children=Answers(), listener=heard.append)
+    found = [m for m in records.measurements.values() if m.provenance == "metaschedule"]
+    assert 4 <= len(found) <= 8  # some proposals are one micro-kernel
+    best = min((m for m in found if m.usable), key=lambda m: (m.secs[-1], m.micro_kernel.order))
+    said = [event.message for event in heard if event.stage == "seed"]
+    assert said == ["MetaSchedule proposes 8 micro-kernels", f"T0 {best.micro_kernel.name}"]
+
+
 def test_a_gpu_is_known_as_the_benchmark_knows_it() -> None:
     sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "gpu"))
     from types import SimpleNamespace
