@@ -177,30 +177,6 @@ class Records:
             self.measurements[measurement.micro_kernel] = measurement
 
 
-class RecordsStore(Protocol):
-    """Where the records of one workload on one device are kept while they grow.
-
-    Attributes
-    ----------
-    records : Records
-        All that is known.
-    """
-
-    records: Records
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Keep one line, lastingly, and take it into `records`.
-
-        Raises
-        ------
-        RecordsError
-            It cannot be kept.
-        """
-
-    def clear(self) -> None:
-        """Forget everything, to measure it again."""
-
-
 class AnyRecords(Protocol):
     """What is known of one workload on one device, of a CPU or a GPU."""
 
@@ -213,6 +189,30 @@ class AnyRecords(Protocol):
 
 
 R = TypeVar("R", bound=AnyRecords)
+
+
+class RecordsStore(Protocol[R]):
+    """Where the records of one workload on one device are kept while they grow.
+
+    Attributes
+    ----------
+    records : Records or CudaRecords
+        All that is known.
+    """
+
+    records: R
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Keep one line, lastingly, and take it into `records`.
+
+        Raises
+        ------
+        RecordsError
+            It cannot be kept.
+        """
+
+    def clear(self) -> None:
+        """Forget everything, to measure it again."""
 
 
 def check_belongs(records: AnyRecords, workload: str, device_id: str | None, path: Path) -> None:

@@ -19,6 +19,7 @@ from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.gpu_children import GpuChildren, gpu_children
 from dietcode.measure.points import choose_anchors
+from dietcode.measure.records import RecordsStore
 from dietcode.search_space.cuda.candidates import starting_candidates
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
@@ -29,7 +30,7 @@ from dietcode.search_space.problem import Problem, extents_of, instance_extents,
 from dietcode.target.cuda import CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.cuda_calibration import calibrate_gpu
-from dietcode.tuner.cuda_trials import CudaStore, CudaTrials
+from dietcode.tuner.cuda_trials import CudaTrials
 from dietcode.tuner.decisions import ENDS, EXHAUSTED, SECONDS, STALLED, TRIALS, describe_round
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.exploration import peak_gflops
@@ -50,7 +51,7 @@ _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 class CudaKeeper(Protocol):
     """Where records of GPUs are kept between runs; `dietcode.measure.store.CudaFileKeeper` is the tuner's."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> CudaStore:
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore[CudaRecords]:
         """The records of a workload on a GPU."""
 
 
@@ -125,7 +126,7 @@ class CudaExploration:
     problem: Problem
     gpu: Gpu
     instances: Instances
-    store: CudaStore
+    store: RecordsStore[CudaRecords]
     children: GpuChildren
     deadline: float
     listener: Listener

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu_children import GpuChildren
+from dietcode.measure.records import RecordsStore
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of
@@ -23,30 +24,6 @@ from dietcode.target.nvrtc import compile_cubin
 _TIMEOUT_SECS = 120.0  # of one micro-kernel; the first one of a process waits for float64 on the CPU
 _MAX_CHECKED_FLOPS = 1e10
 Point = Mapping[str, int]
-
-
-class CudaStore(Protocol):
-    """Where the records of one workload on one GPU are kept while they grow.
-
-    Attributes
-    ----------
-    records : CudaRecords
-        All that is known.
-    """
-
-    records: CudaRecords
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Keep one line, lastingly, and take it into `records`.
-
-        Raises
-        ------
-        RecordsError
-            It cannot be kept.
-        """
-
-    def clear(self) -> None:
-        """Forget everything, to measure it again."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +82,7 @@ class CudaTrials:
     problem: Problem
     target: CudaTarget
     points: Sequence[Point]
-    store: CudaStore
+    store: RecordsStore[CudaRecords]
     children: GpuChildren
 
     def measure(

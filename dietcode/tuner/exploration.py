@@ -61,7 +61,7 @@ class Exploration:
     problem: Problem
     target: CpuTarget
     instances: Instances
-    store: RecordsStore
+    store: RecordsStore[Records]
     measurer: Measurer
     work_dir: Path
     deadline: float

@@ -24,7 +24,7 @@ from dietcode.workload.spec import Spec
 class Keeper(Protocol):
     """Where records are kept between runs; `dietcode.measure.store.FileKeeper` is the command line's."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore:
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore[Records]:
         """The records of a workload on a device."""
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
@@ -38,7 +38,7 @@ class Keeper(Protocol):
 class Kept:
     """What was kept for a workload on a device, and of its other workloads."""
 
-    store: RecordsStore
+    store: RecordsStore[Records]
     others: list[Records]
     work_dir: Path
 
@@ -100,7 +100,7 @@ def explore(
     return store.records, len(store.records.measurements) - before
 
 
-def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
+def _measure_fixed_bytes(store: RecordsStore[Records], measurer: Measurer) -> None:
     """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
     if store.records.fixed_bytes is not None:
         return

@@ -46,7 +46,7 @@ class Seeding:
     spec: Spec
     problem: Problem
     target: CpuTarget
-    store: RecordsStore
+    store: RecordsStore[Records]
     work_dir: Path
     search: Search
     known: Known

@@ -9,7 +9,7 @@ from pathlib import Path
 from dietcode.cost_model.pruning import Pruning
 from dietcode.measure.measurer import BuildResult, Measurer
 from dietcode.measure.points import choose_anchors, wave_points
-from dietcode.measure.records import Measurement, RecordsStore
+from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.space import Candidate
@@ -34,7 +34,7 @@ class Trials:
     problem: Problem
     extents: dict[str, IntArray]
     num_variables: int
-    store: RecordsStore
+    store: RecordsStore[Records]
     measurer: Measurer
     pruning: Pruning | None
     anchors: list[Point] = field(init=False)
