@@ -9,7 +9,12 @@ from typing import Any
 import tvm_ffi
 
 CUDA = 2  # kDLCUDA
-_DTYPES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16)}  # DLPack's codes, and bits
+_DTYPES = {  # DLPack's codes, and bits
+    "float32": (2, 32),
+    "float64": (2, 64),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+}
 _CAPSULE = ctypes.pythonapi.PyCapsule_New
 _CAPSULE.restype = ctypes.py_object
 _CAPSULE.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -64,7 +69,7 @@ def tensor_at(
     shape, strides : sequence of int
         In elements; strides of rows that lie one behind the other by default.
     dtype : str
-        float32, float16 or bfloat16.
+        float64, float32, float16 or bfloat16.
     index, kind : int
         The device, and its kind by DLPack's numbers.
     """

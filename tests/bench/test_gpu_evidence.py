@@ -21,7 +21,8 @@ from benchmarks.evidence.shop import Scale
 from benchmarks.evidence.versions import ROOT, generator_at
 from dietcode.cost_model.cuda import count
 from dietcode.errors import RecordsError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, write_cuda_records
+from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
+from dietcode.measure.records import write_records
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of, problem_from_spec
@@ -97,7 +98,7 @@ def compared() -> dict[str, Any]:
 def write_all(folder: Path, **header: Any) -> Path:
     folder.mkdir()
     path = folder / "records.jsonl"
-    write_cuda_records(path, made_records())
+    write_records(path, made_records())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0] |= header
     for line in lines[2:]:

@@ -55,6 +55,8 @@ def operations(service) -> list[tuple[str, str]]:
         "version": "1",
         "digest": "sha256:" + "0" * 64,
         "token_id": "0" * 8,
+        "workload": "sha256:" + "0" * 64,
+        "device": "0" * 16,
     }
     return [
         (method.upper(), re.sub(r"\{(\w+)\}", lambda found: known[found[1]], path))
