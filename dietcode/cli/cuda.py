@@ -32,7 +32,7 @@ def cuda_facts() -> dict[str, Any]:
     usable = [gpu for gpu in gpus if gpu.target is not None and not gpu.is_synthetic]
     if not usable:
         found = f"no GPU of these here ({', '.join(map(str, gpus))})" if gpus else "no GPU here"
-        return facts | {"reason": f"{built}; {found}: from a GPU's records; {EXPERIMENTAL}"}
+        return facts | {"reason": f"{built}; {found}: builds from what one measured; {EXPERIMENTAL}"}
     experimental = not any(is_measured(gpu.id) for gpu in usable)
     says = f"; {EXPERIMENTAL}" if experimental else ""
     return facts | {

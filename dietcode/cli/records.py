@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from dietcode.errors import RecordsError, RequestError
+from dietcode.workload.text import one_line
 
 _BATCH_BYTES = 256 << 10  # of lines in one request; a server takes a mebibyte by default
 
@@ -39,11 +40,13 @@ def import_to_server(file: Path, spec: Path | None, server: str) -> None:
         raise RecordsError(f"{file}: holds no micro-kernel")
     added = 0
     with Client(server) as client:
-        for lines in _batches(list(records.lines())):
+        # What a search decided is about its own run; a server keeps that of its own alone.
+        for lines in _batches([line for line in records.lines() if line.get("kind") != "round"]):
             done = client.transport.send(calls.import_records(lines, given))
             added += done.added
-    queued = f"; {len(done.queued)} jobs begin" if done.queued else ""
-    typer.echo(f"{file}: {added} micro-kernels added, {done.known} known of {done.device}{queued}")
+    queued = f"; jobs that begin: {' '.join(done.queued)}" if done.queued else ""
+    device = one_line(done.device)
+    typer.echo(f"{file}: {added} micro-kernels added, {done.known} known of {device}{queued}")
 
 
 def _batches(lines: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -80,7 +83,7 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
         there = client.transport.send(calls.measured_on(workload)).devices
         wanted = [one for one in there if device in (None, one.id)]
         if len(wanted) != 1:
-            names = ", ".join(f"{one.id} ({one.name})" for one in there) or "none"
+            names = ", ".join(one_line(f"{one.id} ({one.name})") for one in there) or "none"
             raise RequestError(f"--device: given {device or 'none'}; devices that measured it: {names}")
         lines = client.transport.send(calls.export_records(workload, wanted[0].id)).lines
     kind = CudaRecords if wanted[0].target.get("kind") == "cuda" else Records
@@ -88,4 +91,4 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
     for line in lines[1:]:
         known.apply(line)
     write_records(file, known)
-    typer.echo(f"{file}: {len(known.measurements)} micro-kernels measured on {wanted[0].name}")
+    typer.echo(f"{file}: {len(known.measurements)} micro-kernels measured on {one_line(wanted[0].name)}")

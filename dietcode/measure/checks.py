@@ -20,7 +20,7 @@ WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recursi
 MAX_PROVENANCE = 64  # characters
 MAX_MESSAGE = 4000  # characters
 MAX_TILE = 65_536
-_MAX_EXTENT = 1 << 40
+MAX_EXTENT = 1 << 40
 _MIN_SWEEP = 2  # points that a line goes through
 STOPS = ("converged", "stalled", "exhausted", "trials", "seconds")  # as in `dietcode.tuner.decisions`
 _JOB = re.compile(r"[0-9a-f]{16}")
@@ -76,7 +76,7 @@ def check_measurement(body: Mapping[str, Any], letters: frozenset[str] | None = 
         raise ValueError(f"{len(secs)} times for {len(points)} points")
     for point in points:
         for letter, extent in point.items():
-            whole(extent, f"extent of {clip(letter)}", most=_MAX_EXTENT)
+            whole(extent, f"extent of {clip(letter)}", most=MAX_EXTENT)
     if points:
         check_letters(points, frozenset(points[0]) if letters is None else letters)
     for value in secs:
@@ -127,7 +127,7 @@ def check_round(body: Mapping[str, Any]) -> None:
 
 def _check_expansion(facts: Mapping[str, Any]) -> None:
     for letter, extent in facts["shape"].items():
-        whole(extent, f"extent of {clip(letter)}", most=_MAX_EXTENT)
+        whole(extent, f"extent of {clip(letter)}", most=MAX_EXTENT)
     line(facts["cause"], "cause")
     real(facts["served"], "served")
     for name in array(facts["micro_kernels"], "micro_kernels"):

@@ -16,7 +16,7 @@ Records that no device measured say ``synthetic: true``, and nothing is publishe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ from dietcode.target.cuda import CudaTarget
 from dietcode.workload.text import clip
 
 _MAX_SMS = 4096
+_MIN_SECS, _MAX_SECS = 1e-12, 1e6  # of one call
+_MAX_TIMES = 1024  # of one line
+_CALIBRATION = ("micro_kernel", "wave_blocks", "num_blocks", "secs")
 _FACTS = ("registers", "shared_bytes", "stack_bytes", "code_bytes")
 
 
@@ -89,13 +92,12 @@ class CudaMeasurement:
         for point in points:
             checks.check_letters([point], frozenset(points[0]))
             for letter, extent in point.items():
-                checks.whole(extent, f"extent of {clip(letter)}")
-        for value in secs:
-            checks.real(value, "secs", above=0.0)
+                checks.whole(extent, f"extent of {clip(letter)}", most=checks.MAX_EXTENT)
+        _check_secs(secs)
         facts = data["facts"]
         if facts is not None:
             for name in _FACTS:
-                checks.whole(facts[name], name, least=0)
+                checks.whole(facts[name], name, least=0, most=checks.MAX_EXTENT)
             facts = KernelFacts(*(facts[name] for name in _FACTS))
         if data["error"] is not None:
             checks.line(data["error"], "error")
@@ -148,7 +150,7 @@ class CudaRecords:
         """
         if line.get("kind") == "calibration":
             _check_calibration(line)
-            self.calibration = {key: value for key, value in line.items() if key != "kind"}
+            self.calibration = {key: line[key] for key in _CALIBRATION if key in line}
         elif line.get("kind") == "micro_kernel":
             measurement = CudaMeasurement.from_json(line)
             self.measurements[measurement.micro_kernel] = measurement
@@ -160,14 +162,21 @@ class CudaRecords:
 
 def _check_calibration(line: Mapping[str, Any]) -> None:
     """The sweep of grids that κ is fitted on: blocks and seconds of each call, and the blocks of a wave."""
-    checks.whole(line["wave_blocks"], "wave_blocks")
+    checks.line(line.get("micro_kernel", ""), "micro_kernel")
+    checks.whole(line["wave_blocks"], "wave_blocks", most=checks.MAX_EXTENT)
     blocks, secs = checks.array(line["num_blocks"], "num_blocks"), checks.array(line["secs"], "secs")
     for count in blocks:
-        checks.whole(count, "num_blocks")
-    for value in secs:
-        checks.real(value, "secs", above=0.0)
+        checks.whole(count, "num_blocks", most=checks.MAX_EXTENT)
+    _check_secs(secs)
     if len(blocks) != len(secs):
         raise ValueError(f"{len(secs)} times for {len(blocks)} grids")
+
+
+def _check_secs(secs: Sequence[Any]) -> None:
+    if len(secs) > _MAX_TIMES:
+        raise ValueError(f"{len(secs)} times; allowed: {_MAX_TIMES}")
+    for value in secs:
+        checks.real(value, "secs", least=_MIN_SECS, most=_MAX_SECS)
 
 
 def check_device(device: Mapping[str, Any]) -> None:
@@ -178,8 +187,12 @@ def check_device(device: Mapping[str, Any]) -> None:
     KeyError, TypeError, ValueError
         It names none.
     """
-    checks.line(device["name"], "device.name")
+    checks.line(device["name"], "device.name", 256)
+    if not device["name"].isprintable():
+        raise ValueError(f"device.name {clip(device['name'])}; allowed: printable characters")
     checks.line(device["id"], "device.id", 64)
+    if not (device["id"].isascii() and device["id"].isalnum()):
+        raise ValueError(f"device.id {clip(device['id'])}; allowed: letters and digits")
     checks.whole(device["num_sms"], "device.num_sms", most=_MAX_SMS)
     CudaTarget.from_json(dict(device["target"]))
     if not isinstance(device["synthetic"], bool):
@@ -198,5 +211,8 @@ def read_cuda_records(path: Path) -> CudaRecords:
 
 
 def _begin(header: Mapping[str, Any]) -> CudaRecords:
-    check_device(header["device"])
+    device = header["device"]
+    if device["target"].get("kind") != "cuda":
+        raise ValueError(f"it was measured on {clip(device.get('name'))}, which is no GPU")
+    check_device(device)
     return CudaRecords(str(header["workload"]), dict(header["device"]))

@@ -124,7 +124,8 @@ def need_gpu(target: CudaTarget) -> Gpu:
     if gpu is None:
         found = ", ".join(map(str, list_gpus())) or "none"
         raise TargetError(
-            f"no GPU of {target.arch} here (found: {found}): measure where there is one, and pass --records"
+            f"no GPU of {target.arch} here (found: {found}); run this on a machine with one, or pass what "
+            "one measured by --records FILE"
         )
     return gpu
 

@@ -18,6 +18,7 @@ from dietcode.errors import RecordsError
 from dietcode.measure import checks
 from dietcode.search_space.limits import MicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.workload.text import clip
 
 FORMAT = "dietcode-records/1"
 
@@ -242,9 +243,14 @@ def read_records(path: Path) -> Records:
     RecordsError
         It is no records file, or is damaged before its last line.
     """
-    return read_lines(
-        path, lambda header: Records(str(header["workload"]), dict(header["device"])), "tuning record"
-    )
+    return read_lines(path, _begin, "tuning record")
+
+
+def _begin(header: dict[str, Any]) -> Records:
+    device = dict(header["device"])
+    if dict(device.get("target", {})).get("kind") == "cuda":
+        raise ValueError(f"it was measured on a GPU, {clip(device.get('name'))}; the target here is a CPU")
+    return Records(str(header["workload"]), device)
 
 
 def read_lines(path: Path, begin: Callable[[dict[str, Any]], R], what: str) -> R:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dietcode.confinement import kept_environment
 from dietcode.errors import CandidateError, TargetError, TuningError
 from dietcode.target.cubin import check_machine_code
 from dietcode.target.cuda import CudaTarget
@@ -24,6 +25,7 @@ _PACKAGES = {
     "nvidia.cu13": "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
 }
 _MAX_MESSAGE = 300
+_TIMEOUT_SECS = 600.0
 
 
 @functools.cache
@@ -78,7 +80,8 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
     Parameters
     ----------
     reproducible : bool
-        Whether the same text must give the same bytes: takes a process of its own, and half a second.
+        Whether the same text must give the same bytes: takes a process of its own, confined, and half a
+        second.
 
     Raises
     ------
@@ -87,7 +90,7 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
     CandidateError
         The text is refused; the first error is in the message.
     TuningError
-        What comes out is no machine code.
+        What comes out is no machine code, or nothing does for ten minutes.
     """
     cubin = _compile(text, target.arch, "CUBIN", reproducible)
     check_machine_code(cubin, target.arch)
@@ -119,13 +122,17 @@ def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
     if not reproducible:
         return compile_here(text, flags, form)
     check_compiler()
-    done = subprocess.run(
-        [sys.executable, "-m", "dietcode.target.nvrtc_child"],
-        input=json.dumps({"text": text, "flags": flags, "form": form}).encode(),
-        capture_output=True,
-        env=dict(os.environ, PYTHONHASHSEED="0"),
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dietcode.target.nvrtc_child"],
+            input=json.dumps({"text": text, "flags": flags, "form": form}).encode(),
+            capture_output=True,
+            env=kept_environment(os.environ) | {"PYTHONHASHSEED": "0"},
+            timeout=_TIMEOUT_SECS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TuningError(f"nvrtc: {arch}: took longer than {_TIMEOUT_SECS:.0f} s") from error
     if done.returncode == 0:
         return done.stdout
     try:

@@ -12,18 +12,22 @@ import json
 import os
 import sys
 
+from dietcode.confinement import MEMORY_BYTES, confine
 from dietcode.errors import DietCodeError
+from dietcode.lifeline import die_with_parent
 
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _AGAIN = "again"
 
 
 def main() -> None:
-    """Start anew at addresses that are not random, where the system allows that, and compile."""
+    """Start anew at addresses that are not random, where the system allows that, and compile, confined."""
+    die_with_parent()
     if sys.argv[1:] != [_AGAIN]:
         libc = ctypes.CDLL(None)
         libc.personality(_SAME_ADDRESSES)  # where it is refused, the code is as good
         os.execv(sys.executable, [sys.executable, "-m", "dietcode.target.nvrtc_child", _AGAIN])
+    confine(MEMORY_BYTES)
     from dietcode.target.nvrtc import compile_here
 
     request = json.load(sys.stdin)

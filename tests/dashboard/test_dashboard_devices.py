@@ -81,7 +81,7 @@ def test_nothing_can_be_measured_and_a_job_waits(app):
     said = text_of(page)
     assert "No runner has announced itself" in said
     assert f'href="/jobs/{job["id"]}"' in page
-    assert "no runner can measure mcpu test; run `dietcode worker` on a machine that can" in said
+    assert "no runner can measure mcpu test; run dietcode worker on a machine that can" in said
     assert "dietcode worker" in page and "DIETCODE_SERVE_DATABASE_URL" in page
 
 

@@ -34,6 +34,10 @@ BUILDER = AnnouncedDevice(
     "cpu0", "A test CPU", {"kind": "llvm", "mcpu": "test", "num_cores": 2}, {"mcpu": "test"}, "rack1", True
 )
 
+_ROUND = {"kind": "round", "number": 1, "message": "round 1", "stop": None, "gain": None, "promise": None}
+_ROUND |= {"model": None} | {key: [] for key in ("measured", "pruned", "failed", "dropped")}
+_ROUND |= {"expansions": [], "added": []}
+
 
 class Gpus(MadeApp):
     """An application, with a real worker for its jobs."""
@@ -104,7 +108,7 @@ def test_a_job_waits_and_says_for_what(published: dict[str, Any]) -> None:
     assert job["standing"] in text_of(published["waiting"]["page"])
     devices = text_of(published["waiting"]["devices"])
     assert f"no runner has a GPU of {ARCH}" in devices and "experimental: no record from one yet" in devices
-    assert "not by jobs of this service" not in devices
+    assert "not by jobs of this service" not in devices and "`" not in devices
 
 
 def test_records_alone_want_somebody_who_builds(published: dict[str, Any]) -> None:
@@ -113,6 +117,13 @@ def test_records_alone_want_somebody_who_builds(published: dict[str, Any]) -> No
     assert published["told"]["standing"] == f"measured on {NAME}"
     assert (published["again"]["added"], published["again"]["known"]) == (0, 4)
     assert published["again"]["queued"] == [published["id"]]
+
+
+def test_a_field_is_named_once(app: Gpus) -> None:
+    answer = app.client.post("/api/v1/jobs", json={"spec": gpu_spec("odd", arch="sm_91")})
+    problem = answer.json()
+    assert (answer.status_code, problem["field"]) == (422, "target.arch")
+    assert problem["detail"].startswith("given 'sm_91'; allowed:") and "did you mean" in problem["detail"]
 
 
 def test_the_library_is_published_with_machine_code(app: Gpus, published: dict[str, Any]) -> None:
@@ -203,6 +214,14 @@ def _renamed(lines: list[Any]) -> None:
         (lambda lines: lines[-1].update(rows=101), 422, "lines.5: no record of a GPU"),
         (lambda lines: lines[2]["secs"].append(1.0), 422, "times for 4 points"),
         (lambda lines: lines[2].update(rows=10**40, thread_rows=10**39), 422, "lines.2: no record of a GPU"),
+        (lambda lines: lines[2].update(splits=1000), 422, "up to 16 splits"),
+        (lambda lines: lines[1].update(num_blocks=[1] * 1025, secs=[1.0] * 1025), 422, "1025 times"),
+        (lambda lines: lines[2]["secs"].__setitem__(0, 5e-324), 422, "at least 1e-12"),
+        (lambda lines: lines[2]["points"][0].update(m=10**30), 422, "extent of 'm'"),
+        (lambda lines: lines[2]["facts"].update(code_bytes=10**30), 422, "code_bytes"),
+        (lambda lines: lines[1]["num_blocks"].__setitem__(0, 10**400), 422, "num_blocks"),
+        (lambda lines: lines[0]["device"].update(name="\x1b[2J"), 422, "printable"),
+        (lambda lines: lines[0].update(workload={"a": 1}), 422, "workload"),
         (lambda lines: lines[2].update(provenance="a\0b"), 422, "NUL"),
         (lambda lines: lines[1].update(more="\ud800"), 422, "lines.1: no record of a GPU"),
         (lambda lines: lines.__delitem__(slice(1, None)), 422, "no micro-kernel"),
@@ -335,7 +354,8 @@ def test_records_go_by_the_command_line(
     spec, file, other = tmp_path / "spec.json", tmp_path / "records.jsonl", tmp_path / "other.jsonl"
     changes = {"dims": {"m": "16*T", "n": 64, "k": 112}}
     spec.write_text(json.dumps(gpu_spec(**changes)))
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines_of(made_records(**changes))))
+    lines = lines_of(made_records(**changes))
+    file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *[_ROUND] * 1500]))
     missing = inside("records", "import", file, "--server", url)
     assert missing.returncode == 2 and "--spec SPEC" in missing.stderr
     done = inside("records", "import", file, "--spec", spec, "--server", url)
@@ -344,7 +364,7 @@ def test_records_go_by_the_command_line(
     assert back.returncode == 0, back.stderr
     assert f"4 micro-kernels measured on {NAME}" in back.stdout
     assert sorted(other.read_text().splitlines()) == sorted(
-        json.dumps(json.loads(line), sort_keys=True) for line in file.read_text().splitlines()
-    )
+        json.dumps(json.loads(json.dumps(line)), sort_keys=True) for line in lines
+    ), "rounds, more than one request takes, are not sent"
     none = inside("records", "export", other, "--spec", spec, "--device", "cpu0", "--server", url)
     assert none.returncode == 2 and "f00d" in none.stderr

@@ -223,7 +223,7 @@ def test_it_says_which_job_is_there_already(app):
 
 def test_it_says_that_a_job_will_wait(waiting):
     page = said(waiting, EXAMPLE)
-    assert "The job will wait: no runner can measure mcpu test; run `dietcode worker`" in page
+    assert "The job will wait: no runner can measure mcpu test; run dietcode worker" in page
     assert "none that is here" in page
 
 

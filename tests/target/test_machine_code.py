@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 from needs import needs_nvrtc
 
+from dietcode.confinement import MEMORY_BYTES
 from dietcode.errors import CandidateError, TargetError, TuningError
 from dietcode.target import nvrtc
 from dietcode.target.cubin import check_machine_code, read_kernels
@@ -52,6 +58,40 @@ def test_the_same_text_gives_the_same_bytes() -> None:
     target = CudaTarget("sm_90")
     assert compile_ptx(SCALE, target, reproducible=True) == compile_ptx(SCALE, target, reproducible=True)
     assert compile_cubin(SCALE, target, reproducible=True) == compile_cubin(SCALE, target, reproducible=True)
+
+
+@needs_nvrtc
+def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_TIMEOUT_SECS", 0.05)
+    with pytest.raises(TuningError, match=r"sm_90: took longer than"):
+        compile_cubin(SCALE, CudaTarget("sm_90"), reproducible=True)
+
+
+@needs_nvrtc
+def test_the_process_of_its_own_is_confined() -> None:
+    program = (
+        "import builtins, json, os, resource, socket, sys\n"
+        "from dietcode.target import nvrtc, nvrtc_child\n"
+        "def look(*request):\n"
+        "    try: socket.socket(); reached = True\n"
+        "    except PermissionError: reached = False\n"
+        "    memory = resource.getrlimit(resource.RLIMIT_AS)[0]\n"
+        "    return json.dumps([reached, memory, 'A_SECRET' in os.environ]).encode()\n"
+        "nvrtc.compile_here = look\n"
+        "sys.argv = ['nvrtc_child', 'again']\n"
+        "nvrtc_child.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps({"text": "", "flags": [], "form": "PTX"}),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"A_SECRET": "x"},
+    )
+    assert done.returncode == 0, done.stderr
+    reached, memory, told = json.loads(done.stdout)
+    assert (reached and sys.platform == "linux", memory, told) == (False, MEMORY_BYTES, False)
 
 
 @needs_nvrtc

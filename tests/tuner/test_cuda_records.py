@@ -15,7 +15,7 @@ from needs import needs_nvrtc
 
 from dietcode.errors import RecordsError
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
-from dietcode.measure.records import write_records
+from dietcode.measure.records import Records, read_records, write_records
 from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
@@ -112,6 +112,24 @@ def test_damaged_records_are_refused(
     path.write_text("".join(json.dumps(data) + "\n" for data in lines))
     with pytest.raises(RecordsError, match=message):
         read_cuda_records(path)
+
+
+def test_what_a_calibration_says_beside_is_not_kept() -> None:
+    records = made_records()
+    line = {**(records.calibration or {}), "kind": "calibration", "kappa": "0.1", "later": [[]]}
+    records.apply(line)
+    assert records.calibration == made_records().calibration
+
+
+def test_records_of_the_other_kind_of_device_are_refused(tmp_path: Path) -> None:
+    cpu = {"id": "ab12", "name": "a CPU", "target": {"kind": "llvm"}}
+    paths = [tmp_path / "gpu.jsonl", tmp_path / "cpu.jsonl"]
+    write_records(paths[0], made_records())
+    write_records(paths[1], Records(made_records().workload, cpu))
+    with pytest.raises(RecordsError, match=r"measured on a GPU, 'made up'; the target here is a CPU"):
+        read_records(paths[0])
+    with pytest.raises(RecordsError, match=r"measured on 'a CPU', which is no GPU"):
+        read_cuda_records(paths[1])
 
 
 def test_nothing_is_built_from_synthetic_records(tmp_path: Path) -> None:

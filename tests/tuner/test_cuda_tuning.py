@@ -272,7 +272,7 @@ def test_a_library_that_is_wrong_is_not_written(
 
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path, no_driver: None) -> None:
     with pytest.raises(
-        TargetError, match=r"no GPU of sm_90a here \(found: none\): measure where there is one"
+        TargetError, match=r"no GPU of sm_90a here \(found: none\); run this on a machine with one"
     ):
         tune(spec_of(), tmp_path / "library")
     assert not (tmp_path / "library").exists()

@@ -19,6 +19,9 @@ _FRAGMENT = (16, 8, 16)  # rows, columns and steps of one instruction of the ten
 _SUMS_SPACER = 8  # floats after each row of sums in shared memory: those of other rows are in other banks
 _MAX_STAGES = {"simt": 2, "mma": 4}
 _STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for when a kernel is loaded
+MAX_SPLITS = 16
+"""Parts of the reduction: the kernel that adds them has a statement for each."""
+_MAX_EXTENT = 65_536  # beyond what any multiprocessor holds
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class CudaMicroKernel:
         most = _MAX_STAGES[self.unit]
         if min(*numbers, self.row_vthreads, self.column_vthreads) < 1 or not 1 <= self.stages <= most:
             raise ValueError(f"{self.name}: allowed: numbers from 1, and 1 to {most} stages")
+        if max(numbers) > _MAX_EXTENT or self.splits > MAX_SPLITS:
+            allowed = f"extents up to {_MAX_EXTENT}, and up to {MAX_SPLITS} splits"
+            raise ValueError(f"{self.name[:120]}: allowed: {allowed}")
         if self.rows % self.thread_rows or self.columns % self.thread_columns:
             raise ValueError(f"{self.name}: a block's tile must be whole tiles of threads")
         if self.thread_rows % self.row_vthreads or self.thread_columns % self.column_vthreads:

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, CudaMicroKernel
 from dietcode.search_space.problem import Problem
 
-MAX_SPLITS = 16
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 32), (16, 16), (32, 128), (16, 64))
 _STEPS = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128)}

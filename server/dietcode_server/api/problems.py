@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from dietcode.protocol import Problem, RecordsImport, SubmitRequest, TokenReques
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import StoreError
 
+_OF_TARGET = re.compile(r"(target(?:\.[a-z_]+)?): (.*)")
 MEDIA_TYPE = "application/problem+json"
 TITLES = {
     "not-found": "Not found",
@@ -78,6 +80,12 @@ def problem(
     return Response(body, status, headers, MEDIA_TYPE)
 
 
+def of_target(error: TargetError) -> SpecError:
+    """The error of a spec's field; its message may begin with a more exact one."""
+    said = _OF_TARGET.fullmatch(str(error))
+    return SpecError("target", str(error)) if said is None else SpecError(said[1], said[2])
+
+
 async def _refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     return error.response()
@@ -85,10 +93,10 @@ async def _refusal(_: Request, error: Exception) -> Response:
 
 async def _dietcode_error(request: Request, error: Exception) -> Response:
     """Errors that were designed: the request's own say what is wrong, the server's own stay in its log."""
+    if isinstance(error, TargetError):
+        error = of_target(error)
     if isinstance(error, SpecError):
         return problem("spec", 422, one_line(error.problem, 500), field=error.field)
-    if isinstance(error, TargetError):
-        return problem("spec", 422, one_line(str(error), 500), field="target")
     for kind, status, family in (
         ("not-found", 404, NotFoundError),
         ("conflict", 409, ConflictError),

@@ -109,12 +109,15 @@ def show_result(
     """The same of any published version."""
     with services.database.read() as session:
         library = libraries.get(session, *check_library(name, version))
-        return _show(request, result_of(session, library), caller, library.job_id)
+        in_library = is_fragment(request)  # whose page says already what it says of the whole
+        return _show(request, result_of(session, library), caller, library.job_id, in_library=in_library)
 
 
-def _show(request: Request, result: Result, caller: Caller, job_id: str | None) -> Response:
+def _show(
+    request: Request, result: Result, caller: Caller, job_id: str | None, *, in_library: bool = False
+) -> Response:
     template = "_result.html" if is_fragment(request) else "result.html"
-    return page(request, template, **shown(result, caller, job_id))
+    return page(request, template, in_library=in_library, **shown(result, caller, job_id))
 
 
 def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:

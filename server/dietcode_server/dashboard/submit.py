@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -23,6 +22,7 @@ from dietcode_server.api.jobs import IdempotencyKey
 from dietcode_server.api.lanes import WRITES
 from dietcode_server.api.limits import check_limits
 from dietcode_server.api.names import check_job_id
+from dietcode_server.api.problems import of_target
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.dashboard.actions import why_not_submit
 from dietcode_server.dashboard.figures import grouped, si
@@ -40,7 +40,6 @@ from dietcode_server.store.transitions import waits_for
 router = APIRouter(include_in_schema=False)
 
 _FIRST = "bert-dense"
-_OF_TARGET = re.compile(r"(target(?:\.[a-z_]+)?): (.*)")
 
 
 class CheckRequest(BaseModel):
@@ -125,7 +124,7 @@ def check(body: CheckRequest, services: ServicesOf, caller: CallerOf) -> dict[st
         except SpecError as error:
             problems = (locate(body.text, error),)
         except TargetError as error:
-            problems = (locate(body.text, _of_target(error)),)
+            problems = (locate(body.text, of_target(error)),)
         except ServerError as error:
             trouble = one_line(str(error), 300)
     if problems or checked.spec is None:
@@ -181,12 +180,6 @@ def _waits_for(session: Session, workload: str, target: dict[str, Any], body: Ch
     if gpus.is_gpu(target):
         return gpus.waits_for(session, workload, target, force=body.force, measure=body.measure)
     return waits_for(target)
-
-
-def _of_target(error: TargetError) -> SpecError:
-    """The error of a field; its message may begin with a more exact one."""
-    said = _OF_TARGET.fullmatch(str(error))
-    return SpecError("target", str(error)) if said is None else SpecError(said[1], said[2])
 
 
 def _job(services: Services, job_id: str) -> Job:

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import ConflictError, NotFoundError, RecordsError, RequestError
+from dietcode.measure import checks
 from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.cuda_records import CudaRecords, check_device
 from dietcode.measure.records import FORMAT
@@ -27,6 +28,7 @@ from dietcode_server.store.subjects import remember_device, remember_workload
 from dietcode_server.store.tables import Device, TuningRecord, Workload
 
 MAX_DEVICES = 100
+MAX_KERNELS = 4096  # of a workload on a GPU: all of them are fitted at every instance
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def read_lines(lines: Sequence[Mapping[str, Any]]) -> CudaRecords:
                 raise ValueError("a text holds a NUL; allowed: other characters")
             if records is None:
                 _check_header(line)
-                records = CudaRecords(str(line["workload"]), _header(line["device"]))
+                records = CudaRecords(line["workload"], _header(line["device"]))
             else:
                 records.apply(line)
                 if line.get("kind") == "micro_kernel":
@@ -108,8 +110,7 @@ def _check_header(line: Mapping[str, Any]) -> None:
             "for `dietcode tune --records`"
         )
     check_device(line["device"])
-    if not str(line["device"]["id"]).isalnum():
-        raise ValueError(f"device.id {clip(line['device']['id'])}; allowed: letters and digits")
+    checks.line(line["workload"], "workload")
 
 
 def _header(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
     RequestError
         The spec is of another workload.
     ConflictError
-        A device of this id is known, and is another one.
+        A device of this id is known, and is another one; or too many micro-kernels would be known.
     """
     now = clock(session)
     device = _remember(session, records, spec, now)
@@ -142,6 +143,9 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
     new = CudaRecords(records.workload, records.device)
     new.calibration = records.calibration if known.calibration is None else None
     new.measurements = {k: v for k, v in records.measurements.items() if k not in known.measurements}
+    num_known = len(known.measurements) + len(new.measurements)
+    if num_known > MAX_KERNELS:
+        raise ConflictError(f"{num_known} micro-kernels of one workload on one GPU; allowed: {MAX_KERNELS}")
     for line in itertools.islice(new.lines(), 1, None):
         of_kernel = line["kind"] == "micro_kernel"
         session.add(
@@ -158,7 +162,6 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
         )
     session.flush()
     queued = waiting.take_up_built(session, now=now)
-    num_known = len(known.measurements) + len(new.measurements)
     return Imported(records.workload, device, len(new.measurements), num_known, queued)
 
 
@@ -174,7 +177,7 @@ def _remember(session: Session, records: CudaRecords, spec: Spec | None, now: da
         _check_known(session, records.workload)
     device_id, name, target = gpus.device_row(records.device)
     remember_device(session, device_id, name, target, now)
-    device = session.get_one(Device, device_id)
+    device = session.get_one(Device, device_id, with_for_update={"key_share": True})  # one import at a time
     if (device.name, device.target) != (name, target):
         raise ConflictError(
             f"device.id: given {device_id} for {clip(name)}; that is {clip(device.name)} here, another device"

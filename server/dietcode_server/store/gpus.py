@@ -22,7 +22,7 @@ from dietcode_server.store.tables import IS_CALIBRATION, Device, JobRow, TuningR
 
 IS_FOR_GPU: ColumnElement[bool] = JobRow.target["kind"].as_string() == "cuda"
 _IS_GPU: ColumnElement[bool] = Device.target["kind"].as_string() == "cuda"
-_MAX_GPUS = 100  # devices that are looked at
+_MAX_GPUS = 100  # devices that are looked at, of those that measured a workload
 
 
 def is_gpu(target: Mapping[str, Any]) -> bool:
@@ -66,7 +66,9 @@ def measured_on(
     whole : bool
         Records that were imported, or that a job measured which published; else of any.
     """
-    gpus = session.scalars(select(Device).where(_IS_GPU).order_by(Device.id).limit(_MAX_GPUS))
+    of_pair = TuningRecord.workload == workload, TuningRecord.device_id == Device.id
+    measured = select(TuningRecord.id).where(*of_pair).exists()
+    gpus = session.scalars(select(Device).where(_IS_GPU, measured).order_by(Device.id).limit(_MAX_GPUS))
     found = [(_last(session, workload, gpu.id, whole), gpu) for gpu in gpus if fits(gpu.target, target)]
     known = [(last, gpu) for last, gpu in found if last is not None]
     return max(known, key=lambda one: one[0])[1] if known else None

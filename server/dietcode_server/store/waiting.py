@@ -15,7 +15,7 @@ from dietcode_server.store import gpus, runners
 from dietcode_server.store.clock import clock
 from dietcode_server.store.runners import AnnouncedDevice, DeviceRow
 from dietcode_server.store.subjects import job_identity, remember_device
-from dietcode_server.store.tables import Device, JobRow
+from dietcode_server.store.tables import Device, JobRow, TuningRecord
 from dietcode_server.store.transitions import enter, locked
 
 
@@ -31,8 +31,9 @@ def waiting(session: Session, *, but: Collection[str] = (), limit: int = 20) -> 
 
 def waiting_for_records(session: Session, *, limit: int = 20) -> list[str]:
     """Jobs for GPUs that wait though they can be built from records by now, the oldest first; their ids."""
+    measured = select(TuningRecord.id).where(TuningRecord.workload == JobRow.workload).exists()
     query = select(JobRow.id, JobRow.workload, JobRow.target, JobRow.measure).where(
-        JobRow.state == JobState.WAITING_FOR_RUNNER.value, gpus.IS_FOR_GPU, JobRow.force.is_(False)
+        JobRow.state == JobState.WAITING_FOR_RUNNER.value, gpus.IS_FOR_GPU, JobRow.force.is_(False), measured
     )
     known: dict[tuple[Any, ...], bool] = {}
     found = []

@@ -16,7 +16,7 @@ import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
 from needs import needs_nvrtc
 
-from dietcode.errors import RecordsError
+from dietcode.errors import ConflictError, RecordsError
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import gpu_children
 from dietcode.measure.gpu import Gpu
@@ -31,7 +31,7 @@ from dietcode_server.engine.cuda_jobs import CudaKeeper, HeldGpu
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
-from dietcode_server.store import exchange, jobs, leases, runners, waiting, wire
+from dietcode_server.store import exchange, gpus, jobs, leases, runners, waiting, wire
 from dietcode_server.store.database import Database
 from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.runners import AnnouncedDevice
@@ -242,6 +242,29 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
     imported(database)
     with database.read() as session:
         assert len(exchange.export_records(session, row.workload, "f00d")) == 6
+
+
+def test_other_devices_do_not_hide_who_measured(database: Database, has_gpu: list[Gpu]) -> None:
+    submitted(database)
+    imported(database)
+    workload, (_, _, target) = made_records().workload, gpus.device_row(device())
+    with database.write() as session:
+        for number in range(101):
+            remember_device(session, f"{number:04}", "another GPU", target, utc_now())
+    with database.read() as session:
+        found = gpus.measured_on(session, workload, target)
+        assert found is not None and found.id == "f00d"
+
+
+def test_what_is_known_of_a_workload_is_bounded(
+    database: Database, has_gpu: list[Gpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(database)
+    monkeypatch.setattr(exchange, "MAX_KERNELS", 3)
+    with pytest.raises(ConflictError, match="4 micro-kernels of one workload on one GPU; allowed: 3"):
+        imported(database)
+    monkeypatch.setattr(exchange, "MAX_KERNELS", 4)
+    assert imported(database).num_known == imported(database).num_known == 4
 
 
 def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[Gpu]) -> None:
