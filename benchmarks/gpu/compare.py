@@ -1,7 +1,8 @@
 """On the GPU: the chosen micro-kernels against cuBLAS, torch.compile and Triton, each instance in turn.
 
 Everything is timed in the same way: captured in a CUDA graph, warm, over copies of the tensors that are more
-than the L2 cache holds, the median of five readings by CUDA events.
+than the L2 cache holds, the median of five readings by CUDA events. What is known is written after each
+instance.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,50 @@ _OTHERS: dict[str, Callable[[Any, Pack], Any]] = {
 }
 
 
+class WrongResultError(Exception):
+    """A chosen micro-kernel is off by more than rounding; one line."""
+
+
+def make_others(torch: Any, pack: Pack, without: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The baselines of a workload, and why others of them are not there."""
+    others, missing = {}, {}
+    for name, make in _OTHERS.items():
+        try:
+            other = None if name in without else make(torch, pack)
+        except Exception as error:
+            missing[name] = " ".join(str(error).split())[:200]
+            continue
+        if other is not None:
+            others[name] = other
+    return others, missing
+
+
 def compare_one(
     torch: Any, pack: Pack, kernels: list[MicroKernel], others: Mapping[str, Any], index: int
 ) -> dict[str, Any]:
-    """One instance; a baseline that fails is told with its reason, and has no seconds."""
+    """One instance; a baseline that fails is told with its reason, and has no seconds.
+
+    Raises
+    ------
+    WrongResultError
+        The chosen micro-kernel is wrong there.
+    """
     facts, instance = pack.facts, pack.facts["instances"][index]
     tensors, category = Tensors(torch, pack, instance), facts["assignment"][index]
     call = kernels[category].bind(torch, tensors, "instances")
     tensors.sets[0][facts["output"]].fill_(float("nan"))
     call(0)
+    off = tensors.error_of(torch, pack)
+    if not off <= pack.max_error:  # nor is NaN
+        name = kernels[category].candidate["name"]
+        raise WrongResultError(f"{name}: off by {off} at {instance['shape_vars']}")
     row: dict[str, Any] = {
         "shape_vars": instance["shape_vars"],
         "category": category,
         "micro_kernel": kernels[category].candidate["name"],
         "padding_ratio": facts["padding_ratio"][index],
         "predicted_gflops": facts["predicted_gflops"][index],
-        "max_rel_error": tensors.error_of(torch, pack),
+        "max_rel_error": off,
         "others": {},
         "others_max_rel_error": {},
     }
@@ -81,13 +110,27 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def picked(count: int, most: int) -> list[int]:
-    """Up to `most` of `count` instances, evenly spread, from the last, which is the largest, to the first.
+    """Up to `most` of `count` instances, evenly spread: the last, the first, then the middle of others.
 
-    What compiles for ranges of shapes tunes itself on what it sees first.
+    The last is the largest: what compiles for ranges of shapes tunes itself on what it sees first. The rest
+    is in such an order that those before any place in it are spread over all.
     """
-    if count <= most:
-        return list(reversed(range(count)))
-    return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)}, reverse=True)
+    last = min(count, most) - 1
+    places = [last, 0] if last else [0]
+    gaps = [(0, last)]
+    for low, high in gaps:  # which grows
+        middle = (low + high) // 2
+        if middle > low:
+            places.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return [place if count <= most else round(place * (count - 1) / max(1, last)) for place in places]
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Put a result in the place of what was known before, as a whole."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result, indent=2) + "\n")
+    part.replace(path)
 
 
 def main() -> None:
@@ -104,28 +147,35 @@ def main() -> None:
         raise SystemExit(f"{given.pack}: holds no choice; run benchmarks.gpu.chosen first")
     driver = ready(pack)
     kernels = [MicroKernel(driver, pack, candidate) for candidate in pack.facts["candidates"]]
-    made = {name: make(torch, pack) for name, make in _OTHERS.items() if name not in given.without}
-    others = {name: other for name, other in made.items() if other is not None}
-    deadline, rows = time.time() + given.secs, []
-    for index in picked(len(pack.facts["instances"]), given.most):
-        if time.time() > deadline:
-            print("time is up; the rest is left out")
-            break
-        rows.append(compare_one(torch, pack, kernels, others, index))
-        print(json.dumps(rows[-1]), flush=True)
-    rows.reverse()
-    result = machine_facts(torch) | {
+    others, missing = make_others(torch, pack, given.without)
+    deadline, rows = time.time() + given.secs, dict[int, dict[str, Any]]()
+    wrong: list[str] = []
+    matmul = torch.backends.cuda.matmul
+    known = machine_facts(torch) | {
         "workload": pack.facts["name"],
         "dtypes": pack.facts["dtypes"],
         "commit": pack.facts["commit"],
         "standing": pack.facts["standing"],
         "kappa": pack.facts["kappa"],
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
-        "instances": rows,
-        "summary": summary(rows),
+        "tf32": matmul.allow_tf32,
+        "fp16_reduced_precision": matmul.allow_fp16_reduced_precision_reduction,
+        "missing": missing,
     }
-    given.output.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result["summary"], indent=2))
+    for index in picked(len(pack.facts["instances"]), given.most):
+        if time.time() > deadline:
+            print("time is up; the rest is left out")
+            break
+        try:
+            rows[index] = compare_one(torch, pack, kernels, others, index)
+            print(json.dumps(rows[index]), flush=True)
+        except WrongResultError as error:
+            wrong.append(str(error))
+            print(error, flush=True)
+        in_order = [rows[place] for place in sorted(rows)]
+        write(given.output, known | {"wrong": wrong, "instances": in_order, "summary": summary(in_order)})
+    print(json.dumps({"missing": missing, "wrong": wrong} | summary(list(rows.values())), indent=2))
+    if wrong:
+        raise SystemExit(f"{given.pack}: {len(wrong)} instances are wrong")
 
 
 if __name__ == "__main__":

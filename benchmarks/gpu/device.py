@@ -15,7 +15,8 @@ _ATTRIBUTES = {"stack_bytes": 3, "registers": 4}
 _MAX_SHARED_BYTES = 8  # attribute of a function: what a launch may ask for
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
 _L2_BYTES = 64 << 20  # inputs rotate through more than this, so that none is in the cache when it comes again
-_MAX_ROTATIONS = 32
+_MAX_ROTATIONS = 512
+WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
 
 
 class GpuError(Exception):
@@ -169,7 +170,7 @@ def compile_text(text: str, arch: str) -> bytes:
 
 
 def rotations_for(num_bytes: int) -> int:
-    """Copies of a call's tensors that are more than the cache holds."""
+    """Copies of a call's tensors that are more than the cache holds; of very small ones the most allowed."""
     return max(2, min(_MAX_ROTATIONS, math.ceil(2 * _L2_BYTES / max(1, num_bytes))))
 
 
@@ -190,8 +191,8 @@ def seconds_of(torch: Any, call: Callable[[int], Any], rotations: int, readings:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for turn in range(rotations):
-            call(turn)
+        # What calls return is kept, so that each writes to memory of its own, as one does that is given it.
+        _outputs = [call(turn) for turn in range(rotations)]
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def reading(replays: int) -> float:
@@ -203,5 +204,7 @@ def seconds_of(torch: Any, call: Callable[[int], Any], rotations: int, readings:
         return float(start.elapsed_time(end)) / 1e3 / replays
 
     reading(1)
+    once = max(reading(1), 1e-7)
+    reading(math.ceil(WARM_SECS / once))
     replays = max(1, math.ceil(MIN_SECS / max(reading(1), 1e-7)))
     return statistics.median(reading(replays) for _ in range(readings)) / rotations

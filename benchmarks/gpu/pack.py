@@ -34,6 +34,7 @@ FORMAT = "dietcode-gpu-pack/1"
 _NUM_POINTS = 6
 _MAX_INSTANCES = 128
 _SWEEP_ROWS = 64
+_MAX_SWEPT = 8  # candidates that the sweep may be of: the first of them that works
 
 
 def spec_for(path: Path, arch: str) -> Spec:
@@ -181,7 +182,7 @@ def write_pack(
             if any(facts.stack_bytes for facts in known.values()) and not more:
                 yield f"{tile.name}: spills"
                 continue
-            sets = {"instances": instances} | ({"sweep": sweep} if not candidates else {})
+            sets = {"instances": instances} | ({"sweep": sweep} if len(candidates) < _MAX_SWEPT else {})
             facts = candidate_facts(problem, tile, provenance, len(candidates), sets)
             sizes = {
                 "shared_bytes": known[tile.symbol].shared_bytes,

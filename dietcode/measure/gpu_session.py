@@ -1,10 +1,10 @@
 """One GPU as a measuring process uses it: tensors of instances, launches, and the time that they take.
 
 The method is that of ``benchmarks/gpu/device.seconds_of``: calls are captured in a graph, so that launching
-costs nothing, over copies of the tensors that are more than the L2 cache holds; warm; a reading lasts two
-milliseconds at least, by events; the median of five. What differs: the tensors come from the driver and not
-from PyTorch's allocator, all copies hold the same numbers, and the cache is taken for larger where the driver
-says that it is.
+costs nothing, over copies of the tensors that are more than the L2 cache holds (512 at most); warm, by 20
+milliseconds of replays; a reading lasts two milliseconds at least, by events; the median of five. What
+differs: the tensors come from the driver and not from PyTorch's allocator, all copies hold the same numbers,
+and the cache is taken for larger where the driver says that it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded, widened
 
 MIN_SECS = 2e-3  # of one reading: events tell half microseconds
 _READINGS = 5
-_MAX_COPIES = 32
+_MAX_COPIES = 512
+_WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
 _ALIGNMENT = 256
 
 
@@ -168,7 +169,8 @@ class Session:
         self.stream.synchronize()
         graph = self.stream.capture(all_copies)
         try:
-            self._reading(graph, 1)
+            once = max(self._reading(graph, 1), 1e-7)
+            self._reading(graph, math.ceil(_WARM_SECS / once))
             replays = max(1, math.ceil(MIN_SECS / max(self._reading(graph, 1), 1e-7)))
             return statistics.median(self._reading(graph, replays) for _ in range(_READINGS)) / copies
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,10 +175,13 @@ def test_baselines_compute_the_workload(einsum: str, shapes: Any) -> None:
 def test_instances_are_compared_from_the_largest_on() -> None:
     from compare import picked
 
-    assert picked(5, 32) == [4, 3, 2, 1, 0]
+    assert picked(1, 32) == [0]
+    assert picked(5, 32) == [4, 0, 2, 1, 3]
     assert picked(128, 2) == [127, 0]
-    assert picked(40, 3)[::2] == [39, 0]
-    assert len(picked(128, 32)) == 32
+    assert picked(41, 3) == [40, 0, 20]
+    assert sorted(picked(128, 200)) == list(range(128))
+    assert len(set(picked(128, 32))) == 32
+    assert sorted(picked(128, 32)[:5]) == pytest.approx([0, 32, 64, 96, 127], abs=4)  # where time is up early
 
 
 def test_results_are_kept_by_device(tmp_path: Path) -> None:
@@ -199,6 +203,10 @@ def test_results_are_kept_by_device(tmp_path: Path) -> None:
     (results / "compared.json").write_text(json.dumps({"device": "another"}))
     with pytest.raises(SystemExit, match="records of A GPU \\(80 GB\\), compared on another"):
         keep("dense", results, kept)
+    (results / "compared.json").write_text(json.dumps({"device": device["name"], "wrong": ["off by nan"]}))
+    with pytest.raises(SystemExit, match="wrong results: off by nan; none are kept"):
+        keep("dense", results, kept)
+    (results / "compared.json").write_text(json.dumps({"device": "another"}))
     (results / "records.jsonl").write_text(json.dumps({"device": device | {"synthetic": True}}) + "\n")
     with pytest.raises(SystemExit, match="no device measured them"):
         keep("dense", results, kept)
@@ -256,6 +264,7 @@ def test_the_benchmarks_own_loops_run(
     torch = pytest.importorskip("torch")
     import compare
     import measure
+    import packed as packed_module
     from cpu_as_gpu import NAME, pretend
     from emulated_driver import load_driver, register
     from emulation import compiled
@@ -271,6 +280,7 @@ def test_the_benchmarks_own_loops_run(
 
     for module in (measure, compare):
         monkeypatch.setattr(module, "need_gpu", lambda: pretending)
+    monkeypatch.setattr(packed_module, "rotations_for", lambda num_bytes: 2)
     small = tmp_path / "small"  # few candidates, few instances
     small.mkdir()
     facts = json.loads((packed / "pack.json").read_text())
@@ -280,7 +290,9 @@ def test_the_benchmarks_own_loops_run(
     (small / "kernels.zip").write_bytes((packed / "kernels.zip").read_bytes())
     give_kernels(small)
     path = tmp_path / "records.jsonl"
-    measure.work(small, path, -1, float("inf"))
+    measure.work(small, path, 0, float("inf"))
+    num_good, text = measure.told(path)
+    assert (num_good, text) == (4, "4 micro-kernels measured, 1 sweep")
     records = read_cuda_records(path)
     assert records.device["name"] == NAME
     assert not records.is_synthetic
@@ -319,6 +331,7 @@ def test_the_benchmarks_own_loops_run(
     assert compared["versions"]["torch"] == torch.__version__
     assert all(row["others_max_rel_error"]["cublas"] < 1e-5 for row in compared["instances"])
     assert compared["summary"]["max_rel_error"] < 1e-5
+    assert not compared["missing"] and not compared["wrong"]
     assert all(row["others"]["cublas"] > 0 for row in compared["instances"])
 
 
@@ -337,3 +350,106 @@ def test_the_summary_is_against_the_better_of_both() -> None:
     assert facts["mean_prediction_gap"] == pytest.approx(0.125)
     assert facts["max_rel_error"] == 2e-6
     assert summary([])["geometric_mean"] is None
+
+
+CHILD = """
+import os, sys, time
+print("at 3", flush=True)
+print("at 4", flush=True)
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [("", (0, 4)), ("os._exit(75)", (75, 4)), ("os.abort()", (-6, 4)), ("time.sleep(60)", (None, 4))],
+)
+def test_a_child_that_does_not_come_back_is_ended(end: str, expected: tuple[int | None, int]) -> None:
+    from measure import watch
+
+    assert watch([sys.executable, "-c", CHILD.format(end)], hang_secs=1.5) == expected
+
+
+def test_a_step_ends_with_what_it_began(tmp_path: Path) -> None:
+    from sequence import run as run_step
+
+    place = tmp_path / "pid"
+    begin = f"import subprocess as s; open({str(place)!r}, 'w').write(str(s.Popen(['sleep', '60']).pid))"
+    for end, expected in (("", 0), ("; import time; time.sleep(60)", None)):
+        assert run_step([sys.executable, "-c", begin + end], 1.5) == expected
+        state = Path(f"/proc/{place.read_text()}/stat")
+        for _ in range(100):  # until it was reaped, by another
+            if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("it goes on")
+
+
+def test_what_is_not_written_is_no_result(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NaN is more than what is allowed; a baseline that cannot be made costs itself."""
+    torch = pytest.importorskip("torch")
+    import compare
+    import measure
+    from cpu_as_gpu import pretend
+    from packed import Pack
+
+    class Idle:
+        def __init__(self, _driver: Any, _pack: Any, candidate: Any) -> None:
+            self.candidate = candidate
+
+        def bind(self, *_: Any) -> Any:
+            return lambda turn: None
+
+    pretending, pack = pretend(torch), Pack(packed)
+    monkeypatch.setattr(measure, "MicroKernel", Idle)
+    line = measure.measure_one(pretending, None, pack, pack.facts["candidates"][0], {})
+    assert line["error"].startswith("off by nan at")
+    assert not line["points"] and not line["secs"]
+    name = pack.facts["candidates"][0]["name"]
+    assert measure.check(pretending, None, pack, 1) == [f"{name}: wrong, off by nan"]
+    pack.facts["assignment"] = [0] * len(pack.facts["instances"])
+    kernels = [Idle(None, pack, candidate) for candidate in pack.facts["candidates"]]
+    with pytest.raises(compare.WrongResultError, match="off by nan at"):
+        compare.compare_one(pretending, pack, kernels, {}, 0)
+
+    def make(*_: Any) -> Any:
+        raise OSError("no such module")
+
+    monkeypatch.setitem(compare._OTHERS, "triton", make)
+    others, missing = compare.make_others(torch, pack, ["torch.compile"])
+    assert list(others) == ["cublas"]
+    assert missing == {"triton": "no such module"}
+    path = tmp_path / "records.jsonl"
+    lines = [
+        {"format": "…"},
+        *({"kind": "micro_kernel", "error": e} for e in (None, "off by nan at {'T': 1}")),
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert measure.told(path) == (1, "1 micro-kernels measured, 0 sweep; 1 failed: off by nan")
+
+
+def test_a_compiler_is_told_what_never_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    import baselines
+
+    seen: list[Any] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        given = [node.meta["example_value"] for node in module.graph.find_nodes(op="placeholder")]
+        given = [value for value in given if isinstance(value, torch.Tensor)]
+        seen.append([[type(extent).__name__ for extent in value.shape] for value in given])
+        return module
+
+    compile_it = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_it(f, dynamic=True, backend=backend))
+    instances = [{"shapes": {"X": [m, 8], "W": [6, 8], "Y": [m, 6]}} for m in (4, 7, 9)]
+    facts = {"einsum": "mk,nk->mn", "conv2d": None, "operands": ["X", "W"], "stages": []}
+    function = baselines.compiled(torch, SimpleNamespace(facts=facts | {"instances": instances}))
+    for instance in instances:
+        given = {name: torch.ones(shape) for name, shape in instance["shapes"].items()}
+        assert torch.equal(function(given), torch.full(instance["shapes"]["Y"], 8.0))
+    (shapes,) = seen  # compiled once
+    assert sorted(shapes) == [["SymInt", "int"], ["int", "int"]]

@@ -22,7 +22,7 @@ typedef struct {
 } Kernel;
 
 int driver_version = 13000, init_status, major_of[2] = {9, 8}, minor_of[2] = {0, 6};
-int num_loads, num_launches, depth, order, block_shared_bytes;
+int num_loads, num_loaded_functions, num_launches, depth, order, block_shared_bytes;
 const void* last_image;
 void* last_stream;
 void* last_context;
@@ -35,7 +35,7 @@ void register_kernel(const char* name, Body body, Emulate emulate) {
   kernels[num_kernels++] = (Kernel){strdup(name), body, emulate, 48 << 10};
 }
 void reset(void) {
-  num_kernels = num_loads = num_launches = order = 0;
+  num_kernels = num_loads = num_loaded_functions = num_launches = order = 0;
   driver_version = 13000;
   block_shared_bytes = 227 << 10;
   init_status = OK;
@@ -85,6 +85,7 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != MAX_SHARED_BYTES || value > block_shared_bytes) return 1;
   return ((Kernel*)function)->max_shared = (unsigned)value, OK;
 }
+int cuFuncLoad(void* function) { return ++num_loaded_functions, OK; }
 int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
                    unsigned shared, void* stream, void** arguments, void** extra) {
   const Kernel* kernel = function;

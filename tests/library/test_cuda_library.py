@@ -61,7 +61,8 @@ def fresh(code: CudaCode, driver: ctypes.CDLL, tmp_path: Path) -> Any:
     """The library as a process finds it when nothing was called yet."""
     path = tmp_path / "library.so"
     path.write_bytes(code.library)
-    for name, value in (("driver_version", 13000), ("init_status", 0), ("order", 0), ("num_loads", 0)):
+    zeros = (("num_loads", 0), ("num_loaded_functions", 0))
+    for name, value in (("driver_version", 13000), ("init_status", 0), ("order", 0), *zeros):
         ctypes.c_int.in_dll(driver, name).value = value
     return tvm_ffi.load_module(str(path))
 
@@ -128,6 +129,7 @@ def test_machine_code_is_loaded_once_a_device_and_is_that_devices(fresh: Any, dr
     assert ctypes.string_at(image.value, len(expected[1])) == expected[1]
     fresh["prepare"](1)  # an 8.6 runs what is for 8.0
     assert ctypes.string_at(image.value, len(expected[0])) == expected[0]
+    assert ctypes.c_int.in_dll(driver, "num_loaded_functions").value == 2 * 3  # no launch has to
     call(fresh, inputs_of(3), 1, 0)
     call(fresh, inputs_of(3), 1, 1)
     assert loads.value == 2

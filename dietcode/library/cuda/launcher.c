@@ -79,6 +79,7 @@ static struct {
   int (*load)(void**, const void*);
   int (*function)(void**, void*, const char*);
   int (*set_attribute)(void*, int, int);
+  int (*load_function)(void*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
   int (*error_name)(int, const char**);
@@ -121,6 +122,7 @@ static int open_driver(void) {
       {"cuModuleLoadData", (void**)&driver.load},
       {"cuModuleGetFunction", (void**)&driver.function},
       {"cuFuncSetAttribute", (void**)&driver.set_attribute},
+      {"cuFuncLoad", (void**)&driver.load_function},
       {"cuLaunchKernel", (void**)&driver.launch},
       {"cuGetErrorName", (void**)&driver.error_name},
   };
@@ -169,6 +171,8 @@ static int prepare(Device* device, int index) {
   status = check(driver.load(&module, image->data), "cuModuleLoadData");
   for (int i = 0; i < NUM_KERNELS && status == 0; ++i) {
     status = check(driver.function(&device->functions[i], module, kernel_names[i]), "cuModuleGetFunction");
+    /* A module's functions are loaded when they are first launched, which waits for the GPU: not in a call. */
+    if (status == 0) status = check(driver.load_function(device->functions[i]), "cuFuncLoad");
     if (status != 0 || shared_bytes[i] == 0) continue;
     if (driver.set_attribute(device->functions[i], MAX_SHARED_BYTES, (int)shared_bytes[i]) != 0) {
       status = fail("RuntimeError", "cuda:%d, an sm_%d%d, gives a block less than the %u bytes of shared memory that %s "

@@ -16,10 +16,16 @@ def _matrices(name: str, count: int, suffix: str) -> str:
     """Read 8x8 matrices of two-byte elements, a quarter of the warp telling where the rows of each are."""
     places = ", ".join(f"%{i}" for i in range(count))
     results = ", ".join(f'"=r"(to[{i}])' for i in range(count))
+    # Of two matrices half a warp tells the rows; on sm_75 the places that the others tell must be valid, too.
+    others = (
+        ""
+        if count == 4
+        else ("#if __CUDA_ARCH__ < 800\n  from = __shfl_sync(0xffffffffu, from, threadIdx.x % 16);\n#endif\n")
+    )
     return f"""\
 {_HEAD} void {name}(uint* to, uint from) {{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{places}}}, [%{count}];"
-               : {results} : "r"(from));
+{others}  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{places}}}, [%{count}];"
+               : {results} : "r"(from) : "memory");
 }}
 """
 
