@@ -24,7 +24,7 @@ class CudaLibrary(Library):
         super().__init__(folder, manifest, module)
         self._prepare = module["prepare"]
         self._ask = module["workspace"]
-        self._has_workspace: list[bool] = manifest["has_workspace"]
+        self._may_need_workspace = any(manifest["has_workspace"])
         self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
 
@@ -139,7 +139,7 @@ class CudaLibrary(Library):
         """Memory that a call needs beside its tensors, None for none; how much is kept for shapes that come
         again.
         """
-        if not self._has_workspace[int(self._select(*values))]:
+        if not self._may_need_workspace:
             return None
         num_bytes = self._workspaces.get(values)
         if num_bytes is None:
@@ -147,7 +147,7 @@ class CudaLibrary(Library):
             if len(self._workspaces) >= _MAX_KEPT:
                 self._workspaces.clear()
             self._workspaces[values] = num_bytes
-        return tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8)
+        return tensors[0].new_empty(num_bytes, dtype=sys.modules["torch"].uint8) if num_bytes else None
 
     def _accept(self, name: str, value: Any, dtype: str) -> Any:
         torch = sys.modules.get("torch")

@@ -103,11 +103,6 @@ class CpuTarget:
         """Whether this machine can execute the code."""
         return not missing_features(self.features)
 
-    @property
-    def measurable_here(self) -> bool:
-        """Whether a timing on this machine says what the target would do: its features, and enough cores."""
-        return Host.here().refusal(self) is None
-
 
 @dataclass(frozen=True)
 class Host:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import TuningError
+from dietcode.measure.calibration import reference_problem
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.gpu_children import GpuChildren
 from dietcode.search_space.cuda.limits import CudaLimits
@@ -58,19 +60,8 @@ def calibrate_gpu(gpu: Gpu, target: CudaTarget, children: GpuChildren) -> dict[s
 
 def _problem(columns: int) -> Problem:
     """``Y[m, n] = X[m, k] · W[n, k]ᵀ`` in float32, of any number of rows."""
-    return Problem(
-        row_operand="X",
-        column_operand="W",
-        output="Y",
-        subscripts={"X": "mk", "W": "nk", "Y": "mn"},
-        batch=(),
-        rows=("m",),
-        columns=("n",),
-        reduction=("k",),
-        extents={"m": None, "n": columns, "k": _STEPS},
-        stages=(),
-        column_operand_constant=False,
-    )
+    extents = {"m": None, "n": columns, "k": _STEPS}
+    return replace(reference_problem(), extents=extents, column_operand_constant=False)
 
 
 def _run(children: GpuChildren, request: dict[str, Any]) -> dict[str, Any]:

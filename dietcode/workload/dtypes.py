@@ -34,7 +34,7 @@ def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
 
 
 def rounded(array: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """float32 values as a tensor of `dtype` holds them, see `STORAGE`; to nearest, ties to even."""
+    """Finite float32 values as a tensor of `dtype` holds them, see `STORAGE`; to nearest, ties to even."""
     if dtype != "bfloat16":
         return array.astype(STORAGE[dtype], copy=False)
     bits = array.view(np.uint32)

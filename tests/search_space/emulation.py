@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from dietcode.search_space.cuda.instructions import HELPERS
@@ -24,7 +23,7 @@ from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
-from dietcode.workload.dtypes import STORAGE, UNIT_ROUNDOFF, nan_filled, widened
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded, widened
 
 FOLDER = Path(__file__).parent
 TARGET = CudaTarget("sm_90")
@@ -91,13 +90,6 @@ def is_whole(area: Any, copy: Any) -> bool:
     start = copy.ctypes.data - area.ctypes.data
     end = start + copy.nbytes
     return bool((given[:start] == whole[:start]).all() and (given[end:] == whole[end:]).all())
-
-
-def rounded(array: Any, dtype: str) -> Any:
-    """float32 values as a tensor of `dtype` holds them, see ``STORAGE``; to nearest, ties to even."""
-    if dtype != "bfloat16":
-        return array.astype(STORAGE[dtype], copy=False)
-    return array.astype(ml_dtypes.bfloat16).view(STORAGE[dtype])
 
 
 class Emulated:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dietcode.measure.cuda_records import CudaRecords
 from dietcode.workload.spec import Spec
 from dietcode_server.engine.holding import Heartbeat
+from dietcode_server.engine.keeper import SqlCudaKeeper
 from dietcode_server.store import gpus
 from dietcode_server.store.database import Database
 from dietcode_server.store.leases import LeaseLostError
@@ -17,41 +18,6 @@ from dietcode_server.store.tables import JobRow
 if TYPE_CHECKING:
     from dietcode.tuner.events import Listener
     from dietcode.tuner.tune import TuneResult
-
-
-class CudaKeeper:
-    """Keeps the records of GPUs in the server's database.
-
-    Parameters
-    ----------
-    job : JobRow
-        Noted beside each line.
-    """
-
-    def __init__(self, database: Database, job: JobRow) -> None:
-        self._database, self._job = database, job
-
-    def open(self, workload: str, device: Mapping[str, Any]) -> SqlCudaRecords:
-        """The records of a workload on a GPU; a job that measures anew forgets the older ones first.
-
-        Raises
-        ------
-        RecordsError
-            They cannot be read, or the device is none: it is emulated.
-        """
-        job = self._job
-        store = SqlCudaRecords(
-            self._database,
-            workload,
-            dict(device),
-            spec=job.spec,
-            job_id=job.id,
-            attempt=job.attempt,
-            runner=job.runner,
-        )
-        if job.force and not store.has_lines_of(job.id):
-            store.clear()
-        return store
 
 
 def known_records(database: Database, job: JobRow) -> CudaRecords | None:
@@ -105,7 +71,7 @@ def make_for_gpu(
         return None
     # The keeper has forgotten what a job that measures anew must not know, and takes no line of a job that
     # this worker has lost.
-    keeper = CudaKeeper(database, job)
+    keeper = SqlCudaKeeper(database, job)
     with gpu_children(gpu, lambda message: listener(Event("calibrate", message))) as children:
         held = HeldGpu(children, heartbeat.holds)
         return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)

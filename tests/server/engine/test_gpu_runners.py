@@ -27,7 +27,8 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
 from dietcode_server.engine.announcer import announced
-from dietcode_server.engine.cuda_jobs import CudaKeeper, HeldGpu
+from dietcode_server.engine.cuda_jobs import HeldGpu
+from dietcode_server.engine.keeper import SqlCudaKeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
@@ -229,7 +230,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
         assert jobs.claim(session, first, "me", lease_secs=600)
         row = jobs.get(session, first)
         session.expunge(row)
-    store = CudaKeeper(database, row).open(row.workload, GPU.record)
+    store = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
     for line in list(made_records().lines())[1:3]:
         store.append(line)
     assert told(database, first).measured == 1
@@ -237,7 +238,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
     assert told(database, other).device_id == GPU.id, "it is measured, too"
     taken = submitted(database, "of-what-there-is", measure=False)
     assert told(database, taken).device_id is None and told(database, taken).state == JobState.QUEUED
-    again = CudaKeeper(database, row).open(row.workload, GPU.record)
+    again = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
     assert again.records == store.records and len(again.records.measurements) == 1
     imported(database)
     with database.read() as session:
@@ -273,8 +274,8 @@ def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[G
         row = jobs.get(session, job)
         session.expunge(row)
     with pytest.raises(RecordsError, match="synthetic"):
-        CudaKeeper(database, row).open(row.workload, device(synthetic=True))
-    store = CudaKeeper(database, row).open(row.workload, device())
+        SqlCudaKeeper(database, row).open(row.workload, device(synthetic=True))
+    store = SqlCudaKeeper(database, row).open(row.workload, device())
     with pytest.raises(RecordsError, match="rows"):
         store.append({**list(made_records().lines())[2], "rows": "many"})
     assert not store.records.measurements
