@@ -165,7 +165,7 @@ def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path:
     process.stdout.close()
     wait_until(lambda: not measuring(cluster), 5.0)
     wait_until(lambda: is_free(device.place), 5.0)
-    assert not any(psutil.pid_exists(pid) for pid in held)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in held), 5.0)
 
 
 def measuring(cluster: Cluster) -> list[Any]:
