@@ -24,12 +24,12 @@ from benchmarks.facts import write
 from dietcode.bench.compare import interleave
 from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space import lowering
-from dietcode.search_space.host import build_module
-from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.packing import packed_batch
+from dietcode.search_space.cpu import lowering
+from dietcode.search_space.cpu.host import build_module
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.packing import packed_batch
+from dietcode.search_space.cpu.tails import local_padding, loop_partitioning
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
-from dietcode.search_space.tails import local_padding, loop_partitioning
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 from dietcode.workload.spec import TargetSpec
@@ -191,7 +191,7 @@ def prepare(
 
 @contextmanager
 def _asking_not_for(what: str) -> Iterator[None]:
-    """Generate code without one of the requests of `dietcode.search_space.ahead`."""
+    """Generate code without one of the requests of `dietcode.search_space.cpu.ahead`."""
     with ExitStack() as patches:
         if what == "columns":
             patches.enter_context(mock.patch.object(lowering, "next_columns", lambda *_: None))

@@ -26,9 +26,9 @@ import psutil
 from benchmarks.facts import write
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Children, Measurer
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.space import build_space, hardware_seeds
 from dietcode.search_space.problem import Problem, problem_from_spec
-from dietcode.search_space.space import build_space, hardware_seeds
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner.tune import make_library
 from dietcode.workload.parse import load_spec, spec_from_data

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.facts import write
 from benchmarks.stand import Stand
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -26,7 +26,7 @@ from dietcode.lifeline import die_with_parent
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import load
 from dietcode.runtime.tensors import aligned_empty
-from dietcode.search_space.metaschedule import skip_foreign_intrinsics
+from dietcode.search_space.cpu.metaschedule import skip_foreign_intrinsics
 from dietcode.search_space.reference import reference
 
 _SAFE_ERROR = 1e-5

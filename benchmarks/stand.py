@@ -14,7 +14,7 @@ from dietcode.measure.calibration import attach_reference
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.parse import spec_of

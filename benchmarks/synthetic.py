@@ -14,7 +14,7 @@ from dietcode.measure.calibration import reference_problem
 from dietcode.measure.fake import FIXED_BYTES, FakeChildren, kernel_bytes
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, instance_extents, problem_from_spec
 from dietcode.target.cpu import CpuTarget, device_record
 from dietcode.workload.identity import workload_digest

@@ -113,7 +113,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.dispatcher.rule import Branch, Leaf, Rule
     from dietcode.dispatcher.table import dispatch_table
     from dietcode.library.build import Parts
-    from dietcode.search_space.limits import Limits, MicroKernel
+    from dietcode.search_space.cpu.limits import Limits, MicroKernel
     from dietcode.search_space.problem import problem_from_spec
     from dietcode.target.cpu import resolve_target
     from dietcode.workload.instances import make_instances

@@ -13,9 +13,9 @@ from benchmarks.evidence.shop import Row, Shop
 from dietcode.bench.compare import interleave
 from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.space import hardware_seeds
 from dietcode.search_space.problem import extents_of, problem_from_spec
-from dietcode.search_space.space import hardware_seeds
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec, TargetSpec

@@ -11,8 +11,8 @@ from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.model import Factors, LocalModel, cost_array, fit_local
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
-from dietcode.search_space.axes import allows
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.axes import allows
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cpu import CpuTarget
 

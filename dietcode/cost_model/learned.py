@@ -16,8 +16,8 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.features import Device, Table, features
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.axes import allows
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.axes import allows
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 _NUM_MODELS = 4

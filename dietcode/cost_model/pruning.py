@@ -9,7 +9,7 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray, count
 from dietcode.cost_model.features import Device, estimate_secs
 from dietcode.cost_model.learned import columns_of
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 MARGIN = 0.1

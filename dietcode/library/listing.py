@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.lowering import lower
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.lowering import lower
 from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.workload.text import clip, one_line
 
 WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)

@@ -25,9 +25,9 @@ from dietcode.measure.engine import Device, Say
 from dietcode.measure.measurer import Children, Progress
 from dietcode.runtime import pool
 from dietcode.runtime.cache import cache_dir
+from dietcode.search_space.cpu.seed import run_seed
+from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import run_seed
-from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
 from dietcode.workload.target_spec import TargetSpec
 
@@ -162,7 +162,7 @@ class LocalChildren:
         max_secs: float,
         progress: Progress,
     ) -> tuple[Seed, dict[str, Any]]:
-        """MetaSchedule in a process of its own, as `dietcode.search_space.seed.run_seed` has it."""
+        """MetaSchedule in a process of its own, as `dietcode.search_space.cpu.seed.run_seed` has it."""
         return run_seed(problem, dict(extents), target, work_dir, num_trials, max_secs, progress)
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dietcode.errors import TuningError
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
@@ -90,7 +90,7 @@ class Children(Protocol):
         max_secs: float,
         progress: Progress,
     ) -> tuple[Seed, dict[str, Any]]:
-        """MetaSchedule where it is measured, as `dietcode.search_space.seed.run_seed` has it."""
+        """MetaSchedule where it is measured, as `dietcode.search_space.cpu.seed.run_seed` has it."""
 
     def close(self) -> None:
         """End all children."""

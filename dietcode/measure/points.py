@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 NUM_ANCHORS = 5

@@ -22,8 +22,8 @@ import psutil
 from dietcode._version import __version__
 from dietcode.errors import DietCodeError
 from dietcode.measure.local import LocalChildren, describe
+from dietcode.search_space.cpu.seed import run_seed
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import run_seed
 from dietcode.target.cpu import CpuTarget, Host
 
 AUTH_MODE = "RAY_AUTH_MODE"

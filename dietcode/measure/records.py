@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from dietcode.errors import RecordsError
 from dietcode.measure import checks
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
 from dietcode.workload.text import clip
 

@@ -46,7 +46,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     import tvm
     from tvm.support.cc import create_shared
 
-    from dietcode.search_space.host import build_module
+    from dietcode.search_space.cpu.host import build_module
 
     sizes: list[int] = []
 

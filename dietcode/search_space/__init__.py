@@ -1,6 +1,6 @@
-"""The shape-generic search space: problem, micro-kernels, their seeds, and lowering to TIR.
+"""The shape-generic search space: problem, micro-kernels, their seeds, and lowering.
 
-In processing order: ``problem`` (what is computed, in roles), ``limits`` (what the machine holds),
-``seed`` (MetaSchedule on the largest instance), ``space`` (tiles around the seeds), ``partition`` (who
-computes which tiles), ``lowering`` (micro-kernel to PrimFunc), ``packing`` (the constant operand's layout).
+Shared by all devices: ``problem`` (what is computed, in roles), ``access`` (where tensors lie in memory),
+``partition`` (who computes which tiles), ``epilogue``, ``reference`` (float64). Below, a folder for each kind
+of device: ``cpu`` and ``cuda``.
 """

@@ -17,7 +17,7 @@ from dietcode.measure.calibration import Calibration, attach_reference, calibrat
 from dietcode.measure.cuda_records import CudaMeasurement
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
-from dietcode.search_space.limits import Limits
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.decisions import (

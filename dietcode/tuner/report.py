@@ -14,7 +14,7 @@ from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
 from dietcode.errors import LibraryError
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.identity import workload_digest

@@ -10,9 +10,9 @@ from dietcode.cost_model.pruning import Pruning
 from dietcode.measure.measurer import BuildResult, Measurer
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, Records, RecordsStore
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.space import Candidate
 from dietcode.search_space.problem import IntArray, Problem
-from dietcode.search_space.space import Candidate
 
 Point = dict[str, int]
 

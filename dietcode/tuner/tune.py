@@ -22,7 +22,7 @@ from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
-from dietcode.search_space.limits import Limits
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dietcode.search_space.limits import Limits
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
 

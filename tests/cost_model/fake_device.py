@@ -12,7 +12,7 @@ from dietcode.measure.calibration import REDUCTION, reference_problem
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
 
 LIMITS = Limits(lanes=16, num_registers=32, l2_bytes=2 << 20, num_cores=2)

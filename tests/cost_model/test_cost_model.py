@@ -17,7 +17,7 @@ from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.model import LocalModel, _work, cost_array, fit_local, terms_of
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
 
 DENSE = Problem(

@@ -13,7 +13,7 @@ from dietcode.cost_model import features as features_module
 from dietcode.cost_model.features import FEATURES, VERSION, Device, features
 from dietcode.cost_model.learned import gather, joined, learn, missed
 from dietcode.measure.records import Records
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
 
 ROWS = list(range(1, 513))

@@ -9,7 +9,7 @@ from fake_device import dense, device, extents_of, secs
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.features import features
 from dietcode.cost_model.pruning import MARGIN, Pruning
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 
 PROBE = {"m": 168, "n": 512, "k": 256}  # whole tiles of every height used here
 

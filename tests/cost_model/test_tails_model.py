@@ -14,7 +14,7 @@ from dietcode.cost_model.counts import Counts, count
 from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.model import LocalModel, _work, fit_local, terms_of
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.limits import TAILS, MicroKernel
+from dietcode.search_space.cpu.limits import TAILS, MicroKernel
 from dietcode.search_space.problem import Problem
 
 COEFFICIENTS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.measure.calibration import reference_problem
-from dietcode.search_space.limits import Limits
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.target.cpu import CpuTarget
 
 _SOURCE = """

@@ -29,7 +29,7 @@ from dietcode.errors import RequestError, TargetError, TuningError
 from dietcode.lean import without_torch
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import Host
 from dietcode.workload.spec import TargetSpec
 

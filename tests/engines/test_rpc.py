@@ -29,7 +29,7 @@ from dietcode.measure import rpc_worker
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.rpc import RpcDevice
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import Host
 from dietcode.workload.spec import TargetSpec
 

@@ -15,7 +15,7 @@ import dietcode
 from dietcode.dispatcher.rule import Branch, Leaf, Rule
 from dietcode.library import build
 from dietcode.runtime.manifest import write_folder
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 
 
 def parts_of(name: str, *tails: str) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.measure.records import Measurement, Records, write_records
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 
 DEVICE = {"name": "a CPU", "id": "0123456789abcdef", "target": {}}
 CALIBRATION = {"kappa": 0.5, "num_tiles": [1, 2], "tile_gflops": [1.0, 2.0], "reference_secs": 1e-3}

@@ -21,7 +21,7 @@ from dietcode.measure.calibration import (
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.points import choose_anchors, wave_points
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import CpuTarget
 
 TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 512 << 10)

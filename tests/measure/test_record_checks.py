@@ -14,7 +14,7 @@ from dietcode.measure import checks
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.records import read_records, write_records
 from dietcode.measure.store import RecordsFile
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 
 ROUND: dict[str, Any] = {
     "number": 1,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tvm
 
-from dietcode.search_space.host import DispatchTree, build_module
-from dietcode.search_space.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.host import DispatchTree, build_module
+from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
 from dietcode.search_space.problem import Problem, Stage
 from dietcode.search_space.reference import reference
 from dietcode.target.cpu import CpuTarget, resolve_target

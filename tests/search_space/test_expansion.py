@@ -6,9 +6,9 @@ from compiled import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietcode.search_space.axes import allows
-from dietcode.search_space.expansion import fitting_tiles
-from dietcode.search_space.limits import Limits
+from dietcode.search_space.cpu.axes import allows
+from dietcode.search_space.cpu.expansion import fitting_tiles
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import Problem
 
 AVX512 = Limits(lanes=16, num_registers=32, l2_bytes=2 << 20, num_cores=2)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from compiled import make_problem
 
-from dietcode.search_space.host import build_module
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.host import build_module
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Stage
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)

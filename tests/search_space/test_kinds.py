@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kinds import KERNELS, KINDS, TARGETS, built, micro_kernels
 
-from dietcode.search_space.limits import TAILS, Limits
+from dietcode.search_space.cpu.limits import TAILS, Limits
 from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 

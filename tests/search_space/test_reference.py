@@ -177,7 +177,7 @@ def test_the_static_function_of_an_einsum(einsum: str) -> None:
 def check_static(problem: Problem, extents: dict[str, int], arrays: dict[str, Any]) -> None:
     import tvm
 
-    from dietcode.search_space.metaschedule import static_contraction
+    from dietcode.search_space.cpu.metaschedule import static_contraction
 
     module = tvm.compile(tvm.IRModule({"main": static_contraction(problem, extents)}), target="llvm")
     operands = [

@@ -16,9 +16,9 @@ import pytest
 from compiled import cpu_target, make_problem
 
 from dietcode.errors import TuningError
-from dietcode.search_space import seed as seed_module
-from dietcode.search_space.metaschedule import drop_torn_line
-from dietcode.search_space.seed import _best_record, _inner_tiles, _is_running, _records, _state, run_seed
+from dietcode.search_space.cpu import seed as seed_module
+from dietcode.search_space.cpu.metaschedule import drop_torn_line
+from dietcode.search_space.cpu.seed import _best_record, _inner_tiles, _is_running, _records, _state, run_seed
 
 DATABASE = "database_tuning_record.json"
 

@@ -12,9 +12,9 @@ from compiled import cpu_target, make_problem, numbered
 
 from dietcode.cost_model.counts import count
 from dietcode.search_space.access import can_window, problem_for
-from dietcode.search_space.host import build_module
-from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.packing import packed_shape
+from dietcode.search_space.cpu.host import build_module
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.packing import packed_shape
 from dietcode.search_space.problem import Problem, Stage, Window, instance_extents, problem_from_spec
 from dietcode.search_space.reference import reference
 from dietcode.target.cpu import CpuTarget

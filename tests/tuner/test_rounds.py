@@ -14,7 +14,7 @@ from dietcode.cli.show import show_library
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records, write_records
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
-from dietcode.search_space.limits import MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner import planner as planner_module

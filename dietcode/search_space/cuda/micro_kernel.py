@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.limits import TAILS
+from dietcode.search_space.cpu.limits import TAILS
 from dietcode.target.cuda import WARP
 
 CUDA_TAILS = TAILS

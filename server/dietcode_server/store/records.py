@@ -18,8 +18,8 @@ from dietcode.measure import checks
 from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.cuda_records import CudaRecords
 from dietcode.measure.records import Records
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.limits import MicroKernel
 from dietcode.workload.text import clip
 from dietcode_server.store import gpus, leases
 from dietcode_server.store.database import Database, StoreError

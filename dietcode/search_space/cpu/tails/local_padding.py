@@ -5,9 +5,9 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.ahead import ask_for_output, next_rows
-from dietcode.search_space.kernel import Block
-from dietcode.search_space.tails.base import Tails
+from dietcode.search_space.cpu.ahead import ask_for_output, next_rows
+from dietcode.search_space.cpu.kernel import Block
+from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.tir import i64
 
 

@@ -20,15 +20,15 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import problem_for, splits_rows_first
-from dietcode.search_space.ahead import Place, next_columns
-from dietcode.search_space.copying import gather_ranges, gather_rows, pack_columns
-from dietcode.search_space.kernel import Block, Kernel
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.ahead import Place, next_columns
+from dietcode.search_space.cpu.copying import gather_ranges, gather_rows, pack_columns
+from dietcode.search_space.cpu.kernel import Block, Kernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.tails import ALTERNATIVES, Tails
+from dietcode.search_space.cpu.windowing import kept_lines
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tails import ALTERNATIVES, Tails
 from dietcode.search_space.tir import CPU, INT32, i64, workspace
-from dietcode.search_space.windowing import kept_lines
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:

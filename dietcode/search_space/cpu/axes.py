@@ -13,7 +13,7 @@ from dietcode.search_space.access import (
     problem_for,
     splits_rows_first,
 )
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 
@@ -97,7 +97,7 @@ def workspace_bytes(
 
 
 def _lines_elements(problem: Problem, extents: dict[str, int]) -> int:
-    """Elements of a task's ring of lines, see `dietcode.search_space.windowing`."""
+    """Elements of a task's ring of lines, see `dietcode.search_space.cpu.windowing`."""
     lines = lines_of(problem)
     assert lines is not None
     pitch = extents[lines.along.axis] + 2 * lines.along.padding

@@ -17,9 +17,9 @@ from tvm import IRModule, ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.limits import Limits, MicroKernel
-from dietcode.search_space.lowering import lower
-from dietcode.search_space.packing import lower_packing, packed_shape
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.lowering import lower
+from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import call, i64
 

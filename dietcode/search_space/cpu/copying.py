@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ONE, Group, Size, size_of, windows_of
-from dietcode.search_space.kernel import Kernel
+from dietcode.search_space.cpu.kernel import Kernel
 from dietcode.search_space.problem import Window
 from dietcode.search_space.tir import DTYPE, first_lanes, i64, load, load_masked, prefetch, splat, store
 

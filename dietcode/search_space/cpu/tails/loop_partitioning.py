@@ -10,11 +10,11 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.ahead import ask_for_output, next_rows
-from dietcode.search_space.kernel import Accumulators, Block
-from dietcode.search_space.limits import MOST_VECTORS
+from dietcode.search_space.cpu.ahead import ask_for_output, next_rows
+from dietcode.search_space.cpu.kernel import Accumulators, Block
+from dietcode.search_space.cpu.limits import MOST_VECTORS
+from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.partition import ceildiv
-from dietcode.search_space.tails.base import Tails
 from dietcode.search_space.tir import i64
 
 

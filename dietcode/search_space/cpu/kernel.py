@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ONE, ZERO, copies_rows, must_gather
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.epilogue import apply, convert
-from dietcode.search_space.limits import Limits, MicroKernel
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
@@ -31,8 +31,8 @@ from dietcode.search_space.tir import (
 )
 
 if TYPE_CHECKING:
-    from dietcode.search_space.ahead import Ahead
-    from dietcode.search_space.windowing import KeptLines
+    from dietcode.search_space.cpu.ahead import Ahead
+    from dietcode.search_space.cpu.windowing import KeptLines
 
 # One buffer for each row and vector, in registers.
 Accumulators: TypeAlias = "list[list[Any]]"
@@ -268,7 +268,7 @@ class Kernel:
     ) -> None:
         """``acc[i, v] += A[i, k] · B[k, v]`` over the reduction, in order whatever the tile.
 
-        Each step asks for what is read next, see `dietcode.search_space.ahead`.
+        Each step asks for what is read next, see `dietcode.search_space.cpu.ahead`.
         """
         ahead = [*next_rows, *([] if self.next_columns is None else [self.next_columns])]
         with self._reduction_steps() as k:

@@ -18,7 +18,7 @@ from dietcode.search_space.access import ONE, ZERO, size_of, windows_of
 from dietcode.search_space.tir import FROM_L2, i64, prefetch
 
 if TYPE_CHECKING:
-    from dietcode.search_space.kernel import Block, Kernel
+    from dietcode.search_space.cpu.kernel import Block, Kernel
 
 _LINE = 16  # elements of a cache line
 _FLOAT_BYTES = 4

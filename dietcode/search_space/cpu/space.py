@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 
 
 @dataclass(frozen=True)

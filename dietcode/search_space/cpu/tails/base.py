@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dietcode.search_space.kernel import Block, Kernel, possible_rests
+from dietcode.search_space.cpu.kernel import Block, Kernel, possible_rests
 
 
 class Tails(ABC):

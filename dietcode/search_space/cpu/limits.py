@@ -32,7 +32,7 @@ class MicroKernel:
     rows, columns : int
         Extents in elements; `columns` is a multiple of the vector lanes.
     tails : str
-        One of `TAILS`, see `dietcode.search_space.tails`.
+        One of `TAILS`, see `dietcode.search_space.cpu.tails`.
     steps : int
         Steps of the reduction after which the tile is set aside for the next one, so that a panel of the
         column operand stays in L1 while the rows pass by; 0 for all of them at once.
@@ -42,7 +42,7 @@ class MicroKernel:
         Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
     window : bool
         Whether each task keeps the lines that a window sees, rather than each row of the window apart; see
-        `dietcode.search_space.windowing`.
+        `dietcode.search_space.cpu.windowing`.
 
     Raises
     ------

@@ -20,8 +20,8 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import lines_of, size_of
-from dietcode.search_space.copying import copy_runs
-from dietcode.search_space.kernel import Block, Kernel
+from dietcode.search_space.cpu.copying import copy_runs
+from dietcode.search_space.cpu.kernel import Block, Kernel
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import DTYPE, i64, load, store, workspace
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dietcode.search_space.axes import allows
-from dietcode.search_space.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.axes import allows
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
 
 

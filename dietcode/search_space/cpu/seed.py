@@ -1,7 +1,7 @@
 """The seed: an Ansor-style run of MetaSchedule on the largest instance (paper, section 4.3).
 
-The run happens in a process of its own (``python -m dietcode.search_space.metaschedule``), so that it can be
-stopped at any moment; its database is on disk and a later run goes on from it.
+The run happens in a process of its own (``python -m dietcode.search_space.cpu.metaschedule``), so that it can
+be stopped at any moment; its database is on disk and a later run goes on from it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from dietcode.errors import TuningError
 from dietcode.lean import without_torch
+from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.space import Seed
 from dietcode.target.cpu import CpuTarget
 
 _POLL_SECS = 0.5
@@ -104,7 +104,7 @@ def _run_worker(
     environment = without_torch(dict(os.environ, TVM_NUM_THREADS=threads, TVM_BIND_THREADS="0"))
     with (work_dir / "metaschedule.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.search_space.metaschedule"],
+            [sys.executable, "-m", "dietcode.search_space.cpu.metaschedule"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -9,10 +9,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.copying import copy_row
-from dietcode.search_space.kernel import Accumulators, Block
+from dietcode.search_space.cpu.copying import copy_row
+from dietcode.search_space.cpu.kernel import Accumulators, Block
+from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.partition import ceildiv
-from dietcode.search_space.tails.base import Tails
 from dietcode.search_space.tir import DTYPE, i64, load, store, workspace
 
 
