@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skip_summary import pytest_terminal_summary
 
+__all__ = ["pytest_terminal_summary"]
 _numbers = count()
 GOLDEN = Path(__file__).parent / "golden"
 # Whose tests tune for real: one after the other, beside the others.

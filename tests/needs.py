@@ -1,4 +1,4 @@
-"""Marks of tests that need what may not be installed."""
+"""What tests say that need what may not be installed."""
 
 from __future__ import annotations
 
@@ -6,4 +6,17 @@ import pytest
 
 from dietcode.target.nvrtc import missing_packages
 
-needs_nvrtc = pytest.mark.skipif(bool(missing_packages()), reason=f"needs {' '.join(missing_packages())}")
+_EXTRA = "needs the extra "
+
+
+def of_extra(extra: str) -> str:
+    """The reason of a test that is skipped because an extra is not installed."""
+    return f"{_EXTRA}{extra}"
+
+
+def extra_of(reason: str) -> str | None:
+    """The extra that would run a test skipped for `reason`; None where it is something else."""
+    return reason.partition(_EXTRA)[2].partition(" ")[0] or None
+
+
+needs_nvrtc = pytest.mark.skipif(bool(missing_packages()), reason=of_extra("cuda"))

@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from needs import of_extra
 
 from dietcode.lean import with_torch, without_torch
 from dietcode.measure.local import LocalChildren
@@ -15,7 +16,7 @@ from dietcode.measure.local import LocalChildren
 LOOK = "import importlib.util as u; print(u.find_spec('torch').origin if u.find_spec('torch') else None)"
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch: pip install 'dietcode[bench]'")
+@pytest.mark.skipif(find_spec("torch") is None, reason=of_extra("bench"))
 def test_children_find_no_torch() -> None:
     def has_torch() -> bool:  # in here, so that it goes there by value
         import sys
@@ -55,7 +56,7 @@ def test_other_paths_stay() -> None:
     assert first.endswith("without_torch") and others == ["/a", "/b"]
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch: pip install 'dietcode[bench]'")
+@pytest.mark.skipif(find_spec("torch") is None, reason=of_extra("bench"))
 def test_who_compares_with_torch_finds_it_again() -> None:
     look = "from dietcode.lean import has_torch; import importlib.util as u; "
     look += "print(has_torch(), u.find_spec('torch').origin)"
@@ -71,7 +72,7 @@ def test_who_compares_with_torch_finds_it_again() -> None:
         assert ("without_torch" not in origin) is found
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch: pip install 'dietcode[bench]'")
+@pytest.mark.skipif(find_spec("torch") is None, reason=of_extra("bench"))
 def test_commands_that_need_the_compiler_leave_it_out() -> None:
     before = "from dietcode.cli.common import need_compiler"
     for script, found in ((before, False), (f"{before}; need_compiler()", True)):

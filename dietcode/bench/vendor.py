@@ -10,6 +10,7 @@ import numpy as np
 
 from dietcode.bench.operator import Operator
 from dietcode.errors import RequestError
+from dietcode.extras import MissingExtraError, what_to_install
 
 Call: TypeAlias = Callable[[], Any]
 # From arrays, by tensor name, to a call that computes; what can be prepared is prepared in between.
@@ -66,7 +67,7 @@ def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Map
     try:
         from scipy.special import erf
     except ImportError as error:
-        raise RequestError("--vs numpy: erf of an epilogue needs SciPy; allowed: --vs torch") from error
+        raise MissingExtraError(what_to_install("--vs numpy with gelu", "tune", ("scipy",))) from error
     return lambda y, arrays: 0.5 * y * (1 + erf(y * np.float32(math.sqrt(0.5))))
 
 
@@ -86,7 +87,7 @@ def _torch_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
     try:
         import torch
     except ImportError as error:
-        raise RequestError("--vs torch: PyTorch is not installed; pip install 'dietcode[bench]'") from error
+        raise MissingExtraError(what_to_install("--vs torch", "bench", ("torch",))) from error
     from dietcode.bench.torch_paths import torch_paths
 
     torch.set_num_threads(num_threads)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dietcode.errors import RequestError
+from dietcode.extras import need
 from dietcode.lean import leave_torch_out
 
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
@@ -23,12 +23,8 @@ def need_compiler() -> None:
 
     Raises
     ------
-    RequestError
+    MissingExtraError
         The tuning extra is not installed.
     """
-    from importlib.util import find_spec
-
-    missing = [name for name in ("tvm", "sklearn", "scipy", "xgboost") if find_spec(name) is None]
-    if missing:
-        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[tune]'")
+    need("tune", "this command")
     leave_torch_out()

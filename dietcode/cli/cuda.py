@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dietcode.errors import TargetError
+from dietcode.extras import what_to_install
 from dietcode.measure.gpu import Gpu, list_gpus
 from dietcode.measure.store import is_measured
 from dietcode.target.cuda import ARCHS
@@ -15,9 +16,7 @@ from dietcode.tuner.cuda import EXPERIMENTAL
 def cuda_facts() -> dict[str, Any]:
     """What can be built for, which needs no GPU, and which GPU here is measured on."""
     missing = missing_packages()
-    built = (
-        f"missing {' '.join(missing)}: install dietcode[cuda]" if missing else f"by nvrtc {nvrtc_version()}"
-    )
+    built = what_to_install("building", "cuda", missing) if missing else f"by nvrtc {nvrtc_version()}"
     facts: dict[str, Any] = {
         "kind": "cuda",
         "archs": list(ARCHS),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dietcode.errors import ConflictError, DietCodeError, RequestError
+from dietcode.extras import need
 
 if TYPE_CHECKING:
     from dietcode_server.api.settings import Settings
@@ -27,7 +28,6 @@ Url = Annotated[
     str | None,
     typer.Option("--database-url", metavar="URL", help="[default: $DIETCODE_SERVE_DATABASE_URL, or SQLite]"),
 ]
-_NEEDED = ("alembic", "pydantic_settings", "sqlalchemy")
 
 
 @db_app.command()
@@ -81,11 +81,7 @@ def _settings(data_dir: Path | None, database_url: str | None) -> Settings:
     RequestError
         The server extra is not installed, or a setting is refused.
     """
-    from importlib.util import find_spec
-
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[server]'")
+    need("server", "this command")
     from dietcode_server.api.settings import load_settings
 
     return load_settings(data_dir=data_dir, database_url=database_url)

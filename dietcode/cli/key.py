@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dietcode.cli.common import Json, print_json
-from dietcode.cli.serve import need_server
+from dietcode.extras import need
 
 if TYPE_CHECKING:
     from dietcode_server.store.keys import KeyRing
@@ -57,7 +57,7 @@ def revoke(
 
 
 def _ring(data_dir: Path | None) -> KeyRing:
-    need_server()
+    need("server", "this command")
     from dietcode_server.api.settings import load_settings
     from dietcode_server.store.keys import KeyRing
 

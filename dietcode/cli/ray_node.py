@@ -11,6 +11,7 @@ import typer
 
 from dietcode.cli.common import need_compiler
 from dietcode.errors import RequestError
+from dietcode.extras import need
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -31,11 +32,11 @@ def ray_node(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command; start nothing.")] = False,
 ) -> None:
     """Join a Ray cluster, or begin one with --head; runs until it is ended."""
+    need("ray", "this command")
     need_compiler()
     from dietcode.measure.engine_spec import split_address
-    from dietcode.measure.ray_cluster import need_ray, need_token
+    from dietcode.measure.ray_cluster import need_token
 
-    need_ray()
     need_token()
     if address is None:
         raise RequestError(

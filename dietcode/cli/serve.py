@@ -7,19 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dietcode.errors import RequestError
-
-_NEEDED = (
-    "alembic",
-    "fastapi",
-    "jinja2",
-    "prometheus_client",
-    "pydantic_settings",
-    "sqlalchemy",
-    "structlog",
-    "tvm",
-    "uvicorn",
-)
+from dietcode.extras import need
 
 
 def serve(
@@ -42,24 +30,9 @@ def serve(
     ] = False,
 ) -> None:
     """Run the server and its dashboard until Ctrl-C."""
-    need_server()
+    need("server", "this command")
     from dietcode_server.api.run import run
     from dietcode_server.api.settings import load_settings
 
     jobs = False if no_jobs else None
     run(load_settings(host=host, port=port, data_dir=data_dir, jobs=jobs))
-
-
-def need_server() -> None:
-    """Say what to install before an import fails deep inside.
-
-    Raises
-    ------
-    RequestError
-        The server extra is not installed.
-    """
-    from importlib.util import find_spec
-
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[server]'")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dietcode.cli.common import Json, print_json
-from dietcode.cli.serve import need_server
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.extras import need
 
 if TYPE_CHECKING:
     from dietcode_server.store.database import Database
@@ -109,7 +109,7 @@ def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Ite
     DietCodeError
         It cannot be made or opened.
     """
-    need_server()
+    need("server", "this command")
     from dietcode_server.api.settings import DATABASE_NAME, load_settings
     from dietcode_server.store.database import Database
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dietcode.cli.serve import need_server
+from dietcode.extras import need
 
 
 def worker(
@@ -32,7 +32,7 @@ def worker(
     ] = False,
 ) -> None:
     """Run jobs of a server's database on this machine until Ctrl-C; `dietcode runners` lists who does."""
-    need_server()
+    need("server", "this command")
     from dietcode_server.api.settings import load_settings
     from dietcode_server.standalone import check_worker, run_worker
 

@@ -7,9 +7,9 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from dietcode.errors import RequestError, TargetError, TuningError
+from dietcode.extras import need
 from dietcode.measure.engine import Device, Say, check_reachable
 from dietcode.measure.local import describe
 from dietcode.measure.measurer import Children
@@ -41,7 +41,7 @@ class RayCluster:
     """
 
     def __init__(self, address: str, wait_secs: float = WAIT_SECS) -> None:
-        need_ray()
+        need("ray", "the engine ray")
         need_token()
         check_reachable("the Ray cluster", address)
         self.address, self.wait_secs = address, wait_secs
@@ -130,18 +130,6 @@ class RayCluster:
         import ray
 
         ray.shutdown()
-
-
-def need_ray() -> None:
-    """Say what to install before an import fails.
-
-    Raises
-    ------
-    RequestError
-        The extra is not installed.
-    """
-    if find_spec("ray") is None:
-        raise RequestError("the engine ray needs Ray: pip install 'dietcode[ray]'")
 
 
 def need_token() -> None:

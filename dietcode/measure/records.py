@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dietcode.errors import RecordsError
+from dietcode.extras import MissingExtraError, what_to_install
 from dietcode.measure import checks
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
@@ -318,9 +319,7 @@ def write_records(path: Path, records: AnyRecords) -> None:
     data = text.encode()
     try:
         if path.suffix == ".zst":
-            import zstandard
-
-            data = zstandard.ZstdCompressor(level=10).compress(data)
+            data = _zstandard().ZstdCompressor(level=10).compress(data)
         partial = path.with_name(path.name + ".partial")
         partial.write_bytes(data)
         partial.replace(path)
@@ -332,6 +331,21 @@ _MAX_TEXT_BYTES = 1 << 30
 _MAX_HEADER_BYTES = 1 << 20
 
 
+def _zstandard() -> Any:
+    """The module that packs and unpacks, which the client half does without.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtraError(what_to_install("a file *.zst", "tune", ("zstandard",))) from error
+    return zstandard
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a file, unpacked; a ValueError where they are damaged."""
@@ -339,8 +353,7 @@ def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
         with path.open("rb") as stream:
             yield stream
         return
-    import zstandard
-
+    zstandard = _zstandard()
     try:
         with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
             yield io.BufferedReader(stream)

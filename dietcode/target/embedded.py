@@ -41,7 +41,7 @@ def check_embedded(code: bytes, archs: Sequence[str], kernels: Mapping[str, Mapp
         needed = set(kernels.get(arch, ()))
         images = found.get(CudaTarget(arch).number, [])
         if not images:
-            raise LibraryError(f"library.so holds no machine code for {arch}; build it with dietcode[cuda]")
+            raise LibraryError(f"library.so holds no machine code for {arch}; build it with the extra cuda")
         if not needed or not any(needed <= names for names in images):
             raise LibraryError(f"library.so lacks functions for {arch} that its report names; build it anew")
 

@@ -1,6 +1,6 @@
 """CUDA text to machine code by NVRTC from wheels: needs neither a GPU nor a toolkit, and ends in an assert.
 
-The packages are those of the extra ``dietcode[cuda]``.
+The packages are those of the extra ``cuda``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dietcode import extras
 from dietcode.confinement import kept_environment
 from dietcode.errors import CandidateError, TargetError, TuningError
 from dietcode.target.cubin import check_machine_code
 from dietcode.target.cuda import CudaTarget
 
-_PACKAGES = {
-    "cuda.bindings": "cuda-bindings",
-    "nvidia.cu13": "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
-}
 _MAX_MESSAGE = 300
 _TIMEOUT_SECS = 600.0
 
@@ -31,15 +28,7 @@ _TIMEOUT_SECS = 600.0
 @functools.cache
 def missing_packages() -> tuple[str, ...]:
     """Packages of the extra ``cuda`` that are not installed; empty where code can be compiled."""
-    missing = []
-    for module, package in _PACKAGES.items():
-        try:
-            found = importlib.util.find_spec(module)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            missing.append(package)
-    return tuple(missing)
+    return extras.missing_packages("cuda")
 
 
 def check_compiler() -> None:
@@ -51,11 +40,18 @@ def check_compiler() -> None:
         A package is missing.
     """
     if missing_packages():
-        raise TargetError(f"target.kind: cuda needs {' '.join(missing_packages())}; install dietcode[cuda]")
+        raise TargetError(extras.what_to_install("target.kind: cuda", "cuda", missing_packages()))
 
 
 def include_folders() -> list[Path]:
-    """Where the headers of the wheels are."""
+    """Where the headers of the wheels are.
+
+    Raises
+    ------
+    TargetError
+        They are not installed.
+    """
+    check_compiler()
     spec = importlib.util.find_spec("nvidia.cu13")
     places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
     return [path for place in places for path in (place, place / "cccl") if path.is_dir()]
@@ -121,7 +117,6 @@ def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
     flags += [f"--include-path={folder}" for folder in include_folders()]
     if not reproducible:
         return compile_here(text, flags, form)
-    check_compiler()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "dietcode.target.nvrtc_child"],
@@ -156,7 +151,7 @@ def compile_here(text: str, flags: Sequence[str], form: str) -> bytes:
     ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
     result, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
     if result != ok:
-        raise TargetError(f"nvrtc: {result.name}; reinstall dietcode[cuda]")
+        raise TargetError(f"nvrtc: {result.name}; install again: {extras.install_command('cuda')}")
     try:
         encoded = [flag.encode() for flag in flags]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)

@@ -17,3 +17,7 @@ Processing order::
 On a GPU: ``cuda_calibration`` (the sweep for κ), ``cuda_trials`` (one batch), ``cuda_measuring`` (rounds,
 until the records are complete), ``cuda`` (records to a library), ``cuda_tuning`` (everything).
 """
+
+from dietcode.extras import need
+
+need("tune", "dietcode.tuner")

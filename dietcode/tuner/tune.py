@@ -26,6 +26,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
+from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.assembly import assemble
 from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Event, Listener, silent
@@ -72,6 +73,7 @@ def tune(
     """
     check_writable(folder)
     if is_cuda(spec):
+        check_compiler()
         if engine is not None and engine.kind != "local":
             raise RequestError(
                 f"target: cuda is measured on a GPU of this machine, and given the engine {engine.kind}; "

@@ -13,6 +13,8 @@ from threading import Event
 from filelock import FileLock, Timeout
 
 from dietcode.errors import DietCodeError
+from dietcode.extras import MissingExtraError, need, what_to_install
+from dietcode.lean import has_torch
 from dietcode_server.api.settings import Settings
 from dietcode_server.engine.announcer import Announcer, announced
 from dietcode_server.engine.housekeeping import Housekeeper
@@ -54,6 +56,20 @@ class Crew:
         self.supervisor.stop()
         if self.announcer is not None:
             self.announcer.stop()
+
+
+def check_installed(settings: Settings) -> None:
+    """Refuse settings for jobs whose packages are not installed, before the first job fails for them.
+
+    Raises
+    ------
+    MissingExtraError
+        Ray or PyTorch is asked for, and is not there.
+    """
+    if settings.engine == "ray":
+        need("ray", "DIETCODE_SERVE_ENGINE=ray")
+    if settings.compare == "torch" and not has_torch():
+        raise MissingExtraError(what_to_install("DIETCODE_SERVE_COMPARE=torch", "bench", ("torch",)))
 
 
 def make_crew(

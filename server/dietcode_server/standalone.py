@@ -15,7 +15,7 @@ from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
-from dietcode_server.process import locked_folder, make_crew, no_sudden_end
+from dietcode_server.process import check_installed, locked_folder, make_crew, no_sudden_end
 from dietcode_server.store import gpus, runners
 from dietcode_server.store.database import Database
 
@@ -37,7 +37,7 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
     Raises
     ------
     RequestError
-        The name is none, or the database is one that a worker cannot share.
+        The name is none, the database is one that a worker cannot share, or a package is missing.
     ConflictError
         A worker that lives has the name.
     DietCodeError
@@ -46,6 +46,7 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
     configure_logs(settings.log_format)
     if name is not None and not _NAME.fullmatch(name):
         raise RequestError(f"--name: given {clip(name)}; allowed: up to 64 letters, digits and '._-'")
+    check_installed(settings)
     _check_file(settings)
     with ExitStack() as stack:
         stack.enter_context(locked_folder(settings.data_dir, "worker"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import of_extra
 from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected, make_parts
 
 import dietcode
@@ -61,7 +62,7 @@ def test_the_reference_is_the_operator(name: str) -> None:
 @pytest.mark.parametrize("vendor", ["numpy", "torch-eager"])
 def test_a_vendor_computes_the_same_operator(name: str, vendor: str) -> None:
     if vendor != "numpy":
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason=of_extra("bench"))
     arrays = draw(name, **SIZES[name])
     paths = vendor_paths(vendor.partition("-")[0], operator_of(name), 2)
     result = paths[vendor](arrays)()

@@ -7,9 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from needs import of_extra
 
-pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra bench")
-pytest.importorskip("torch", reason="needs PyTorch, the vendor; it is in the extra bench")
+pytest.importorskip("matplotlib", reason=of_extra("bench"))
+pytest.importorskip("torch", reason=of_extra("bench"))
 
 from benchmarks.evidence.__main__ import FIGURES, OUTPUT, measure, stale
 from benchmarks.evidence.choice import frontier

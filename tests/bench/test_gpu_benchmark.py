@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from needs import needs_nvrtc
+from needs import needs_nvrtc, of_extra
 
 from benchmarks.gpu.pack import write_pack
 from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records
@@ -87,7 +87,7 @@ def test_what_was_packed_can_be_run(packed: Path) -> None:
 
 @pytest.mark.parametrize("script", ["measure.py", "compare.py"])
 def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     done = run(GPU / script, packed, "-o", tmp_path / "out.json")
@@ -105,7 +105,7 @@ def test_an_unknown_architecture_is_one_line(spec: Path, tmp_path: Path) -> None
 
 def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
     """At two instances: grids, arguments and workspace as the GPU's machine will give them."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     from emulated_driver import load_driver, register
     from emulation import compiled
     from packed import MicroKernel, Pack, Tensors, ready
@@ -130,7 +130,7 @@ def test_packed_kernels_compute(packed: Path, tmp_path: Path) -> None:
 
 def test_packed_kernels_compute_in_half_precision(half_packed: Path) -> None:
     """Inputs are rounded before anything is compared; how far it may be off depends on the output's dtype."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     from baselines import cublas
     from emulated_driver import load_driver, register
     from emulation import compiled
@@ -156,7 +156,7 @@ def test_the_benchmarks_own_loops_run(
     packed: Path, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the pack to records, a choice and a comparison, with the CPU in the GPU's place."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     import compare
     import measure
     import packed as packed_module
@@ -285,7 +285,7 @@ def test_what_is_not_written_is_no_result(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NaN is more than what is allowed; a baseline that cannot be made costs itself."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     import compare
     import measure
     from cpu_as_gpu import pretend

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from needs import of_extra
 
 ROOT = Path(__file__).parents[2]
 GPU = ROOT / "benchmarks" / "gpu"
@@ -25,7 +26,7 @@ sys.path.append(str(GPU))
     ],
 )
 def test_baselines_compute_the_workload(einsum: str, shapes: Any) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     from baselines import cublas, kind_of
 
     pack = SimpleNamespace(facts={"einsum": einsum, "conv2d": None, "operands": ["A", "B"], "stages": []})
@@ -79,7 +80,7 @@ def test_results_are_kept_by_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernel", ["OIHW", "OHWI", "HWIO"])
 def test_a_convolution_is_what_a_spec_says(data: str, kernel: str) -> None:
     """What kernels are checked against, and both baselines of cuDNN."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     import baselines
 
     from benchmarks.gpu.pack import sweep_of
@@ -120,7 +121,7 @@ def test_a_convolution_is_what_a_spec_says(data: str, kernel: str) -> None:
 
 
 def test_a_compiler_is_told_what_never_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     import baselines
 
     seen: list[Any] = []

@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from needs import of_extra
 
-pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra bench")
+pytest.importorskip("matplotlib", reason=of_extra("bench"))
 
 from benchmarks.evidence import __main__ as command
 from benchmarks.evidence.gpu import UNKNOWN, read_device, slug

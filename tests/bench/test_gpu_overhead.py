@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs_nvrtc
+from needs import needs_nvrtc, of_extra
 
 from dietcode.runtime.library import load
 
 ROOT = Path(__file__).parents[2]
 sys.path.extend([str(ROOT / "benchmarks" / "gpu"), str(ROOT / "tests" / "runtime")])
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason=of_extra("bench"))
 pytestmark = needs_nvrtc
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import of_extra
 from small_libraries import SAFE_ERROR, error, spec_data
 
 from dietcode.bench.operator import Convolution, Operator
@@ -75,7 +76,7 @@ def conv_arrays(operator: Operator) -> dict[str, Any]:
 @pytest.mark.parametrize(("data_layout", "kernel_layout"), LAYOUTS)
 @pytest.mark.parametrize("path", ["torch-eager", "torch-eager-channels-last"])
 def test_a_convolution_in_every_layout(data_layout: str, kernel_layout: str, path: str) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=of_extra("bench"))
     stages = (Stage("bias", tensor="bias"), Stage("relu"), Stage("residual", tensor="R"))
     given = convolution(data_layout, kernel_layout, stages)
     arrays = conv_arrays(given)
@@ -85,7 +86,7 @@ def test_a_convolution_in_every_layout(data_layout: str, kernel_layout: str, pat
 
 def test_a_grouped_convolution() -> None:
     """Channels are split in (group, channel) for the problem; PyTorch sees them as one axis."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=of_extra("bench"))
     plain = convolution("nhwc", "ohwi").problem
     problem = replace(
         plain,
@@ -106,7 +107,7 @@ def test_a_grouped_convolution() -> None:
 
 
 def test_channels_last_data_is_not_copied_for_the_channels_last_path() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=of_extra("bench"))
     from dietcode.bench.torch_paths import torch_paths
 
     given = convolution("nhwc", "oihw")
@@ -146,7 +147,7 @@ def gelu_erf(value: Any) -> Any:
 def test_every_epilogue(epilogue: list[Any], path: str) -> None:
     """Against float64 that is written here; operators of stages that cannot be lowered yet count as well."""
     if path != "numpy":
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason=of_extra("bench"))
     spec = spec_from_data(spec_data("case", op={"einsum": "mk,nk->mn", "epilogue": epilogue}))
     given = Operator(spec, with_tensors(operator().problem, spec.epilogue_tensors))
     arrays = random_arrays({"X": (32, 48), "W": (64, 48), "bias": (64,), "R": (32, 64)})
@@ -193,7 +194,7 @@ def test_a_product_that_is_no_matmul_goes_through_einsum() -> None:
 
 def test_other_constants_get_a_module_of_their_own() -> None:
     """A range of hidden sizes has a weight for each of them."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=of_extra("bench"))
     given = operator(
         shape_vars={"T": {"min": 1, "max": 8}, "H": {"values": [8, 16]}}, dims={"m": "T", "n": "H", "k": 5}
     )
@@ -207,7 +208,7 @@ def test_other_constants_get_a_module_of_their_own() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's, of its own parts
 def test_constants_are_packed_for_onednn() -> None:
     """Without freezing the compiled path would be no more than the eager one, and look beaten."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     from torch.profiler import ProfilerActivity, profile
 
     given = operator(dims={"m": "16*T", "n": 256, "k": 128})

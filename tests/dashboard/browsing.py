@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from needs import of_extra
 from small_libraries import ROOT
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ document.addEventListener('securitypolicyviolation', e => console.error(
 def what_lacks() -> str | None:
     """Why no browser can be driven here; None where one can."""
     if find_spec("playwright") is None or find_spec("axe_playwright_python") is None:
-        return "needs Playwright: pip install 'dietcode[browser]'"
+        return of_extra("browser")
     return None if CHROMIUM else "needs Chromium: apt-get install chromium, or DIETCODE_TEST_CHROMIUM=PATH"
 
 

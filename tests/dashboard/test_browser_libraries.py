@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from browsing import check_axe, screenshot
+from needs import of_extra
 
-expect = pytest.importorskip("playwright.sync_api", reason="needs Playwright: dietcode[browser]").expect
+expect = pytest.importorskip("playwright.sync_api", reason=of_extra("browser")).expect
 expect.set_options(timeout=15_000)
 NAME = "one-variable"
 

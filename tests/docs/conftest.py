@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import of_extra
 from pages import DOCS
 
 sys.path.insert(0, str(DOCS / "_ext"))
@@ -16,7 +17,7 @@ sys.path.insert(0, str(DOCS / "_ext"))
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the pages, built as `make docs` does; a warning fails it."""
     for name in ("sphinx", "myst_parser", "furo"):
-        pytest.importorskip(name, reason=f"{name} is not installed; pip install 'dietcode[docs]'")
+        pytest.importorskip(name, reason=of_extra("docs"))
     place = tmp_path_factory.mktemp("docs")
     options = ["--fail-on-warning", "--nitpicky", "--keep-going", "--quiet"]
     folders = ["--doctree-dir", str(place / "doctrees"), str(DOCS), str(place / "html")]

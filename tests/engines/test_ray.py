@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
+from needs import of_extra
 from ray_nodes import Node, descendants, environment, free_port, wait_until
 from small_libraries import ROOT, SAFE_ERROR, error, spec_data
 
@@ -33,7 +34,7 @@ from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import Host
 from dietcode.workload.spec import TargetSpec
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'dietcode[ray]'")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason=of_extra("ray"))
 
 ANY = TargetSpec(kind="llvm")
 LOST_SECS = 4.0

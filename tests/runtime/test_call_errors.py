@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import of_extra
 from small_libraries import (
     SAFE_ERROR,
     built,
@@ -169,7 +170,7 @@ def test_a_dlpack_tensor_of_another_dtype_or_layout(varying: Any) -> None:
 
 
 def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     good = torch.zeros(2, 21)
     cases = [
         (torch.zeros(2, 21, requires_grad=True), "^X: requires grad.*detach"),
@@ -290,7 +291,7 @@ def test_out_that_overlaps_an_input() -> None:
 
 
 def test_out_that_overlaps_an_input_of_torch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     library = dietcode.load(built("bmm"))
     x, v = torch.ones(3, 20, 20), torch.ones(3, 20, 20)
     refused(TensorError, "^out: overlaps", lambda: library(P=x, V=v, out=x))

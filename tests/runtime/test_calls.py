@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import of_extra
 from small_libraries import (
     SAFE_ERROR,
     SPECS,
@@ -202,7 +203,7 @@ def test_a_constant_can_be_packed_from_dlpack() -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_torch_in_torch_out(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     library = dietcode.load(built(name))
     values = next(bindings(name))
     arrays = draw(name, **values)
@@ -218,7 +219,7 @@ def test_torch_in_torch_out(name: str) -> None:
 
 
 def test_a_torch_view_with_an_offset_and_a_numpy_out_beside_torch_inputs() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     library = dietcode.load(built("dense"))
     arrays = draw("dense", T=2)
     raw = torch.full((arrays["X"].size + 1,), float("nan"))
@@ -233,7 +234,7 @@ def test_a_torch_view_with_an_offset_and_a_numpy_out_beside_torch_inputs() -> No
 
 
 def test_torch_in_inference_mode_and_without_grad() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     library = dietcode.load(built("varying"))
     arrays = draw("varying", M=4)
     with torch.inference_mode():

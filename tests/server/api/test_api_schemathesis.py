@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from needs import of_extra
 from plain_server import NoTargets, plain_files
 from small_libraries import spec_data
 
 from dietcode_server.store import jobs, libraries, tokens
 from dietcode_server.store.database import Database
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis, of the dev extra, is not installed")
+schemathesis = pytest.importorskip("schemathesis", reason=of_extra("dev"))
 from schemathesis.checks import not_a_server_error  # noqa: E402
 from schemathesis.specs.openapi.checks import (  # noqa: E402
     content_type_conformance,
