@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, ZERO, copies_rows, must_gather
+from dietcode.search_space.access import ONE, ZERO, must_gather
+from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.epilogue import apply, convert
 from dietcode.search_space.memory import Memory

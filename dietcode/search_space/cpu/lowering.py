@@ -19,8 +19,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import problem_for, splits_rows_first
 from dietcode.search_space.cpu.ahead import Place, next_columns
+from dietcode.search_space.cpu.axes import problem_for, splits_rows_first
 from dietcode.search_space.cpu.copying import gather_ranges, gather_rows, pack_columns
 from dietcode.search_space.cpu.kernel import Block, Kernel
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
