@@ -12,7 +12,7 @@ import typer
 from dietcode.errors import ConflictError, DietCodeError, RequestError
 
 if TYPE_CHECKING:
-    from dietcode_server.api.settings import Settings
+    from dietcode_server.settings import Settings
     from dietcode_server.store.database import Database
 
 db_app = typer.Typer(help="The server's database: upgrade, backup, restore.", no_args_is_help=True)
@@ -86,7 +86,7 @@ def _settings(data_dir: Path | None, database_url: str | None) -> Settings:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise RequestError(f"this command needs {', '.join(missing)}: pip install 'dietcode[server]'")
-    from dietcode_server.api.settings import load_settings
+    from dietcode_server.settings import load_settings
 
     return load_settings(data_dir=data_dir, database_url=database_url)
 
