@@ -24,17 +24,25 @@ from benchmarks.facts import write
 from dietcode.bench.compare import interleave
 from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.cpu import lowering
+from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.output import Output
 from dietcode.search_space.cpu.packing import packed_batch
-from dietcode.search_space.cpu.tails import local_padding, loop_partitioning
+from dietcode.search_space.cpu.row_sources import GatheredRows, RowsInPlace
+from dietcode.search_space.cpu.windowing import LineBuffer
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 from dietcode.workload.spec import TargetSpec
 
 ROOT = Path(__file__).resolve().parent.parent
+# What emits each kind of prefetch, as its owner and name.
+_PREFETCHES: dict[str, list[tuple[type, str]]] = {
+    "rows": [(source, "next_rows") for source in (RowsInPlace, GatheredRows, LineBuffer)],
+    "columns": [(source, "next_columns") for source in (PackedAhead, ColumnsInPlace)],
+    "output": [(Output, "prefetch")],
+}
 
 
 @dataclass(frozen=True)
@@ -191,14 +199,10 @@ def prepare(
 
 @contextmanager
 def _asking_not_for(what: str) -> Iterator[None]:
-    """Generate code without one of the requests of `dietcode.search_space.cpu.ahead`."""
+    """Generate code without one kind of prefetch."""
     with ExitStack() as patches:
-        if what == "columns":
-            patches.enter_context(mock.patch.object(lowering, "next_columns", lambda *_: None))
-        elif what:
-            name = {"rows": "next_rows", "output": "ask_for_output"}[what]
-            for module in (local_padding, loop_partitioning):
-                patches.enter_context(mock.patch.object(module, name, lambda *_: []))
+        for owner, name in _PREFETCHES[what] if what else ():
+            patches.enter_context(mock.patch.object(owner, name, lambda *_: ()))
         yield
 
 

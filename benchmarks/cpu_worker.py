@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.roofline import Roofline
 from dietcode.bench.compare import bench, interleave, spread
-from dietcode.bench.operator import Operator
-from dietcode.bench.vendor import Binder, vendor_paths
+from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
 from dietcode.runtime import pool
 from dietcode.runtime.cpu import available_cores

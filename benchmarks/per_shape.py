@@ -28,8 +28,9 @@ import numpy as np
 from benchmarks.facts import write
 from dietcode.bench.compare import spread
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.cpu.seed import NoTrialError, run_seed
+from dietcode.search_space.cpu.seed import run_seed
 from dietcode.search_space.problem import extents_of, problem_from_spec
+from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import resolve_target
 from dietcode.workload.parse import load_spec
 

@@ -24,10 +24,10 @@ from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
 from dietcode.runtime.cpu import available_cores
-from dietcode.runtime.library import load
+from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty
-from dietcode.search_space.cpu.metaschedule import skip_foreign_intrinsics
 from dietcode.search_space.reference import reference
+from dietcode.search_space.seed import skip_foreign_intrinsics
 
 _SAFE_ERROR = 1e-5
 _SCREEN_ROUNDS = 5

@@ -246,8 +246,8 @@ def read_inputs(results: Path = RESULTS) -> Inputs:
     SystemExit
         A record is missing; says which command writes it.
     """
-    from dietcode_server.api.settings import Settings
     from dietcode_server.engine import supervisor
+    from dietcode_server.settings import Settings
 
     claims_file = results / "claims.json"
     runs = sorted(results.glob("cpu-*.json"))

@@ -30,7 +30,8 @@ from benchmarks.facts import write
 from dietcode.dispatcher.rule import Branch, Leaf, Node, Rule
 from dietcode.library.build import Parts, dispatch_tree, library_files
 from dietcode.runtime.manifest import write_folder
-from dietcode.search_space.cpu.host import DispatchTree, _emit_tree
+from dietcode.search_space.cpu.host import _emit_tree
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import IntArray, problem_from_spec
 from dietcode.search_space.tir import i64
 from dietcode.target.cpu import resolve_target

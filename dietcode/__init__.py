@@ -14,7 +14,8 @@ from dietcode._version import __version__
 if TYPE_CHECKING:
     import os
 
-    from dietcode.runtime.library import Library, load
+    from dietcode.runtime.library import Library
+    from dietcode.runtime.loading import load
 
 __all__ = ["Library", "__version__", "load", "pull"]
 
@@ -53,7 +54,7 @@ def pull(
         This CPU lacks an instruction set that the code uses.
     """
     from dietcode.client import Client
-    from dietcode.runtime.library import load
+    from dietcode.runtime.loading import load
 
     with Client(server, token=token) as client:
         return load(client.pull(ref, folder), num_threads=num_threads)
@@ -62,7 +63,7 @@ def pull(
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
     if name in {"Library", "load"}:
-        from dietcode.runtime import library
+        from dietcode.runtime import loading
 
-        return getattr(library, name)
+        return getattr(loading, name)
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

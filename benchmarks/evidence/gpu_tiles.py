@@ -11,8 +11,9 @@ from benchmarks.evidence.gpu import Device, Measured
 from benchmarks.evidence.shop import Row
 from dietcode.cost_model.cuda import count
 from dietcode.cost_model.cuda_fitting import fit_kappa
-from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
+from dietcode.search_space.tails import TAILS
 
 _PAPER_T = 60  # of Figures 6 and 10
 _MAX_ROWS = 16
@@ -31,7 +32,7 @@ def _waves(measured: Measured) -> Row:
     seeds = [
         tile
         for tile in wave_of
-        if measured.records.measurements[tile].provenance in _SEEDS and tile.tails == CUDA_TAILS[0]
+        if measured.records.measurements[tile].provenance in _SEEDS and tile.tails == TAILS[0]
     ]
     largest = max(seeds, key=lambda tile: (tile.rows * tile.columns, tile.order), default=None)
     rows = []
@@ -116,9 +117,9 @@ def paddings(device: Device, names: list[str]) -> Row | None:
 def _paddings(measured: Measured) -> list[Row]:
     known, rows = measured.records.measurements, []
     for tile, measurement in known.items():
-        if measurement.provenance not in _SEEDS or tile.tails != CUDA_TAILS[0]:
+        if measurement.provenance not in _SEEDS or tile.tails != TAILS[0]:
             continue
-        others = {tails: replace(tile, tails=tails) for tails in CUDA_TAILS if tails in _tails_of(tile)}
+        others = {tails: replace(tile, tails=tails) for tails in TAILS if tails in _tails_of(tile)}
         rates = {tails: measured.gflops(known[t]) for tails, t in others.items() if t in known}
         shared = set.intersection(*(set(of) for of in rates.values())) if len(rates) > 1 else set()
         key = _ragged(measured, tile, sorted(shared))
@@ -131,7 +132,7 @@ def _paddings(measured: Measured) -> list[Row]:
 
 def _tails_of(tile: CudaMicroKernel) -> tuple[str, ...]:
     """Treatments that its unit knows."""
-    allowed: tuple[str, ...] = getattr(tile, "allowed_tails", CUDA_TAILS)
+    allowed: tuple[str, ...] = getattr(tile, "allowed_tails", TAILS)
     return allowed
 
 
@@ -151,7 +152,7 @@ def _ragged(measured: Measured, tile: CudaMicroKernel, keys: list[Any]) -> Any:
 def draw_paddings(axes: Any, data: Row) -> None:
     """Bars of the first seeds."""
     (axis,), rows = axes, data["seeds"][:4]
-    names = [tails for tails in CUDA_TAILS if any(tails in row["gflops"] for row in rows)]
+    names = [tails for tails in TAILS if any(tails in row["gflops"] for row in rows)]
     places, width = np.arange(len(rows)), 0.8 / len(names)
     for i, tails in enumerate(names):
         rates = [row["gflops"].get(tails, 0.0) for row in rows]

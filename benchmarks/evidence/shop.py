@@ -13,8 +13,9 @@ from benchmarks import per_shape
 from benchmarks.ablation import empty_cache
 from benchmarks.evidence.versions import ROOT, generator
 from dietcode.measure.records import Records
-from dietcode.search_space.cpu.seed import NoTrialError, run_seed
+from dietcode.search_space.cpu.seed import run_seed
 from dietcode.search_space.problem import extents_of, problem_from_spec
+from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner.report import records_of
 from dietcode.tuner.search import Search

@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dietcode.bench.operator import Operator
-from dietcode.bench.vendor import Binder, vendor_paths
-from dietcode.runtime.library import Library, load
+from dietcode.bench.operator import Binder, Operator
+from dietcode.bench.vendor import vendor_paths
+from dietcode.runtime.library import Library
+from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty, new_output
 from dietcode.search_space.reference import reference
 

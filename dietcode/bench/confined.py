@@ -152,8 +152,8 @@ def main() -> None:
 
 def _measured(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from dietcode.bench.compare import bench
-    from dietcode.bench.operator import Operator
-    from dietcode.bench.vendor import Binder, vendor_paths
+    from dietcode.bench.operator import Binder, Operator
+    from dietcode.bench.vendor import vendor_paths
     from dietcode.runtime.manifest import read_manifest
 
     folder, vendor, threads = Path(request["folder"]), request["vendor"], request["num_threads"]

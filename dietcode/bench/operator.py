@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.workload.parse import spec_of
 from dietcode.workload.spec import Spec
+
+Call: TypeAlias = Callable[[], Any]
+# From arrays, by tensor name, to a call that computes; what can be prepared is prepared in between.
+Binder: TypeAlias = Callable[[Mapping[str, Any]], Call]
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,18 @@ class Operator:
         extents = self.extents(binding)
         names = (*self.problem.inputs, self.problem.output)
         return {name: tuple(int(n) for n in self.problem.shape(name, extents)) for name in names}
+
+
+def matmul_plan(operator: Operator) -> bool | None:
+    """Whether ``matmul`` needs its second operand transposed; None where it is no plain matmul."""
+    first, second = (operator.inputs[name] for name in operator.operands)
+    if len(first) < 2 or first[:-2] != second[:-2] or operator.output[:-2] != first[:-2]:
+        return None
+    rows, reduction = first[-2], first[-1]
+    for transposed, column, inner in ((True, second[-2], second[-1]), (False, second[-1], second[-2])):
+        if inner == reduction and operator.output[-2:] == rows + column:
+            return transposed
+    return None
 
 
 @dataclass(frozen=True)

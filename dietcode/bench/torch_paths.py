@@ -16,8 +16,7 @@ import torch._inductor.config
 import torch._inductor.exc
 from torch.nn import functional
 
-from dietcode.bench.operator import Convolution, Operator
-from dietcode.bench.vendor import Binder, Call, matmul_plan
+from dietcode.bench.operator import Binder, Call, Convolution, Operator, matmul_plan
 
 EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-channels-last"
 

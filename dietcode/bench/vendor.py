@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from dietcode.bench.operator import Operator
+from dietcode.bench.operator import Binder, Call, Operator, matmul_plan
 from dietcode.errors import RequestError
 from dietcode.extras import MissingExtraError, what_to_install
-
-Call: TypeAlias = Callable[[], Any]
-# From arrays, by tensor name, to a call that computes; what can be prepared is prepared in between.
-Binder: TypeAlias = Callable[[Mapping[str, Any]], Call]
 
 
 def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
@@ -69,18 +65,6 @@ def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Map
     except ImportError as error:
         raise MissingExtraError(what_to_install("--vs numpy with gelu", "tune", ("scipy",))) from error
     return lambda y, arrays: 0.5 * y * (1 + erf(y * np.float32(math.sqrt(0.5))))
-
-
-def matmul_plan(operator: Operator) -> bool | None:
-    """Whether ``matmul`` needs its second operand transposed; None where it is no plain matmul."""
-    first, second = (operator.inputs[name] for name in operator.operands)
-    if len(first) < 2 or first[:-2] != second[:-2] or operator.output[:-2] != first[:-2]:
-        return None
-    rows, reduction = first[-2], first[-1]
-    for transposed, column, inner in ((True, second[-2], second[-1]), (False, second[-1], second[-2])):
-        if inner == reduction and operator.output[-2:] == rows + column:
-            return transposed
-    return None
 
 
 def _torch_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:

@@ -13,7 +13,7 @@ from dietcode.errors import ConflictError, DietCodeError, RequestError
 from dietcode.extras import need
 
 if TYPE_CHECKING:
-    from dietcode_server.api.settings import Settings
+    from dietcode_server.settings import Settings
     from dietcode_server.store.database import Database
 
 db_app = typer.Typer(help="The server's database: upgrade, backup, restore.", no_args_is_help=True)
@@ -82,7 +82,7 @@ def _settings(data_dir: Path | None, database_url: str | None) -> Settings:
         The server extra is not installed, or a setting is refused.
     """
     need("server", "this command")
-    from dietcode_server.api.settings import load_settings
+    from dietcode_server.settings import load_settings
 
     return load_settings(data_dir=data_dir, database_url=database_url)
 

@@ -58,7 +58,7 @@ def revoke(
 
 def _ring(data_dir: Path | None) -> KeyRing:
     need("server", "this command")
-    from dietcode_server.api.settings import load_settings
+    from dietcode_server.settings import load_settings
     from dietcode_server.store.keys import KeyRing
 
     settings = load_settings(data_dir=data_dir)

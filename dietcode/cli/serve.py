@@ -31,8 +31,8 @@ def serve(
 ) -> None:
     """Run the server and its dashboard until Ctrl-C."""
     need("server", "this command")
-    from dietcode_server.api.run import run
-    from dietcode_server.api.settings import load_settings
+    from dietcode_server.run import run
+    from dietcode_server.settings import load_settings
 
     jobs = False if no_jobs else None
     run(load_settings(host=host, port=port, data_dir=data_dir, jobs=jobs))

@@ -110,7 +110,7 @@ def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Ite
         It cannot be made or opened.
     """
     need("server", "this command")
-    from dietcode_server.api.settings import DATABASE_NAME, load_settings
+    from dietcode_server.settings import DATABASE_NAME, load_settings
     from dietcode_server.store.database import Database
 
     settings = load_settings(data_dir=data_dir, database_url=url)

@@ -33,7 +33,7 @@ def worker(
 ) -> None:
     """Run jobs of a server's database on this machine until Ctrl-C; `dietcode runners` lists who does."""
     need("server", "this command")
-    from dietcode_server.api.settings import load_settings
+    from dietcode_server.settings import load_settings
     from dietcode_server.standalone import check_worker, run_worker
 
     settings = load_settings(data_dir=data_dir, database_url=database_url)

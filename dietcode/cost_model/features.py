@@ -16,9 +16,10 @@ import numpy.typing as npt
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.measure.calibration import REDUCTION
 from dietcode.search_space.access import ZERO, view_of
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.tails import TAILS
 
 Table = npt.NDArray[np.float32]
 

@@ -35,7 +35,7 @@ from scipy.optimize import nnls
 
 from dietcode.cost_model.counts import Counts, FloatArray, count
 from dietcode.errors import CandidateError
-from dietcode.search_space.access import copies_rows
+from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 

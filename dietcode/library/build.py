@@ -31,8 +31,9 @@ from dietcode.runtime.manifest import (
     pretty_json,
 )
 from dietcode.search_space.cpu.axes import workspace_bytes
-from dietcode.search_space.cpu.host import DispatchTree, build_module
+from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dietcode.measure.measurer import Progress
-from dietcode.search_space.access import copies_rows, splits_rows_first
+from dietcode.search_space.cpu.axes import copies_rows, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
-from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, Seed
 from dietcode.target.cpu import CpuTarget
 
 FIXED_BYTES = 20_000

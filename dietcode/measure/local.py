@@ -26,8 +26,8 @@ from dietcode.measure.measurer import Children, Progress
 from dietcode.runtime import pool
 from dietcode.runtime.cache import cache_dir
 from dietcode.search_space.cpu.seed import run_seed
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import Seed
 from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
 from dietcode.workload.target_spec import TargetSpec
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from dietcode.errors import TuningError
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import Seed
 from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted

@@ -17,9 +17,8 @@ from dietcode.measure import ray_node
 from dietcode.measure.engine import Device, Say
 from dietcode.measure.local import describe
 from dietcode.measure.measurer import Progress
-from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, Seed
 from dietcode.target.cpu import CpuTarget
 
 if TYPE_CHECKING:

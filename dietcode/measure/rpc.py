@@ -21,9 +21,8 @@ from dietcode.measure.engine_spec import split_address
 from dietcode.measure.local import LocalChildren, Runner
 from dietcode.measure.measurer import Children, Progress
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, Seed
 from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
 

@@ -1,6 +1,7 @@
 """The shape-generic search space: problem, micro-kernels, their seeds, and lowering.
 
 Shared by all devices: ``problem`` (what is computed, in roles), ``access`` (where tensors lie in memory),
-``partition`` (who computes which tiles), ``epilogue``, ``reference`` (float64). Below, a folder for each kind
-of device: ``cpu`` and ``cuda``.
+``partition`` (who computes which tiles), ``tails`` (tiles that reach past an edge), ``seed`` (where a space
+begins), ``dispatch_tree`` (the rule), ``epilogue``, ``reference`` (float64). Below, a folder for each kind of
+device: ``cpu`` and ``cuda``, which import nothing of each other.
 """

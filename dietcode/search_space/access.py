@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem, Window
 
 
@@ -159,16 +158,6 @@ def must_gather(problem: Problem) -> bool:
     return windows_of(problem, problem.row_operand) or None in steps
 
 
-def copies_rows(problem: Problem, micro_kernel: MicroKernel) -> bool:
-    """Whether tasks copy what they read of the row operand: its rows, or the lines under a window."""
-    return micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem))
-
-
-def splits_rows_first(problem: Problem, micro_kernel: MicroKernel) -> bool:
-    """Whether tasks rather split rows than columns, because each copies all the rows that it reads."""
-    return must_gather(problem) and not micro_kernel.window
-
-
 def can_read_directly(problem: Problem) -> bool:
     """Whether a column operand that is not constant has its columns next to each other."""
     if problem.column_operand_constant or windows_of(problem, problem.column_operand):
@@ -216,24 +205,3 @@ def lines_of(problem: Problem) -> Lines | None:
 def can_window(problem: Problem) -> bool:
     """Whether micro-kernels with `MicroKernel.window` can compute it."""
     return lines_of(problem) is not None
-
-
-def problem_for(problem: Problem, micro_kernel: MicroKernel) -> Problem:
-    """The problem with the roles that a micro-kernel gives its letters.
-
-    With `MicroKernel.window` rows are those of one line, and which line is a batch index, the place of the
-    window across lines its last letter.
-
-    Raises
-    ------
-    ValueError
-        The micro-kernel is for windows that the problem does not have.
-    """
-    if not micro_kernel.window:
-        return problem
-    lines = lines_of(problem)
-    if lines is None:
-        raise ValueError(f"{micro_kernel.name} for {problem.row_operand}, which has no lines under a window")
-    last = () if lines.across is None else (lines.across.output,)
-    others = tuple(k for k in problem.batch + problem.rows[:-1] if k not in last)
-    return replace(problem, batch=others + last, rows=problem.rows[-1:])

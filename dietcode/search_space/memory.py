@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import tirx
@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ONE, ZERO, Group, Size, View, size_of, view_of
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import TirOps, first_lanes, i64, load, load_masked
+from dietcode.search_space.tir import TirOps, i64
 
 
 class Memory:
@@ -22,6 +22,10 @@ class Memory:
         One-dimensional, on the pointers that the function was given.
     views : dict of str to View
         How each is addressed; a packed column operand is not.
+    panels_view : View
+        Of the batch indices of a packed column operand.
+    reduction : int64 expression
+        Flattened extent.
     """
 
     def __init__(
@@ -35,15 +39,15 @@ class Memory:
     ) -> None:
         self.problem, self.extents, self.lanes, self.panels, self.ops = problem, extents, lanes, panels, ops
         self.views = {name: view_of(problem, name) for name in pointers}
-        self._reduction = self.value(size_of(problem, problem.reduction))
+        self.reduction = self.value(size_of(problem, problem.reduction))
         own_batch = [k for k in problem.batch if k in problem.subscripts[problem.column_operand]]
-        self._panels_view = view_of(problem, problem.column_operand, "".join(own_batch))
+        self.panels_view = view_of(problem, problem.column_operand, "".join(own_batch))
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
     def _declare(self, name: str, pointer: Any) -> Any:
         size = self.value(self.views[name].size)
         if name == self.problem.column_operand and self.problem.column_operand_constant:
-            size = self.value(self._panels_view.size) * self.panels * self._reduction * self.lanes
+            size = self.value(self.panels_view.size) * self.panels * self.reduction * self.lanes
         # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
         storage = self.problem.storage(name)
         return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
@@ -90,48 +94,3 @@ class Memory:
         steps = [self.views[name].stride(self.problem.columns) for name in names]
         output = self.views[self.problem.output].stride(self.problem.columns)
         return output == ONE and all(step in {ONE, ZERO} for step in steps)
-
-    def row_fetch(self, batch: Any, rows: list[Any]) -> Callable[[int, Any], Any]:
-        """``(i, k) -> A[rows[i], k]`` from where the row operand lies."""
-        operand, problem = self.problem.row_operand, self.problem
-        view = self.views[operand]
-        start = self.offset(view, problem.batch, batch)
-        starts = [start + self.offset(view, problem.rows, row) for row in rows]
-        buffer = self.buffers[operand]
-        return lambda i, k: load(buffer, [starts[i] + self.offset(view, problem.reduction, k)], 1)
-
-    def row_start(self, batch: Any, row: Any) -> tuple[Any, Any] | None:
-        """The row operand and where a row begins in it; None where rows do not follow each other there."""
-        operand, problem = self.problem.row_operand, self.problem
-        view, reduction = self.views[operand], size_of(problem, problem.reduction)
-        if view.stride(problem.reduction) != ONE or view.stride(problem.rows) != reduction:
-            return None
-        place = self.offset(view, problem.batch, batch) + self.offset(view, problem.rows, row)
-        return self.buffers[operand], place
-
-    def panel_place(self, batch: Any, panel: Any) -> Any:
-        """Where a panel of an operand that was packed ahead begins."""
-        start = self.offset(self._panels_view, self.problem.batch, batch) * self.panels
-        return (start + panel) * self._reduction * self.lanes
-
-    def panel_fetch(self, batch: Any, panels: list[Any]) -> Callable[[int, Any], Any]:
-        """``(v, k) -> packed_B[panels[v], k, lanes]`` of an operand that was packed ahead."""
-        buffer = self.buffers[self.problem.column_operand]
-        starts = [self.panel_place(batch, panel) for panel in panels]
-        return lambda v, k: load(buffer, [starts[v] + k * self.lanes], self.lanes)
-
-    def column_fetch(self, batch: Any, panels: list[Any], columns: Any | None) -> Callable[[int, Any], Any]:
-        """``(v, k) -> B[lanes of panels[v], k]`` from where the column operand lies, none past `columns`."""
-        operand, problem = self.problem.column_operand, self.problem
-        view, buffer = self.views[operand], self.buffers[operand]
-        start = self.offset(view, problem.batch, batch)
-        starts = [start + self.offset(view, problem.columns, panel * self.lanes) for panel in panels]
-
-        def fetch(v: int, k: Any) -> Any:
-            place = starts[v] + self.offset(view, problem.reduction, k)
-            if columns is None:
-                return load(buffer, [place], self.lanes)
-            mask = first_lanes(columns - panels[v] * self.lanes, self.lanes)
-            return load_masked(buffer, place, self.lanes, mask)
-
-        return fetch

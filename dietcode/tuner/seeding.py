@@ -14,9 +14,9 @@ from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.expansion import fitting_tiles
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Candidate, Seed, build_space, hardware_seeds
+from dietcode.search_space.cpu.space import Candidate, build_space, hardware_seeds
 from dietcode.search_space.problem import IntArray, Problem, extents_of
+from dietcode.search_space.seed import NoTrialError, Seed
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Event, Listener
 from dietcode.tuner.search import Search

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
@@ -16,9 +15,7 @@ from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.text import clip, field_path, suggest
-
-if TYPE_CHECKING:
-    from dietcode.workload.spec import Spec
+from dietcode.workload.unchecked import UncheckedSpec
 
 MAX_VARIABLES = 4
 MAX_ELEMENTS = 2**34
@@ -29,7 +26,7 @@ RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def check_spec(spec: Spec) -> None:
+def check_spec(spec: UncheckedSpec) -> None:
     """Check everything that involves more than one field.
 
     Raises
@@ -48,7 +45,7 @@ def check_spec(spec: Spec) -> None:
     _check_sizes(spec)
 
 
-def _check_names(spec: Spec) -> None:
+def _check_names(spec: UncheckedSpec) -> None:
     """Refuse names that a call could not use, or that mean two things."""
     if not 1 <= len(spec.shape_vars) <= MAX_VARIABLES:
         given = f"given {len(spec.shape_vars)} shape variables"
@@ -69,7 +66,7 @@ def _check_names(spec: Spec) -> None:
         taken[name] = f"already used by {path}"
 
 
-def _user_names(spec: Spec) -> Iterable[tuple[str, str]]:
+def _user_names(spec: UncheckedSpec) -> Iterable[tuple[str, str]]:
     for name in spec.tensors:
         yield field_path(["tensors", name]), name
     yield "output.name", spec.output.name
@@ -83,7 +80,7 @@ def _check_identifier(path: str, name: str) -> None:
         raise SpecError(path, f"given the name {clip(name)}; allowed: {allowed}")
 
 
-def _check_operands(spec: Spec) -> None:
+def _check_operands(spec: UncheckedSpec) -> None:
     if len(spec.tensors) != _NUM_OPERANDS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
     if spec.op.conv2d is not None:
@@ -98,7 +95,7 @@ def _check_operands(spec: Spec) -> None:
             raise SpecError(f"tensors.{name}.dims", problem)
 
 
-def _check_dtypes(spec: Spec) -> None:
+def _check_dtypes(spec: UncheckedSpec) -> None:
     """Refuse operands of a dtype that the target lacks, and of two dtypes."""
     check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
     (first, one), (second, other) = spec.tensors.items()
@@ -107,7 +104,7 @@ def _check_dtypes(spec: Spec) -> None:
         raise SpecError(f"tensors.{second}.dtype", problem)
 
 
-def check_operand_dtypes(spec: Spec, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
+def check_operand_dtypes(spec: UncheckedSpec, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
     """Refuse operands of another dtype than a target takes, by default a CPU.
 
     Raises
@@ -122,7 +119,7 @@ def check_operand_dtypes(spec: Spec, allowed: Sequence[str] = INPUT_DTYPES[:1]) 
             raise SpecError(f"tensors.{name}.dtype", problem + needs)
 
 
-def _check_dims(spec: Spec) -> None:
+def _check_dims(spec: UncheckedSpec) -> None:
     letters = sorted(set("".join(spec.subscripts.values())))
     for letter in spec.dims:
         if letter not in letters:
@@ -148,7 +145,7 @@ def _check_dims(spec: Spec) -> None:
             raise SpecError(f"shape_vars.{name}", "is in no dimension of dims; use it there, or leave it out")
 
 
-def _check_convolution(spec: Spec) -> None:
+def _check_convolution(spec: UncheckedSpec) -> None:
     """Refuse groups that do not divide, and an output that a small shape would leave empty."""
     conv = spec.convolution
     if conv is None:
@@ -174,7 +171,7 @@ def _window_text(kernel: Dim, dilation: int, padding: int) -> str:
     return f"at least the window, {text}" + (f", less twice the padding of {padding}" if padding else "")
 
 
-def _check_instances(spec: Spec) -> None:
+def _check_instances(spec: UncheckedSpec) -> None:
     seen: set[tuple[int, ...]] = set()
     for number, instance in enumerate(spec.instances):
         path = f"instances.{number}"
@@ -199,7 +196,7 @@ def _check_instances(spec: Spec) -> None:
         _check_instance_weights(spec)
 
 
-def _check_weights(spec: Spec) -> None:
+def _check_weights(spec: UncheckedSpec) -> None:
     for name, variable in spec.shape_vars.items():
         for value in variable.weights or ():
             if value not in variable:
@@ -207,7 +204,7 @@ def _check_weights(spec: Spec) -> None:
                 raise SpecError(f"shape_vars.{name}.weights", problem)
 
 
-def _check_instance_weights(spec: Spec) -> None:
+def _check_instance_weights(spec: UncheckedSpec) -> None:
     if sum(instance.weight for instance in spec.instances) <= 0:
         raise SpecError("instances", "every weight is 0; allowed: at least one positive weight")
     for name, variable in spec.shape_vars.items():
@@ -216,7 +213,7 @@ def _check_instance_weights(spec: Spec) -> None:
             raise SpecError(f"shape_vars.{name}.weights", problem)
 
 
-def _check_sizes(spec: Spec) -> None:
+def _check_sizes(spec: UncheckedSpec) -> None:
     """Refuse tensors above 2**34 elements, and FLOPs above 2**53, at the largest instance."""
     sizes = largest_sizes(spec)
     for path, largest in sizes.elements.items():

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dietcode.errors import SpecError
 
-if TYPE_CHECKING:
-    from dietcode.workload.spec import Spec
+if TYPE_CHECKING:  # needs no pydantic
+    from dietcode.workload.unchecked import UncheckedSpec
 
 _FIELD = "op.einsum"
 
@@ -50,7 +50,7 @@ class Contraction:
     reduction: tuple[str, ...]
 
     @classmethod
-    def from_spec(cls, spec: Spec) -> Contraction:
+    def from_spec(cls, spec: UncheckedSpec) -> Contraction:
         """Classify the operands and indices of `spec`.
 
         Raises
@@ -106,12 +106,12 @@ class Contraction:
         """Every index once: batch, rows, columns, reduction."""
         return self.batch + self.rows + self.columns + self.reduction
 
-    def flops(self, spec: Spec, bindings: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    def flops(self, spec: UncheckedSpec, bindings: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return floating-point operations, two for each multiply-add.
 
         Parameters
         ----------
-        spec : Spec
+        spec : UncheckedSpec
             The spec that this was made from.
         bindings : mapping of str to int64 array [num_instances]
             A value of every shape variable for each instance.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,7 @@ from numpy.typing import NDArray
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.dtypes import STORAGE
 from dietcode.workload.text import field_path
-
-if TYPE_CHECKING:
-    from dietcode.workload.spec import Spec
+from dietcode.workload.unchecked import UncheckedSpec
 
 Bindings = Mapping[str, NDArray[np.int64]]
 
@@ -42,7 +39,7 @@ class Sizes:
     flops: float
 
 
-def largest_sizes(spec: Spec) -> Sizes:
+def largest_sizes(spec: UncheckedSpec) -> Sizes:
     """Sizes of the largest instance of a spec."""
     bindings = _bindings(spec)
     operands = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
@@ -62,7 +59,7 @@ def largest_sizes(spec: Spec) -> Sizes:
     )
 
 
-def _bindings(spec: Spec) -> Bindings:
+def _bindings(spec: UncheckedSpec) -> Bindings:
     if spec.instances:
         return {
             name: np.array([instance.bindings[name] for instance in spec.instances], dtype=np.int64)
@@ -71,7 +68,7 @@ def _bindings(spec: Spec) -> Bindings:
     return {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
 
 
-def _product(spec: Spec, letters: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
+def _product(spec: UncheckedSpec, letters: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
     """Product of the extents of `letters` for each binding."""
     extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
     return np.asarray(math.prod(extents, start=np.ones(1)))

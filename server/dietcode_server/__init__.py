@@ -1,4 +1,6 @@
 """The service: jobs, database, engine, API, dashboard.
 
-``store`` keeps everything in SQL, ``engine`` runs jobs in child processes, ``api`` answers HTTP.
+``settings`` say how; ``store`` keeps everything in SQL, ``engine`` runs jobs in child processes, ``api``
+answers HTTP and ``dashboard`` shows it to people; ``app`` puts these two together and ``run`` serves them.
+Nothing is imported here, so that `settings` stays light.
 """

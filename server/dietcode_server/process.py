@@ -15,7 +15,6 @@ from filelock import FileLock, Timeout
 from dietcode.errors import DietCodeError
 from dietcode.extras import MissingExtraError, need, what_to_install
 from dietcode.lean import has_torch
-from dietcode_server.api.settings import Settings
 from dietcode_server.engine.announcer import Announcer, announced
 from dietcode_server.engine.housekeeping import Housekeeper
 from dietcode_server.engine.placement import Placement
@@ -23,6 +22,7 @@ from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.rpc_targets import targets_of
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store.database import Database
 from dietcode_server.store.retention import Policy
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
-from dietcode_server.api.settings import DATABASE_NAME, Settings
 from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
 from dietcode_server.process import check_installed, locked_folder, make_crew, no_sudden_end
+from dietcode_server.settings import DATABASE_NAME, Settings
 from dietcode_server.store import gpus, runners
 from dietcode_server.store.database import Database
 

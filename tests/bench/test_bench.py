@@ -12,8 +12,8 @@ from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected, mak
 
 import dietcode
 from dietcode.bench.compare import bench, interleave, spread
-from dietcode.bench.operator import Operator
-from dietcode.bench.vendor import matmul_plan, vendor_paths
+from dietcode.bench.operator import Operator, matmul_plan
+from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.library.build import library_files
 from dietcode.runtime.manifest import write_folder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from needs import needs_nvrtc, of_extra
 
-from dietcode.runtime.library import load
+from dietcode.runtime.loading import load
 
 ROOT = Path(__file__).parents[2]
 sys.path.extend([str(ROOT / "benchmarks" / "gpu"), str(ROOT / "tests" / "runtime")])

@@ -11,8 +11,8 @@ import pytest
 from needs import of_extra
 from small_libraries import SAFE_ERROR, error, spec_data
 
-from dietcode.bench.operator import Convolution, Operator
-from dietcode.bench.vendor import matmul_plan, vendor_paths
+from dietcode.bench.operator import Convolution, Operator, matmul_plan
+from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import RequestError
 from dietcode.search_space.problem import Problem, Stage, Window
 from dietcode.search_space.reference import reference

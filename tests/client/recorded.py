@@ -16,9 +16,9 @@ from small_libraries import library_bytes
 from starlette.testclient import TestClient
 from wire_signing import digest
 
-from dietcode_server.api.app import create_app
-from dietcode_server.api.settings import Settings
+from dietcode_server.app import create_app
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store import libraries
 from dietcode_server.store.database import Database
 

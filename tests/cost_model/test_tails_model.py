@@ -14,8 +14,9 @@ from dietcode.cost_model.counts import Counts, count
 from dietcode.cost_model.fitting import fit_all
 from dietcode.cost_model.model import LocalModel, _work, fit_local, terms_of
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.cpu.limits import TAILS, MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.tails import TAILS
 
 COEFFICIENTS = {
     "local": [3e-6, 2e-10, 4e-10, 5e-8, 6e-11],

@@ -12,9 +12,9 @@ from typing import Any
 from plain_server import NoTargets
 from starlette.testclient import TestClient
 
-from dietcode_server.api.app import create_app
-from dietcode_server.api.settings import Settings
+from dietcode_server.app import create_app
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store.database import Database
 
 URL = "http://127.0.0.1:8000"

@@ -15,13 +15,13 @@ from small_libraries import spec_data
 from starlette.testclient import TestClient
 
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.api.app import create_app
-from dietcode_server.api.settings import Settings
+from dietcode_server.app import create_app
 from dietcode_server.dashboard.charts import short
 from dietcode_server.dashboard.compare import differences
 from dietcode_server.dashboard.curves import fit_of, trade_off
 from dietcode_server.dashboard.reports import read_report
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store import jobs, listings
 from dietcode_server.store.database import Database
 

@@ -16,7 +16,7 @@ from images import ROOT, image, own, read_compose, read_dockerfile, services
 from needs import of_extra
 
 from dietcode import __version__
-from dietcode_server.api.settings import ENV_PREFIX, Settings, load_settings
+from dietcode_server.settings import ENV_PREFIX, Settings, load_settings
 
 COMPOSE = read_compose()
 NAMES = sorted(COMPOSE["services"])

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from dietcode.errors import RequestError
-from dietcode_server.api.settings import load_settings
+from dietcode_server.settings import load_settings
 
 URL = "postgresql+psycopg://dietcode@db.example:5432/dietcode?sslmode=require"
 

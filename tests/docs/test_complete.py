@@ -16,7 +16,7 @@ from dietcode.workload.epilogue import EpilogueKind
 from dietcode.workload.spec import Spec
 from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.problems import TITLES
-from dietcode_server.api.settings import ENV_PREFIX, Settings
+from dietcode_server.settings import ENV_PREFIX, Settings
 from dietcode_server.store.tables import Base
 
 _VARIABLE = re.compile(r"[\"'](DIETCODE_[A-Z_]+|RAY_AUTH_[A-Z_]+)[\"']")

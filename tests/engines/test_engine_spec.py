@@ -11,7 +11,7 @@ from small_libraries import spec_data
 
 from dietcode.errors import RequestError
 from dietcode.measure.engine_spec import EngineSpec, split_address
-from dietcode_server.api.settings import load_settings
+from dietcode_server.settings import load_settings
 
 HOSTED = EngineSpec("rpc", None, "10.0.0.1:9190", "pi.4", {"mcpu": "cortex-a72", "num_cores": 4})
 

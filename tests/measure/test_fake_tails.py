@@ -8,7 +8,8 @@ import pytest
 
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.fake import FakeChildren, kernel_bytes
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.tails import TAILS
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
 DENSE = replace(reference_problem(), extents=dict.fromkeys("mnk"))

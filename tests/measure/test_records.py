@@ -19,7 +19,8 @@ from dietcode.measure.records import (
     write_records,
 )
 from dietcode.measure.store import FileKeeper, RecordsFile
-from dietcode.search_space.cpu.limits import TAILS, MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data

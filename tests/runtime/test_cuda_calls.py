@@ -14,7 +14,7 @@ from dietcode.dispatcher.rule import fit_rule
 from dietcode.errors import ShapeError, TargetError, TensorError
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
 from dietcode.runtime.cuda_library import CudaLibrary
-from dietcode.runtime.library import load
+from dietcode.runtime.loading import load
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel

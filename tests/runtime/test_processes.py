@@ -134,13 +134,14 @@ def blob_of(folder: Path) -> Path:
 LOAD = f"{BLOCK}{PRELUDE}\nimport dietcode\ncheck(dietcode.load(sys.argv[1]), 9)"
 REFUSED = f"""{BLOCK}
 import sys, dietcode
-from dietcode.runtime import library
+from dietcode.errors import LibraryError
+from dietcode.runtime import loading
 def fail(*_):
     raise AssertionError("the code was loaded")
-library.load_code = fail
+loading.load_code = fail
 try:
     dietcode.load(sys.argv[1])
-except dietcode.runtime.library.LibraryError as error:
+except LibraryError as error:
     assert "\\n" not in str(error)
     print(error)
 """
@@ -279,7 +280,7 @@ def job(rows):
     try:
         check(library, rows, rows)
         return "right"
-    except dietcode.runtime.library.ShapeError as error:
+    except dietcode.errors.ShapeError as error:
         return "refused"
 with ThreadPoolExecutor(8) as pool:
     rows = [1 + (i * 7) % 80 for i in range(160)]

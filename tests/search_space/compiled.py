@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import tvm
 
-from dietcode.search_space.cpu.host import DispatchTree, build_module
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.host import build_module
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem, Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.dtypes import nan_filled, widened

@@ -18,8 +18,9 @@ from compiled import Compiled, all_tails, cpu_target, make_problem
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 
 from dietcode.search_space.cpu.axes import workspace_bytes
-from dietcode.search_space.cpu.limits import TAILS, MicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.reference import reference
+from dietcode.search_space.tails import TAILS
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -14,8 +14,9 @@ from compiled import Compiled, cpu_target, make_problem, numbered
 
 from dietcode.search_space.access import can_window
 from dietcode.search_space.cpu.axes import allows
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem, Stage, problem_from_spec
+from dietcode.search_space.tails import TAILS
 from dietcode.workload.parse import spec_from_data
 
 TARGETS = ("haswell", "skylake-avx512")

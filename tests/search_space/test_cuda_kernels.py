@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS
 
-from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem, Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.tails import TAILS
 
 SMALL = CudaMicroKernel(8, 16, 2, 2, 4)
 # Every axis away from rest at least once, and with each other.
@@ -191,7 +192,7 @@ def test_all_ways_give_the_same_bits(library: Emulated) -> None:
     inputs = library.random_inputs(extents)
     whole = [library.run(tile, inputs, extents) for tile in TILES if tile.splits == 1]
     assert all(np.array_equal(whole[0], other) for other in whole[1:])
-    assert {tile.tails for tile in TILES if tile.splits == 1} == set(CUDA_TAILS)
+    assert {tile.tails for tile in TILES if tile.splits == 1} == set(TAILS)
 
 
 def test_a_missing_barrier_is_seen(library: Emulated) -> None:

@@ -16,7 +16,6 @@ from compiled import make_problem
 from emulation import Emulated
 
 from dietcode.errors import TuningError
-from dietcode.search_space.cpu.seed import NoTrialError, end_group
 from dietcode.search_space.cuda import seeds as seeds_module
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
@@ -24,6 +23,7 @@ from dietcode.search_space.cuda.metaschedule import PER_ROUND, micro_kernel_of, 
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds, search_seed
 from dietcode.search_space.cuda.space import CudaSeed, build_space, distance, hardware_seeds
+from dietcode.search_space.seed import NoTrialError, end_group
 from dietcode.target.cuda import CudaTarget
 
 TARGET = CudaTarget("sm_90a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from compiled import Compiled, make_problem
 
-from dietcode.search_space.cpu.host import DispatchTree
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.target.cpu import CpuTarget
 
 TREE: DispatchTree = ("T", 4, 0, ("S", 2, 1, ("T", 16, 2, 1)))

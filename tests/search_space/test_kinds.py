@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kinds import KERNELS, KINDS, TARGETS, built, micro_kernels
 
-from dietcode.search_space.cpu.limits import TAILS, Limits
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.reference import reference
+from dietcode.search_space.tails import TAILS
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 
 EXAMPLES = int(os.environ.get("DIETCODE_TEST_EXAMPLES", "1"))  # times as many

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
-from dietcode.search_space.cpu.space import Seed, build_space, hardware_seeds, tile_range
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.space import build_space, hardware_seeds, tile_range
+from dietcode.search_space.seed import Seed
+from dietcode.search_space.tails import TAILS
 
 AVX512 = Limits(lanes=16, num_registers=32, l2_bytes=1 << 20, num_cores=2)
 AVX2 = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=4)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.kernel import possible_rests
-from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.tails.loop_partitioning import row_pieces
 from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import CpuTarget
 
 STAGES = [

@@ -11,7 +11,8 @@ import tvm
 from compiled import cpu_target, make_problem, numbered
 
 from dietcode.cost_model.counts import count
-from dietcode.search_space.access import can_window, problem_for
+from dietcode.search_space.access import can_window
+from dietcode.search_space.cpu.axes import problem_for
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.packing import packed_shape

@@ -14,11 +14,11 @@ from tvm.support.cc import get_cc
 
 from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
-from dietcode.search_space.cpu.host import DispatchTree
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget

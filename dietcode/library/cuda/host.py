@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.search_space.cpu.host import DispatchTree
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import MAX_REGIONS, alignments, grids_of, regions_of
 from dietcode.search_space.cuda.source import functions_of
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem
 
 _LAUNCHER = Path(__file__).with_name("launcher.c")

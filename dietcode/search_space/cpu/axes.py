@@ -4,21 +4,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dietcode.search_space.access import (
-    can_read_directly,
-    can_window,
-    copies_rows,
-    lines_of,
-    must_gather,
-    problem_for,
-    splits_rows_first,
-)
+from dietcode.search_space.access import can_read_directly, can_window, lines_of, must_gather
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 
 STEPS = 512  # of the reduction at a time
 _FLOAT_BYTES = 4
+
+
+def copies_rows(problem: Problem, micro_kernel: MicroKernel) -> bool:
+    """Whether tasks copy what they read of the row operand: its rows, or the lines under a window."""
+    return micro_kernel.tails != "global" and (micro_kernel.gather or must_gather(problem))
+
+
+def splits_rows_first(problem: Problem, micro_kernel: MicroKernel) -> bool:
+    """Whether tasks rather split rows than columns, because each copies all the rows that it reads."""
+    return must_gather(problem) and not micro_kernel.window
+
+
+def problem_for(problem: Problem, micro_kernel: MicroKernel) -> Problem:
+    """The problem with the roles that a micro-kernel gives its letters.
+
+    With `MicroKernel.window` rows are those of one line, and which line is a batch index, the place of the
+    window across lines its last letter.
+
+    Raises
+    ------
+    ValueError
+        The micro-kernel is for windows that the problem does not have.
+    """
+    if not micro_kernel.window:
+        return problem
+    lines = lines_of(problem)
+    if lines is None:
+        raise ValueError(f"{micro_kernel.name} for {problem.row_operand}, which has no lines under a window")
+    last = () if lines.across is None else (lines.across.output,)
+    others = tuple(k for k in problem.batch + problem.rows[:-1] if k not in last)
+    return replace(problem, batch=others + last, rows=problem.rows[-1:])
 
 
 def allows(problem: Problem, micro_kernel: MicroKernel, limits: Limits) -> bool:

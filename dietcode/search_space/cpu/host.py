@@ -10,7 +10,7 @@ A module exports three packed functions:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from tvm import IRModule, ir, tirx
@@ -20,11 +20,9 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.lowering import lower
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
+from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tir import call, i64
-
-# A category, or (variable, threshold, tree where variable ≤ threshold, tree elsewhere).
-DispatchTree: TypeAlias = "int | tuple[str, int, DispatchTree, DispatchTree]"
 
 RUN, SELECT, PACK = "run", "select", "pack"
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dietcode.search_space.tails import TAILS
+
 if TYPE_CHECKING:  # records are read by processes without the compiler
     from dietcode.target.cpu import CpuTarget
 
@@ -14,8 +16,6 @@ if TYPE_CHECKING:  # records are read by processes without the compiler
 _MAX_LOADS_PER_FMA = 2 / 3
 
 
-# How tiles that reach past an edge are treated (paper, Figure 7 d, c, b, a); the first is the default.
-TAILS = ("local", "partition", "global", "checked")
 # In loop partitioning, left-over columns take one body in tiles of up to so many vectors, one a vector above.
 MOST_VECTORS = 3
 

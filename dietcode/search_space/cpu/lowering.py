@@ -13,22 +13,25 @@ have the same grid of tasks and add in the same order, so that their results agr
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import problem_for, splits_rows_first
-from dietcode.search_space.cpu.ahead import Place, next_columns
-from dietcode.search_space.cpu.copying import gather_ranges, gather_rows, pack_columns
-from dietcode.search_space.cpu.kernel import Block, Kernel
+from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
+from dietcode.search_space.cpu.column_sources import open_columns
+from dietcode.search_space.cpu.kernel import Kernel
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.row_sources import RowsInPlace, gathered_rows
+from dietcode.search_space.cpu.sources import Block, ColumnTile, Product, RowSource
 from dietcode.search_space.cpu.tails import ALTERNATIVES, Tails
-from dietcode.search_space.cpu.windowing import kept_lines
+from dietcode.search_space.cpu.windowing import line_buffer
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import CPU, INT32, i64, workspace
+from dietcode.search_space.tir import CPU, INT32, i64, small_buffer, workspace
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
@@ -63,10 +66,8 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         # Local buffers need to know their device; a packed function learns it from its tensors.
         with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
-            kernel = Kernel(problem, micro_kernel, limits, pointers, extents)
-            tails = ALTERNATIVES[micro_kernel.tails](kernel)
-            with tails.around_tasks(), kernel.tasks() as task:
-                tails.start_task()
+            kernel = Kernel.of(problem, micro_kernel, limits, pointers, extents)
+            with ALTERNATIVES[micro_kernel.tails](kernel).around_tasks() as tails, kernel.tasks() as task:
                 _task(kernel, tails, task)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
@@ -74,9 +75,12 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
 
 def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     """One task's rectangle of tiles, in every batch of its part."""
-    bind, tile = kernel.ops.bind, kernel.tile
-    row_tiles = bind(ceildiv(kernel.rows, tile.rows, kernel.ops))
-    column_tiles = bind(ceildiv(kernel.columns, tile.columns, kernel.ops))
+    bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
+    spilled = None
+    if tails.spilled_vectors:
+        spilled = small_buffer(micro_kernel.rows * tails.spilled_vectors * kernel.lanes)
+    row_tiles = bind(ceildiv(kernel.rows, micro_kernel.rows, kernel.ops))
+    column_tiles = bind(ceildiv(kernel.columns, micro_kernel.columns, kernel.ops))
     grid = choose_partition(
         kernel.batch,
         row_tiles,
@@ -84,7 +88,7 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
         kernel.limits.num_cores,
         bool(kernel.problem.batch),
         kernel.ops,
-        rows_first=splits_rows_first(kernel.problem, tile),
+        rows_first=splits_rows_first(kernel.problem, micro_kernel),
     )
     column_part = bind(tirx.truncmod(task, grid.column_parts))
     rest = bind(tirx.truncdiv(task, grid.column_parts))
@@ -93,70 +97,79 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
     rows = kernel.part(row_tiles, row_part, grid.row_parts)
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
-    in_l2 = row_tiles_in_l2(kernel.reduction, tile.rows, kernel.limits.l2_bytes, kernel.ops)
+    in_l2 = row_tiles_in_l2(kernel.reduction, micro_kernel.rows, kernel.limits.l2_bytes, kernel.ops)
     height = bind(rows[1] - rows[0])
     # Lines are few, and shared by the tiles along them.
-    num_blocks = i64(1) if tile.window else bind(ceildiv(height, in_l2, kernel.ops))
+    num_blocks = i64(1) if micro_kernel.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
     with ExitStack() as kept:
-        _keep(kernel, tallest, kept)
+        product, partial = _keep(kernel, tallest, kept)
+        rectangle = _Rectangle(kernel, tails, Output(kernel, spilled, partial), columns)
         with T.serial(*batches) as batch:
-            if kernel.lines is not None:
-                kernel.lines.see(batch, batches[0])
+            product = replace(product, rows=product.rows.advance(batch, batches[0]))
             with T.serial(i64(0), num_blocks) as block:
                 low, high = kernel.part(height, block, num_blocks)
                 after = bind(tirx.Select(block + 1 < num_blocks, batch, tirx.min(batch + 1, batches[1] - 1)))
                 part = bind(rows[0] + low), bind(rows[0] + high)
-                _block_of_rows(kernel, tails, (batch, after), part, columns)
+                rectangle.block_of_rows(product, (batch, after), part)
 
 
-def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> None:
-    """What a task copies to, for blocks of at most `tallest` tiles."""
-    tile = kernel.tile
-    if tile.window:
-        kernel.lines = kept.enter_context(kept_lines(kernel))
-    if kernel.gathers:
-        kernel.gathered_rows = kernel.ops.bind(tallest * tile.rows)
-        kernel.gathered = kept.enter_context(workspace(kernel.gathered_rows * kernel.gathered_elements))
-    if tile.steps:
-        kernel.partial = kept.enter_context(workspace(tallest * (tile.rows * tile.columns)))
-    if kernel.panel_source == "task":
-        kernel.packed = kept.enter_context(workspace(kernel.packed_steps * tile.columns))
+def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> tuple[Product, Any]:
+    """The operands as a task reads them, and its partial sums, for blocks of at most `tallest` tiles."""
+    micro_kernel, problem = kernel.micro_kernel, kernel.problem
+    rows: RowSource = RowsInPlace(kernel, problem.row_operand)
+    if micro_kernel.window:
+        rows = kept.enter_context(line_buffer(kernel, problem.row_operand))
+    elif copies_rows(problem, micro_kernel):
+        num_rows = tallest * micro_kernel.rows
+        rows = kept.enter_context(gathered_rows(kernel, problem.row_operand, num_rows))
+    partial = None
+    if kernel.k_tile:
+        partial = kept.enter_context(workspace(tallest * (micro_kernel.rows * micro_kernel.columns)))
+    columns = kept.enter_context(open_columns(kernel, problem.column_operand))
+    return Product(rows, (columns,)), partial
 
 
-def _block_of_rows(
-    kernel: Kernel,
-    tails: Tails,
-    batches: tuple[Any, Any],
-    rows: tuple[Any, Any],
-    columns: tuple[Any, Any],
-) -> None:
-    """A block of rows that stays in L2 while every column panel passes by once, for all rows of tiles.
+@dataclass(frozen=True)
+class _Rectangle:
+    """The tiles of one task.
 
-    `batches` are the batch index, and that of the block which comes next.
+    Attributes
+    ----------
+    columns : tuple of int64 expressions
+        First tile of columns, and the one after the last.
     """
-    bind, tile, batch = kernel.ops.bind, kernel.tile, batches[0]
-    kernel.first_row = bind(rows[0] * tile.rows)
-    last_row = bind(tirx.min(rows[1] * tile.rows, kernel.rows))
-    if kernel.gathers_ranges:
-        gather_ranges(kernel, batch, kernel.first_row, last_row)
-    elif kernel.gathers:
-        gather_rows(kernel, batch, kernel.first_row, last_row)
-    with T.serial(*columns) as column_tile, ExitStack() as ranges:
-        column, panel = bind(column_tile * tile.columns), bind(column_tile * kernel.vectors)
-        kernel.first_column = column
-        is_last = column_tile + 1 >= columns[1]
-        after = Place(
-            bind(tirx.Select(is_last, batches[1], batch)),
-            bind(tirx.Select(is_last, columns[0], column_tile + 1) * tile.columns),
-        )
-        if tile.steps:
-            kernel.steps = ranges.enter_context(kernel.ranges())
-        if kernel.panel_source == "task":
-            pack_columns(kernel, batch, column)
-        with T.serial(*rows) as row_tile:
-            turn = row_tile - rows[0]
-            kernel.next_columns = next_columns(kernel, Place(batch, column), after, turn)
-            slot = bind(turn * (tile.rows * tile.columns)) if tile.steps else 0
-            row = bind(row_tile * tile.rows)
-            tails.tile(Block(batch, row, column, panel, tile.rows, kernel.vectors, slot))
+
+    kernel: Kernel
+    tails: Tails
+    output: Output
+    columns: tuple[Any, Any]
+
+    def block_of_rows(self, product: Product, batches: tuple[Any, Any], rows: tuple[Any, Any]) -> None:
+        """A block of rows that stays in L2 while every column panel passes by once, for all rows of tiles.
+
+        `batches` are the batch index, and that of the block which comes next.
+        """
+        kernel, bind, micro_kernel = self.kernel, self.kernel.ops.bind, self.kernel.micro_kernel
+        first_row = bind(rows[0] * micro_kernel.rows)
+        last_row = bind(tirx.min(rows[1] * micro_kernel.rows, kernel.rows))
+        source = product.rows.copy_rows(batches[0], first_row, last_row)
+        with T.serial(*self.columns) as column_tile, ExitStack() as ranges:
+            column, panel = bind(column_tile * micro_kernel.columns), bind(column_tile * kernel.vectors)
+            is_last = column_tile + 1 >= self.columns[1]
+            now = ColumnTile(batches[0], column)
+            after = ColumnTile(
+                bind(tirx.Select(is_last, batches[1], batches[0])),
+                bind(tirx.Select(is_last, self.columns[0], column_tile + 1) * micro_kernel.columns),
+            )
+            k_range = ranges.enter_context(kernel.k_ranges())
+            packed = tuple(columns.pack(now, k_range) for columns in product.columns)
+            with T.serial(*rows) as row_tile:
+                turn = row_tile - rows[0]
+                ahead = [
+                    line for columns in packed for line in columns.next_columns(now, after, k_range, turn)
+                ]
+                slot = bind(turn * (micro_kernel.rows * micro_kernel.columns)) if kernel.k_tile else 0
+                row = bind(row_tile * micro_kernel.rows)
+                at = Block(batches[0], row, column, panel, micro_kernel.rows, kernel.vectors, k_range, slot)
+                self.tails.tile(at, (Product(source, packed, tuple(ahead)),), self.output)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,12 @@ from tvm.s_tir import meta_schedule as ms
 from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import skip_foreign_intrinsics
 from dietcode.target.cpu import CpuTarget
 
 _TRIALS_PER_ROUND = 16
 _RUN_TIMEOUT_SECS = 10
 _MIN_REPEAT_MS = 20
-_HOST = "arm_cpu" if platform.machine() in {"aarch64", "arm64"} else "x86"
 _WORKLOADS, _TRIALS = "database_workload.json", "database_tuning_record.json"
 
 
@@ -131,22 +129,6 @@ def start_builder() -> None:
     """First thing in each builder process."""
     die_with_parent()
     skip_foreign_intrinsics()
-
-
-def skip_foreign_intrinsics(own: str | None = _HOST) -> None:
-    """Keep TVM from parsing the tensor intrinsics of GPUs and other processors, which it does for any task.
-
-    That takes 12 to 18 seconds in this process and again in each builder of each round, more than the
-    trials themselves; no CPU schedule looks them up.
-
-    Parameters
-    ----------
-    own : str, optional
-        The family that is kept; None for none.
-    """
-    for name in {"cuda", "rocm", "hexagon", "riscv_cpu", "arm_cpu", "x86"} - {own}:
-        path = f"tvm.s_tir.tensor_intrin.{name}"
-        sys.modules.setdefault(path, types.ModuleType(path))
 
 
 if __name__ == "__main__":

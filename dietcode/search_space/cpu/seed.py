@@ -6,10 +6,8 @@ be stopped at any moment; its database is on disk and a later run goes on from i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,17 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dietcode.errors import TuningError
 from dietcode.lean import without_torch
-from dietcode.search_space.cpu.space import Seed
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, Seed, end_group
 from dietcode.target.cpu import CpuTarget
 
 _POLL_SECS = 0.5
-
-
-class NoTrialError(TuningError):
-    """MetaSchedule finished no trial within its share of the budget."""
 
 
 def run_seed(
@@ -127,13 +120,6 @@ def _is_running(pid: int) -> bool:
     Not `Popen.poll`: an interrupt in the middle of it leaves its lock held, and the next `wait` hangs.
     """
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a worker with all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _num_finished(work_dir: Path) -> int:

@@ -5,23 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-
-
-@dataclass(frozen=True)
-class Seed:
-    """A tile T0 that the space grows around.
-
-    Attributes
-    ----------
-    rows, columns : int
-        T0 in elements, as the source gave it (not yet viable on the machine).
-    source : str
-        ``metaschedule``, ``hardware``, or ``earlier``: MetaSchedule's for another workload of the device.
-    """
-
-    rows: int
-    columns: int
-    source: str
+from dietcode.search_space.seed import Seed
 
 
 @dataclass(frozen=True)

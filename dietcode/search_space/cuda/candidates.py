@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaCandidate, CudaSeed, build_space, neighbours
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.tails import TAILS
 
 SPLITS = (2, 4, 8)
 _SMALL_ROWS = 64  # tiles that serve few rows, so that there may be fewer blocks than multiprocessors
@@ -30,7 +31,7 @@ def starting_candidates(
     space = build_space(problem, seeds, limits, rows, columns)
     padded = [
         (replace(seed.tile, tails=tails), seed)
-        for tails in CUDA_TAILS
+        for tails in TAILS
         for seed in seeds
         if tails in seed.tile.allowed_tails
     ]

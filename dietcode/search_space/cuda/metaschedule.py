@@ -29,10 +29,10 @@ from tvm.s_tir import meta_schedule as ms
 
 from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
-from dietcode.search_space.cpu.metaschedule import skip_foreign_intrinsics
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import skip_foreign_intrinsics
 from dietcode.target.cuda import CudaTarget
 
 PER_ROUND = 16

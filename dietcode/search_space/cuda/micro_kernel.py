@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.cpu.limits import TAILS
+from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import WARP
 
-CUDA_TAILS = TAILS
 """Ways to treat a tile that reaches past an edge."""
 UNITS = ("simt", "mma")
 """What multiplies: each thread for itself, in float32, or the tensor cores, a warp at a time."""
@@ -48,7 +47,7 @@ class CudaMicroKernel:
         Parts of the reduction that blocks of their own compute; a second kernel adds them, always in the
         same order.
     tails : str
-        One of `CUDA_TAILS`.
+        One of `TAILS`.
     unit : str
         One of `UNITS`.
 
@@ -67,7 +66,7 @@ class CudaMicroKernel:
     column_vthreads: int = 1
     stages: int = 1
     splits: int = 1
-    tails: str = CUDA_TAILS[0]
+    tails: str = TAILS[0]
     unit: str = UNITS[0]
 
     def __post_init__(self) -> None:
@@ -102,7 +101,7 @@ class CudaMicroKernel:
     @property
     def allowed_tails(self) -> tuple[str, ...]:
         """What `tails` may be with this unit."""
-        return _TENSOR_TAILS if self.unit == "mma" else CUDA_TAILS
+        return _TENSOR_TAILS if self.unit == "mma" else TAILS
 
     @property
     def parts(self) -> int:
@@ -158,7 +157,7 @@ class CudaMicroKernel:
         if self.row_vthreads * self.column_vthreads > 1:
             parts.append(f"v{self.row_vthreads}x{self.column_vthreads}")
         parts += [f"s{self.stages}"] * (self.stages > 1) + [f"split{self.splits}"] * (self.splits > 1)
-        parts += [self.tails] * (self.tails != CUDA_TAILS[0]) + [self.unit] * (self.unit != UNITS[0])
+        parts += [self.tails] * (self.tails != TAILS[0]) + [self.unit] * (self.unit != UNITS[0])
         return "-".join(parts)
 
     @property
@@ -171,7 +170,7 @@ class CudaMicroKernel:
         """What micro-kernels are sorted by."""
         tiles = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.steps)
         vthreads = (self.row_vthreads, self.column_vthreads)
-        rest = (CUDA_TAILS.index(self.tails), UNITS.index(self.unit))
+        rest = (TAILS.index(self.tails), UNITS.index(self.unit))
         return (*tiles, *vthreads, self.stages, self.splits, *rest)
 
     def to_json(self) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from typing import Any
 
 from dietcode.errors import TuningError
 from dietcode.lean import without_torch
-from dietcode.search_space.cpu.seed import NoTrialError, end_group
 from dietcode.search_space.cuda.fetching import WIDTHS
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed, distance, hardware_seeds
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError, end_group
 from dietcode.target.cuda import CudaTarget
 
 Measure = Callable[[list[CudaMicroKernel]], list[float | None]]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dietcode_server.api.app import create_app
 from dietcode_server.api.examples import FORBIDDEN, PROBLEMS, SPEC_PROBLEM
 from dietcode_server.api.problems import TITLES
-from dietcode_server.api.settings import Settings
+from dietcode_server.app import create_app
+from dietcode_server.settings import Settings
 from dietcode_server.store.database import Database
 from reference.markdown import code, prose, table
 

@@ -6,7 +6,7 @@ import re
 
 from pydantic_core import PydanticUndefined
 
-from dietcode_server.api.settings import ENV_PREFIX, Settings
+from dietcode_server.settings import ENV_PREFIX, Settings
 from reference.markdown import code, prose, table
 
 _DEFAULT = re.compile(r"\s*\[default: (.+?)\]")

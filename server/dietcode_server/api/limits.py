@@ -6,7 +6,7 @@ from dietcode.errors import SpecError
 from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import field_path
-from dietcode_server.api.settings import ENV_PREFIX, Settings
+from dietcode_server.settings import ENV_PREFIX, Settings
 
 
 def check_limits(spec: Spec, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from dietcode_server.api.callers import Caller
 from dietcode_server.api.problems import Refusal
-from dietcode_server.api.settings import Settings
+from dietcode_server.settings import Settings
 from dietcode_server.store.owners import num_open
 
 _MINUTE = 60.0

@@ -10,8 +10,8 @@ from fastapi import Depends, Request
 
 from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.quotas import Rates
-from dietcode_server.api.settings import Settings
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing

@@ -68,7 +68,7 @@ class LocalEngine:
     spec : callable
         Where its jobs build and measure, and what is known of it by now.
     compare : str
-        What its libraries are measured beside, as `dietcode_server.api.settings.Settings.compare`.
+        What its libraries are measured beside, as `dietcode_server.settings.Settings.compare`.
     """
 
     database_url: str

@@ -13,9 +13,9 @@ from small_libraries import spec_data
 from starlette.testclient import TestClient
 
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.api.app import create_app
-from dietcode_server.api.settings import Settings
+from dietcode_server.app import create_app
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
 

@@ -23,8 +23,8 @@ from small_libraries import spec_data
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.protocol import JobEvent, JobState, Progress
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.api.run import run
-from dietcode_server.api.settings import Settings
+from dietcode_server.run import run
+from dietcode_server.settings import Settings
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
 

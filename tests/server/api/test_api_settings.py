@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dietcode.errors import RequestError
-from dietcode_server.api.settings import ENV_PREFIX, Settings, load_settings
+from dietcode_server.settings import ENV_PREFIX, Settings, load_settings
 
 
 def test_options_go_before_the_environment_before_defaults(monkeypatch, tmp_path):

@@ -69,7 +69,7 @@ def test_an_unknown_target_is_refused_in_one_line_each_time(target: object, says
 def test_the_servers_side_of_the_engine_imports_no_compiler() -> None:
     code = (
         "import sys, dietcode_server.engine.supervisor, dietcode_server.engine.targets\n"
-        "import dietcode_server.store.jobs, dietcode_server.store.libraries, dietcode_server.api.app\n"
+        "import dietcode_server.store.jobs, dietcode_server.store.libraries, dietcode_server.app\n"
         "print(sorted({'tvm', 'xgboost', 'sklearn', 'torch', 'scipy'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -6,12 +6,12 @@
 - ``checked`` (a): a check at every fetch.
 """
 
-from dietcode.search_space.cpu.limits import TAILS
 from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.cpu.tails.boundary_checks import BoundaryChecks
 from dietcode.search_space.cpu.tails.global_padding import GlobalPadding
 from dietcode.search_space.cpu.tails.local_padding import LocalPadding
 from dietcode.search_space.cpu.tails.loop_partitioning import LoopPartitioning
+from dietcode.search_space.tails import TAILS
 
 ALTERNATIVES: dict[str, type[Tails]] = dict(
     zip(TAILS, (LocalPadding, LoopPartitioning, GlobalPadding, BoundaryChecks), strict=True)

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from dietcode.search_space.cpu.kernel import Block, Kernel, possible_rests
+from dietcode.search_space.cpu.kernel import Kernel, possible_rests
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.sources import Block, Product
 
 
+@dataclass(frozen=True)
 class Tails(ABC):
-    """How one micro-kernel computes tiles, those that reach past an edge among them.
+    """How one micro-kernel computes tiles, those that reach past an edge among them."""
 
-    Attributes
-    ----------
-    rests_of_rows, rests_of_columns : frozenset of int
-        What whole tiles may leave over; ``{0}`` where no tile reaches past that edge.
-    """
+    kernel: Kernel
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        problem, tile = kernel.problem, kernel.tile
-        self.rests_of_rows = possible_rests(problem, problem.rows, tile.rows)
-        self.rests_of_columns = possible_rests(problem, problem.columns, tile.columns)
+    @property
+    def rests_of_rows(self) -> frozenset[int]:
+        """What whole tiles may leave over; ``{0}`` where no tile reaches past that edge."""
+        problem = self.kernel.problem
+        return possible_rests(problem, problem.rows, self.kernel.micro_kernel.rows)
+
+    @property
+    def rests_of_columns(self) -> frozenset[int]:
+        """The same for columns."""
+        problem = self.kernel.problem
+        return possible_rests(problem, problem.columns, self.kernel.micro_kernel.columns)
 
     @property
     def cuts_rows(self) -> bool:
@@ -40,13 +46,15 @@ class Tails(ABC):
         return any(rest % self.kernel.lanes for rest in self.rests_of_columns)
 
     @contextmanager
-    def around_tasks(self) -> Iterator[None]:
-        """Emit what precedes and what follows the tasks."""
-        yield
+    def around_tasks(self) -> Iterator[Tails]:
+        """Emit what precedes and what follows the tasks; the alternative as tasks use it."""
+        yield self
 
-    def start_task(self) -> None:  # noqa: B027 - most alternatives need nothing
-        """Emit what each task begins with, its buffers."""
+    @property
+    def spilled_vectors(self) -> int:
+        """Vectors of each row that a tile in parts leaves through memory at once; 0 where none does."""
+        return 0
 
     @abstractmethod
-    def tile(self, at: Block) -> None:
+    def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
         """Emit one tile of the grid."""

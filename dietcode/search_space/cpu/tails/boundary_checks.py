@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.kernel import Accumulators, Block
+from dietcode.search_space.cpu.kernel import Accumulators, Kernel
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.sources import (
+    Block,
+    ColumnSource,
+    KRange,
+    PanelFetch,
+    Product,
+    ReductionStep,
+    RowFetch,
+    RowSource,
+)
 from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.tir import DTYPE, i64, splat
+
+
+@dataclass(frozen=True)
+class _CheckedRows(RowSource):
+    """Zero for rows that do not exist."""
+
+    kernel: Kernel
+    source: RowSource
+
+    def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
+        """One check for each element."""
+        fetch, zero = self.source.fetch(at, rows), tirx.const(0, DTYPE)
+        return lambda i, step: tirx.if_then_else(rows[i] < self.kernel.rows, fetch(i, step), zero)
+
+    @contextmanager
+    def steps(self, k_range: KRange) -> Iterator[ReductionStep]:
+        """The source's."""
+        with self.source.steps(k_range) as step:
+            yield step
+
+
+@dataclass(frozen=True)
+class _CheckedColumns(ColumnSource):
+    """Zero for panels that do not exist."""
+
+    kernel: Kernel
+    source: ColumnSource
+
+    def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
+        """One check for each vector."""
+        kernel, fetch = self.kernel, self.source.fetch(at, panels, cut)
+        zeros = splat(tirx.const(0, DTYPE), kernel.lanes)
+        return lambda v, k: tirx.if_then_else(panels[v] < kernel.panels, fetch(v, k), zeros)
 
 
 class BoundaryChecks(Tails):
@@ -17,59 +64,55 @@ class BoundaryChecks(Tails):
     so does the write-back. Checks that fixed extents make needless are left out.
     """
 
-    def start_task(self) -> None:
-        """Room for one column of vectors."""
-        if self.cuts_vectors or self.kernel.spills:
-            self.kernel.reserve_spilled(1)
+    @property
+    def spilled_vectors(self) -> int:
+        """One column of vectors."""
+        return int(self.cuts_vectors or self.kernel.spills)
 
-    def tile(self, at: Block) -> None:
+    def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
         """The only body."""
-        kernel = self.kernel
-        accumulators = kernel.accumulators(at)
-        kernel.start(accumulators, at)
+        accumulators = output.accumulators(at, products)
+        output.start(accumulators, at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
-        row_fetch = kernel.row_fetch(at.batch, rows)
-        panel_fetch = kernel.panel_fetch(at.batch, panels, self.cuts_vectors)
-        zero = tirx.const(0, DTYPE)
+        checked = [self._checked(product) for product in products]
+        self.kernel.accumulate(accumulators, checked, at, rows, panels, self.cuts_vectors, next_rows=False)
+        output.finish(accumulators, at, lambda: self._write_columns(accumulators, at, output))
 
-        def checked_row(i: int, k: Any) -> Any:
-            value = row_fetch(i, k)
-            return tirx.if_then_else(rows[i] < kernel.rows, value, zero) if self.cuts_rows else value
+    def _checked(self, product: Product) -> Product:
+        rows, columns = product.rows, product.columns
+        if self.cuts_rows:
+            rows = _CheckedRows(self.kernel, rows)
+        if self.cuts_columns:
+            columns = tuple(_CheckedColumns(self.kernel, source) for source in columns)
+        return replace(product, rows=rows, columns=columns)
 
-        def checked_panel(v: int, k: Any) -> Any:
-            value = panel_fetch(v, k)
-            zeros = splat(zero, kernel.lanes)
-            return tirx.if_then_else(panels[v] < kernel.panels, value, zeros) if self.cuts_columns else value
-
-        kernel.accumulate(accumulators, checked_row, checked_panel)
-        kernel.finish(accumulators, at, lambda: self._write_columns(accumulators, at))
-
-    def _write_columns(self, accumulators: Accumulators, at: Block) -> None:
+    def _write_columns(self, accumulators: Accumulators, at: Block, output: Output) -> None:
         for v in range(at.vectors):
-            self._write_column([[row[v]] for row in accumulators], at, at.column + v * self.kernel.lanes)
+            column = [[[row[v]] for row in own] for own in accumulators]
+            self._write_column(
+                column, replace(at, column=at.column + v * self.kernel.lanes, vectors=1), output
+            )
 
-    def _write_column(self, accumulators: Accumulators, at: Block, column: Any) -> None:
+    def _write_column(self, accumulators: Accumulators, at: Block, output: Output) -> None:
         """One column of vectors: whole, cut by the last column, or past it."""
         kernel = self.kernel
-        one = Block(at.batch, at.row, column, at.panel, at.rows, 1)
         if not self.cuts_columns:
-            self._write_rows(accumulators, one)
+            self._write_rows(accumulators, at, output)
             return
-        with T.If(column + kernel.lanes <= kernel.columns):
+        with T.If(at.column + kernel.lanes <= kernel.columns):
             with T.Then():
-                self._write_rows(accumulators, one)
+                self._write_rows(accumulators, at, output)
             if self.cuts_vectors:
-                with T.Else(), T.If(column < kernel.columns), T.Then():
+                with T.Else(), T.If(at.column < kernel.columns), T.Then():
                     num_rows = tirx.min(i64(at.rows), kernel.rows - at.row)
-                    kernel.write_part(accumulators, one, num_rows, kernel.columns - column)
+                    output.write_part(accumulators, at, num_rows, kernel.columns - at.column)
 
-    def _write_rows(self, accumulators: Accumulators, one: Block) -> None:
-        kernel = self.kernel
-        for i, row in enumerate(accumulators):
-            single = Block(one.batch, one.row + i, one.column, one.panel, 1, 1)
+    def _write_rows(self, accumulators: Accumulators, at: Block, output: Output) -> None:
+        for i in range(at.rows):
+            one, row = [[own[i]] for own in accumulators], replace(at, row=at.row + i, rows=1)
             if not self.cuts_rows:
-                kernel.write_back([row], single)
+                output.write_back(one, row)
                 continue
-            with T.If(single.row < kernel.rows), T.Then():
-                kernel.write_back([row], single)
+            with T.If(row.row < self.kernel.rows), T.Then():
+                output.write_back(one, row)

@@ -2,106 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.copying import copy_row
-from dietcode.search_space.cpu.kernel import Accumulators, Block
+from dietcode.search_space.cpu.copying import Copy
+from dietcode.search_space.cpu.kernel import Accumulators
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.sources import Block, Product, RowFetch, RowSource
 from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.partition import ceildiv
-from dietcode.search_space.tir import DTYPE, i64, load, store, workspace
+from dietcode.search_space.tir import i64, load, store, workspace
 
 
+@dataclass(frozen=True)
+class _Padded:
+    """A buffer ``[batch, rows, columns]`` of whole tiles."""
+
+    buffer: Any
+    rows: Any
+    columns: Any
+
+    def offset(self, batch: Any, row: Any) -> Any:
+        """Where a row begins."""
+        return (batch * self.rows + row) * self.columns
+
+
+@dataclass(frozen=True)
+class _PaddedRows(RowSource):
+    """The padded copy of a row operand."""
+
+    copy: _Padded
+
+    def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
+        """Rows follow each other, past the last one too."""
+        first = at.batch * self.copy.rows + at.row
+        return lambda i, step: load(self.copy.buffer, [(first + i) * self.copy.columns + step.k], 1)
+
+
+@dataclass(frozen=True)
 class GlobalPadding(Tails):
     """The row operand is copied into whole tiles, tiles run without a check, and the output is copied out.
 
     The epilogue is applied in the copy, where only what exists is touched. The packed operand is whole
     vectors already; a tile's panels past the last one are clamped, and end in padded columns.
+
+    Attributes
+    ----------
+    rows, output : _Padded or None
+        The copies, while there are tasks.
     """
 
-    _rows: Any = None  # padded row operand, [batch, padded rows, reduction]
-    _output: Any = None  # padded output, [batch, padded rows, padded columns]
-    _padded_rows: Any = None
-    _padded_columns: Any = None
-
-    def _padded(self, size: Any, extent: int) -> Any:
-        return ceildiv(size, extent, self.kernel.ops) * extent
+    rows: _Padded | None = None
+    output: _Padded | None = None
 
     @contextmanager
-    def around_tasks(self) -> Iterator[None]:
+    def around_tasks(self) -> Iterator[Tails]:
         """Pad before, unpad after."""
-        kernel, tile = self.kernel, self.kernel.tile
-        self._padded_rows = self._padded(kernel.rows, tile.rows)
-        self._padded_columns = self._padded(kernel.columns, tile.columns)
-        rows = kernel.batch * self._padded_rows
+        kernel, micro_kernel = self.kernel, self.kernel.micro_kernel
+        padded_rows = ceildiv(kernel.rows, micro_kernel.rows, kernel.ops) * micro_kernel.rows
+        padded_columns = ceildiv(kernel.columns, micro_kernel.columns, kernel.ops) * micro_kernel.columns
+        num_rows = kernel.batch * padded_rows
         with (
-            workspace(rows * kernel.reduction) as self._rows,
-            workspace(rows * self._padded_columns) as self._output,
+            workspace(num_rows * kernel.reduction) as rows,
+            workspace(num_rows * padded_columns) as output,
         ):
-            self._pad()
-            yield
-            self._unpad()
+            inputs = _Padded(rows, padded_rows, kernel.reduction)
+            outputs = _Padded(output, padded_rows, padded_columns)
+            self._pad(inputs)
+            yield replace(self, rows=inputs, output=outputs)
+            self._unpad(outputs)
 
-    def _pad(self) -> None:
+    def _pad(self, to: _Padded) -> None:
         """Copy the row operand, zero past its end."""
         kernel = self.kernel
+        copy = Copy(kernel, kernel.problem.row_operand, to.buffer)
         with kernel.tasks() as task:
-            rows = kernel.ops.bind(self._padded_rows)
+            rows = kernel.ops.bind(to.rows)
             with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
                 batch, row = self._split(index, rows)
-                place = kernel.ops.bind(index * kernel.reduction)
+                offset = kernel.ops.bind(index * kernel.reduction)
                 with T.If(row < kernel.rows):
                     with T.Then():
-                        copy_row(kernel, batch, row, self._rows, place)
-                    with T.Else(), T.serial(i64(0), kernel.reduction) as k:
-                        store(self._rows, tirx.const(0, DTYPE), [place + k], 1)
+                        copy.row(batch, row, offset)
+                    with T.Else():
+                        copy.clear(offset, kernel.reduction)
 
-    def tile(self, at: Block) -> None:
-        """The plain body between the two workspaces."""
+    def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
+        """The plain body between the two copies."""
         kernel = self.kernel
-        accumulators = kernel.accumulators(at)
-        kernel.start(accumulators, at)
+        assert self.rows is not None
+        source = _PaddedRows(self.rows)
+        accumulators = output.accumulators(at, products)
+        output.start(accumulators, at)
+        rows = [at.row + i for i in range(at.rows)]
         panels = [tirx.min(at.panel + v, kernel.panels - 1) for v in range(at.vectors)]
-        start = at.batch * self._padded_rows + at.row
-        kernel.accumulate(
-            accumulators,
-            lambda i, k: load(self._rows, [(start + i) * kernel.reduction + k], 1),
-            kernel.panel_fetch(at.batch, panels, self.cuts_vectors),
-        )
-        kernel.finish(accumulators, at, lambda: self._set_down(accumulators, at))
+        padded = [replace(product, rows=source) for product in products]
+        kernel.accumulate(accumulators, padded, at, rows, panels, self.cuts_vectors)
+        output.finish(accumulators, at, lambda: self._set_down(accumulators, at))
 
     def _set_down(self, accumulators: Accumulators, at: Block) -> None:
-        kernel = self.kernel
-        for i, row in enumerate(accumulators):
-            place = self._place(at.batch, at.row + i, at.column)
+        output, lanes = self.output, self.kernel.lanes
+        assert output is not None
+        (own,) = accumulators
+        for i, row in enumerate(own):
+            offset = output.offset(at.batch, at.row + i) + at.column
             for v, accumulator in enumerate(row):
-                value = load(accumulator, [0], kernel.lanes)
-                store(self._output, value, [place + v * kernel.lanes], kernel.lanes)
+                store(output.buffer, load(accumulator, [0], lanes), [offset + v * lanes], lanes)
 
-    def _place(self, batch: Any, row: Any, column: Any) -> Any:
-        return (batch * self._padded_rows + row) * self._padded_columns + column
-
-    def _unpad(self) -> None:
+    def _unpad(self, padded: _Padded) -> None:
         """Copy what exists of the output, epilogue applied."""
         kernel, lanes = self.kernel, self.kernel.lanes
+        output = Output(kernel)
+
+        def copy_out(batch: Any, row: Any, column: Any, lanes: int) -> None:
+            value = load(padded.buffer, [padded.offset(batch, row) + column], lanes)
+            output.write([value], batch, row, column, lanes)
+
         vectors = 0 if kernel.spills else tirx.truncdiv(kernel.columns, lanes)
         with kernel.tasks() as task:
             rows, whole = kernel.ops.bind(kernel.rows), kernel.ops.bind(vectors)
             with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
                 batch, row = self._split(index, rows)
                 with T.serial(i64(0), whole) as v:
-                    self._copy_out(batch, row, v * lanes, lanes)
+                    copy_out(batch, row, v * lanes, lanes)
                 if self.cuts_vectors or kernel.spills:
                     with T.serial(whole * lanes, kernel.columns) as column:
-                        self._copy_out(batch, row, column, 1)
-
-    def _copy_out(self, batch: Any, row: Any, column: Any, lanes: int) -> None:
-        value = load(self._output, [self._place(batch, row, column)], lanes)
-        self.kernel.write(value, batch, row, column, lanes)
+                        copy_out(batch, row, column, 1)
 
     def _split(self, index: Any, rows: Any) -> tuple[Any, Any]:
         bind = self.kernel.ops.bind

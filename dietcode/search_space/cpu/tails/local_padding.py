@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.ahead import ask_for_output, next_rows
-from dietcode.search_space.cpu.kernel import Block
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.sources import Block, Product
 from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.tir import i64
 
@@ -19,38 +21,34 @@ class LocalPadding(Tails):
     lies inside takes a second copy of the loop with constant strides.
     """
 
-    def start_task(self) -> None:
-        """Room for one tile."""
-        self.kernel.reserve_spilled(self.kernel.vectors)
+    @property
+    def spilled_vectors(self) -> int:
+        """A tile."""
+        return self.kernel.vectors
 
-    def tile(self, at: Block) -> None:
+    def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
         """Two copies of the body."""
-        kernel, tile = self.kernel, self.kernel.tile
-        accumulators = kernel.accumulators(at)
-        kernel.start(accumulators, at)
-        ask_for_output(kernel, at)
+        kernel, micro_kernel = self.kernel, self.kernel.micro_kernel
+        accumulators = output.accumulators(at, products)
+        output.start(accumulators, at)
+        output.prefetch(at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
-        inside = tirx.all(at.row + tile.rows <= kernel.rows, at.column + tile.columns <= kernel.columns)
+        inside = tirx.all(
+            at.row + micro_kernel.rows <= kernel.rows, at.column + micro_kernel.columns <= kernel.columns
+        )
         with T.If(inside):
             with T.Then():
-                kernel.accumulate(
-                    accumulators,
-                    kernel.row_fetch(at.batch, rows),
-                    kernel.panel_fetch(at.batch, panels),
-                    next_rows(kernel, at),
-                )
-                kernel.finish(accumulators, at, lambda: kernel.write_back(accumulators, at))
+                kernel.accumulate(accumulators, products, at, rows, panels)
+                output.finish(accumulators, at, lambda: output.write_back(accumulators, at))
             with T.Else():
                 rows = [tirx.min(row, kernel.rows - 1) for row in rows]
                 panels = [tirx.min(panel, kernel.panels - 1) for panel in panels]
                 kernel.accumulate(
-                    accumulators,
-                    kernel.row_fetch(at.batch, rows),
-                    kernel.panel_fetch(at.batch, panels, self.cuts_vectors),
+                    accumulators, products, at, rows, panels, cut=self.cuts_vectors, next_rows=False
                 )
-                num_rows = tirx.min(i64(tile.rows), kernel.rows - at.row)
-                num_columns = tirx.min(i64(tile.columns), kernel.columns - at.column)
-                kernel.finish(
-                    accumulators, at, lambda: kernel.write_part(accumulators, at, num_rows, num_columns)
+                num_rows = tirx.min(i64(at.rows), kernel.rows - at.row)
+                num_columns = tirx.min(i64(micro_kernel.columns), kernel.columns - at.column)
+                output.finish(
+                    accumulators, at, lambda: output.write_part(accumulators, at, num_rows, num_columns)
                 )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.ahead import ask_for_output, next_rows
-from dietcode.search_space.cpu.kernel import Accumulators, Block
+from dietcode.search_space.cpu.kernel import Accumulators, Kernel
 from dietcode.search_space.cpu.limits import MOST_VECTORS
+from dietcode.search_space.cpu.output import Output
+from dietcode.search_space.cpu.sources import Block, Product
 from dietcode.search_space.cpu.tails.base import Tails
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import i64
@@ -34,44 +35,59 @@ class LoopPartitioning(Tails):
     make impossible are not generated.
     """
 
-    _accumulators: Any = None  # of the whole tile; its smaller bodies share them, as each is an allocation
+    @property
+    def spilled_vectors(self) -> int:
+        """A tile, where none can be written in vectors."""
+        return self.kernel.vectors if self.kernel.spills else 0
 
-    def start_task(self) -> None:
-        """Room for a tile, where none can be written in vectors."""
-        if self.kernel.spills:
-            self.kernel.reserve_spilled(self.kernel.vectors)
-
-    def tile(self, at: Block) -> None:
+    def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
         """All rows at once where they exist, else the pieces that they are made of."""
-        self._accumulators = self.kernel.accumulators(at)
+        bodies = _Bodies(self, products, output, output.accumulators(at, products))
         left: Any = self.kernel.ops.bind(self.kernel.rows - at.row) if self.cuts_rows else None
         _either(
-            self._has_whole(self.kernel.rows, at.rows),
+            _has_whole(self.kernel.rows, at.rows),
             self.cuts_rows,
             lambda: left >= at.rows,
-            lambda: self._columns(at),
-            lambda: self._pieces(at, left),
+            lambda: bodies.all_rows(at),
+            lambda: bodies.some_rows(at, left),
         )
 
-    def _has_whole(self, size: Any, extent: int) -> bool:
-        """Whether a whole tile may fit `size`."""
-        return not isinstance(size, tirx.IntImm) or int(size) >= extent
 
-    def _pieces(self, at: Block, left: Any) -> None:
+@dataclass(frozen=True)
+class _Bodies:
+    """The bodies of one tile.
+
+    Attributes
+    ----------
+    accumulators : Accumulators
+        Of the whole tile; its smaller bodies share them, as each is an allocation.
+    """
+
+    tails: Tails
+    products: Sequence[Product]
+    output: Output
+    accumulators: Accumulators
+
+    @property
+    def kernel(self) -> Kernel:
+        """The tails' own."""
+        return self.tails.kernel
+
+    def some_rows(self, at: Block, left: Any) -> None:
         """Powers of two: the piece of s rows is there iff s is in `left`, below all larger ones."""
-        for rows in row_pieces(self.rests_of_rows):
+        for rows in row_pieces(self.tails.rests_of_rows):
             with T.If(tirx.truncmod(tirx.truncdiv(left, rows), 2) == 1), T.Then():
                 offset = tirx.truncdiv(left, 2 * rows) * (2 * rows)
-                slot = at.slot + offset * self.kernel.tile.columns
-                self._columns(replace(at, row=at.row + offset, rows=rows, slot=slot))
+                slot = at.slot + offset * self.kernel.micro_kernel.columns
+                self.all_rows(replace(at, row=at.row + offset, rows=rows, slot=slot))
 
-    def _columns(self, at: Block) -> None:
+    def all_rows(self, at: Block) -> None:
         """All columns at once where they exist, else the vectors that there are."""
         kernel = self.kernel
-        width = kernel.tile.columns
+        width = kernel.micro_kernel.columns
         _either(
-            self._has_whole(kernel.columns, width),
-            self.cuts_columns,
+            _has_whole(kernel.columns, width),
+            self.tails.cuts_columns,
             lambda: at.column + width <= kernel.columns,
             lambda: self._whole(at),
             lambda: self._vectors(at),
@@ -79,7 +95,7 @@ class LoopPartitioning(Tails):
 
     def _whole(self, at: Block) -> None:
         accumulators = self._compute(at, cut=False)
-        self.kernel.finish(accumulators, at, lambda: self.kernel.write_back(accumulators, at))
+        self.output.finish(accumulators, at, lambda: self.output.write_back(accumulators, at))
 
     def _vectors(self, at: Block) -> None:
         """Few vectors have a body for each number of them; many go one by one."""
@@ -89,7 +105,8 @@ class LoopPartitioning(Tails):
                 slot, column = at.slot + v * kernel.lanes, at.column + v * kernel.lanes
                 self._cut(replace(at, column=column, panel=at.panel + v, vectors=1, slot=slot))
             return
-        possible = sorted({-(-rest // kernel.lanes) for rest in self.rests_of_columns if rest}, reverse=True)
+        rests = self.tails.rests_of_columns
+        possible = sorted({-(-rest // kernel.lanes) for rest in rests if rest}, reverse=True)
         with ExitStack() as chain:
             for vectors in possible[:-1]:
                 chain.enter_context(T.If(left > (vectors - 1) * kernel.lanes))
@@ -100,37 +117,37 @@ class LoopPartitioning(Tails):
 
     def _cut(self, at: Block) -> None:
         """A block whose last vector the last column may cut."""
-        kernel = self.kernel
-        accumulators = self._compute(at, cut=self.cuts_vectors)
+        kernel, tails, output = self.kernel, self.tails, self.output
+        accumulators = self._compute(at, cut=tails.cuts_vectors)
 
         def write() -> None:
             left = kernel.columns - at.column
             width = at.vectors * kernel.lanes
             _either(
-                any(rest % kernel.lanes == 0 for rest in self.rests_of_columns if rest),
-                self.cuts_vectors,
+                any(rest % kernel.lanes == 0 for rest in tails.rests_of_columns if rest),
+                tails.cuts_vectors,
                 lambda: left >= width,
-                lambda: kernel.write_back(accumulators, at),
-                lambda: kernel.write_columns(accumulators, at, left),
+                lambda: output.write_back(accumulators, at),
+                lambda: output.write_columns(accumulators, at, left),
             )
 
-        kernel.finish(accumulators, at, write)
+        output.finish(accumulators, at, write)
 
     def _compute(self, at: Block, cut: bool) -> Accumulators:
         """A block that reads nothing past the last row or panel."""
-        kernel = self.kernel
-        accumulators = [row[: at.vectors] for row in self._accumulators[: at.rows]]
-        kernel.start(accumulators, at)
-        ask_for_output(kernel, at)
+        accumulators = [[row[: at.vectors] for row in own[: at.rows]] for own in self.accumulators]
+        self.output.start(accumulators, at)
+        self.output.prefetch(at)
         rows = [at.row + i for i in range(at.rows)]
         panels = [at.panel + v for v in range(at.vectors)]
-        kernel.accumulate(
-            accumulators,
-            kernel.row_fetch(at.batch, rows),
-            kernel.panel_fetch(at.batch, panels, cut),
-            next_rows(kernel, at) if at.rows == kernel.tile.rows else (),
-        )
+        is_whole = at.rows == self.kernel.micro_kernel.rows
+        self.kernel.accumulate(accumulators, self.products, at, rows, panels, cut, next_rows=is_whole)
         return accumulators
+
+
+def _has_whole(size: Any, extent: int) -> bool:
+    """Whether a whole tile may fit `size`."""
+    return not isinstance(size, tirx.IntImm) or int(size) >= extent
 
 
 def _either(

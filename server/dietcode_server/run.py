@@ -13,12 +13,12 @@ import uvicorn
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.address import family_of, is_loopback, parse_host
-from dietcode_server.api.app import create_app
 from dietcode_server.api.connections import limited
-from dietcode_server.api.settings import DATABASE_NAME, Settings
+from dietcode_server.app import create_app
 from dietcode_server.engine.places import Places
 from dietcode_server.logs import configure_logs
 from dietcode_server.process import Crew, check_installed, locked_folder, make_crew, no_sudden_end
+from dietcode_server.settings import DATABASE_NAME, Settings
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing

@@ -17,10 +17,10 @@ from dietcode_server.api.metrics import RequestMetrics
 from dietcode_server.api.openapi import describe, operation_id
 from dietcode_server.api.problems import HANDLERS
 from dietcode_server.api.services import Services, SupervisorLike
-from dietcode_server.api.settings import Settings
 from dietcode_server.dashboard.errors import ErrorPages
 from dietcode_server.dashboard.pages import PARTS
 from dietcode_server.engine.targets import Targets
+from dietcode_server.settings import Settings
 from dietcode_server.store.chunks import ChunkCache
 from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing

@@ -1,0 +1,63 @@
+"""Seeds of a search space, and what runs of MetaSchedule for them share on every device.
+
+Needs no compiler: `skip_foreign_intrinsics` comes before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+
+from dietcode.errors import TuningError
+
+_HOST = "arm_cpu" if platform.machine() in {"aarch64", "arm64"} else "x86"
+
+
+class NoTrialError(TuningError):
+    """MetaSchedule finished no trial within its share of the budget."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A tile T0 that the space grows around.
+
+    Attributes
+    ----------
+    rows, columns : int
+        T0 in elements, as the source gave it (not yet viable on the machine).
+    source : str
+        ``metaschedule``, ``hardware``, or ``earlier``: MetaSchedule's for another workload of the device.
+    """
+
+    rows: int
+    columns: int
+    source: str
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a worker with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def skip_foreign_intrinsics(own: str | None = _HOST) -> None:
+    """Keep TVM from parsing the tensor intrinsics of GPUs and other processors, which it does for any task.
+
+    That takes 12 to 18 seconds in this process and again in each builder of each round, more than the
+    trials themselves; no CPU schedule looks them up.
+
+    Parameters
+    ----------
+    own : str, optional
+        The family that is kept; None for none.
+    """
+    for name in {"cuda", "rocm", "hexagon", "riscv_cpu", "arm_cpu", "x86"} - {own}:
+        path = f"tvm.s_tir.tensor_intrin.{name}"
+        sys.modules.setdefault(path, types.ModuleType(path))

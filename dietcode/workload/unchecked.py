@@ -1,0 +1,281 @@
+"""The models of a workload spec, each field right by itself; what they must agree on stands in `checks`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from dietcode.workload import fields
+from dietcode.workload.conv2d import Conv2d, Convolution
+from dietcode.workload.dtypes import OUTPUT_DTYPES
+from dietcode.workload.epilogue import EpilogueStep
+from dietcode.workload.expr import DimExpr
+from dietcode.workload.fields import MAX_LISTED
+from dietcode.workload.quotient import Dim
+from dietcode.workload.target_spec import TargetSpec
+from dietcode.workload.text import clip
+from dietcode.workload.variables import JointInstance, Model, ShapeVariable
+
+Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
+    if given not in allowed:
+        raise ValueError(f"given {clip(given)}; allowed on this target: {', '.join(allowed)}")
+    return given
+
+
+class OpSpec(Model):
+    """An operator of two operands and what is done to its result: exactly one of the kinds.
+
+    Parameters
+    ----------
+    einsum : str, optional
+        Like ``mk,nk->mn``: two operands in the order of `tensors`, one letter an axis, explicit output.
+    conv2d : Conv2d, optional
+        The operands are the data and the kernel, in this order.
+    epilogue : tuple of EpilogueStep
+        Applied in this order to each output element.
+    """
+
+    einsum: StrictStr | None = None
+    conv2d: Conv2d | None = None
+    epilogue: tuple[EpilogueStep, ...] = Field(default=(), max_length=16)
+
+    @field_validator("einsum")
+    @classmethod
+    def _check_einsum(cls, text: str | None) -> str | None:
+        return None if text is None else fields.canonical_einsum(text)
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> OpSpec:
+        if (self.einsum is None) == (self.conv2d is None):
+            given = "missing" if self.einsum is None else "given both"
+            raise ValueError(f"{given}; allowed: exactly one of einsum, conv2d")
+        return self
+
+    def __str__(self) -> str:
+        """Return the operator in one short line."""
+        if self.conv2d is None:
+            return str(self.einsum)
+        return f"conv2d of {self.conv2d.data_layout} and {self.conv2d.kernel_layout}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        kind = {"einsum": self.einsum} if self.conv2d is None else {"conv2d": self.conv2d.to_json()}
+        return {**kind, "epilogue": [step.to_json() for step in self.epilogue]}
+
+
+class TensorSpec(Model):
+    """An operand.
+
+    Parameters
+    ----------
+    dims : str
+        Its subscripts, one letter an axis.
+    dtype : str
+        ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike.
+    constant : bool
+        Whether it may be packed once, ahead of time.
+    """
+
+    dims: StrictStr
+    dtype: StrictStr
+    constant: StrictBool = False
+
+
+class OutputSpec(Model):
+    """The output; its axes follow from the operator.
+
+    Parameters
+    ----------
+    name : str
+        What messages and manifests call it.
+    dtype : str
+        ``float32``, ``float16`` or ``bfloat16``: what results are rounded to as they are written.
+    """
+
+    name: StrictStr
+    dtype: StrictStr
+
+    @field_validator("dtype")
+    @classmethod
+    def _check_dtype(cls, given: str) -> str:
+        return _known_dtype(given, OUTPUT_DTYPES)
+
+
+class Budget(Model):
+    """When to stop: after so many candidates, or so long, whichever is first.
+
+    Parameters
+    ----------
+    trials : int
+        Most candidates that are measured; one in four, at most 32, goes to the seed.
+    seconds : float
+        Most seconds of measuring; what was measured is then built.
+    """
+
+    trials: StrictInt = Field(default=128, ge=1, le=1_000_000)
+    seconds: float = Field(default=300.0, strict=True, gt=0, le=30 * 86400, allow_inf_nan=False)
+
+
+class Objective(Model):
+    """What selection optimises.
+
+    Parameters
+    ----------
+    binary_size : float
+        Mean performance given up for a smaller library, as a fraction in [0, 1).
+    max_loss : float, optional
+        Largest fraction of performance that any instance may give up.
+    max_kernels, max_bytes : int, optional
+        Most micro-kernels, most bytes of the library.
+    weight : None or "flops"
+        ``flops`` weighs instances by their FLOPs: the paper's Equation 1.
+    reproducible : bool
+        Whether a row's bits may not depend on the shape it came in; every micro-kernel keeps to it anyway.
+    """
+
+    binary_size: Fraction = 0.02
+    max_loss: Fraction | None = None
+    max_kernels: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
+    max_bytes: Annotated[StrictInt, Field(ge=1, le=2**53 - 1)] | None = None
+    weight: Literal["flops"] | None = None
+    reproducible: StrictBool = False
+
+
+class UncheckedSpec(Model):
+    """The fields of a `dietcode.workload.spec.Spec`, and what follows from them."""
+
+    name: StrictStr
+    op: OpSpec
+    tensors: dict[StrictStr, TensorSpec]
+    output: OutputSpec
+    accumulate: StrictStr = "float32"
+    shape_vars: dict[StrictStr, ShapeVariable]
+    instances: tuple[JointInstance, ...] = Field(default=(), max_length=MAX_LISTED)
+    dims: dict[StrictStr, StrictInt | StrictStr]
+    target: TargetSpec = TargetSpec(kind="llvm")
+    budget: Budget = Budget()
+    objective: Objective = Objective()
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, given: str) -> str:
+        if not _NAME.fullmatch(given) or ".." in given:
+            raise ValueError(
+                f"given {clip(given)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', "
+                "a letter or digit first, without '..' or a path"
+            )
+        return given
+
+    @field_validator("accumulate")
+    @classmethod
+    def _check_accumulate(cls, given: str) -> str:
+        return _known_dtype(given, ("float32",))
+
+    @field_validator("instances", mode="before")
+    @classmethod
+    def _refuse_file(cls, given: object) -> object:
+        return fields.no_file(given, "a list of bindings")
+
+    @field_validator("dims", mode="before")
+    @classmethod
+    def _canonical_dims(cls, given: object) -> object:
+        return fields.canonical_dims(given)
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _read_target(cls, given: object) -> object:
+        return TargetSpec.from_plain(given)
+
+    @cached_property
+    def dims_given(self) -> Mapping[str, DimExpr]:
+        """The extent of each letter of the operands, as `dims` gives it."""
+        return {letter: DimExpr.parse(dim, f"dims.{letter}") for letter, dim in self.dims.items()}
+
+    @cached_property
+    def dims_parsed(self) -> Mapping[str, Dim]:
+        """The extent of each letter: of `dims`, and those of a convolution that follow from them."""
+        derived = {} if self.convolution is None else self.convolution.derived(self.dims_given)
+        return {**self.dims_given, **derived}
+
+    @cached_property
+    def convolution(self) -> Convolution | None:
+        """The letters of a convolution; None for an einsum."""
+        if self.op.conv2d is None:
+            return None
+        data, kernel = self.subscripts.values()
+        return Convolution.of(self.op.conv2d, data, kernel, self.dims_given)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the shape variables, in declaration order."""
+        return tuple(self.shape_vars)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the operands that may be packed once."""
+        return tuple(name for name, tensor in self.tensors.items() if tensor.constant)
+
+    @property
+    def operand_dtype(self) -> str:
+        """What both operands, and the tensors of the epilogue, are held in."""
+        return next(iter(self.tensors.values())).dtype
+
+    @property
+    def subscripts(self) -> dict[str, str]:
+        """Subscripts of each operand as callers see it, in the operator's order."""
+        return {name: tensor.dims for name, tensor in self.tensors.items()}
+
+    @property
+    def output_subscripts(self) -> str:
+        """Subscripts of the output as callers see it."""
+        if self.convolution is not None:
+            return self.convolution.output_subscripts
+        return (self.op.einsum or "").partition("->")[2]
+
+    @property
+    def bias_subscript(self) -> str:
+        """The axis that a bias belongs to: the output's last one, or a convolution's output channels."""
+        conv = self.convolution
+        return self.output_subscripts[-1] if conv is None else conv.output["C"]
+
+    @property
+    def epilogue_tensors(self) -> dict[str, str]:
+        """Subscripts of each tensor that the epilogue needs: `bias` and residuals."""
+        steps = [(step.tensor, step.kind) for step in self.op.epilogue]
+        return {
+            name: self.bias_subscript if kind == "bias" else self.output_subscripts
+            for name, kind in steps
+            if name is not None
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data that parses to an equal spec: defaults filled in, canonical text of dims."""
+        return {
+            "name": self.name,
+            "op": self.op.to_json(),
+            "tensors": {name: tensor.model_dump() for name, tensor in self.tensors.items()},
+            "output": self.output.model_dump(),
+            "accumulate": self.accumulate,
+            "shape_vars": {name: variable.to_json() for name, variable in self.shape_vars.items()},
+            "instances": [instance.to_json() for instance in self.instances],
+            "dims": dict(self.dims),
+            "target": self.target.to_json(),
+            "budget": self.budget.model_dump(),
+            "objective": self.objective.model_dump(),
+        }
