@@ -195,7 +195,7 @@ def _fitting_sample(
     """
     if instances.exhaustive:
         return _Sample(instances.bindings, chosen, best, instances.weights, None)
-    more = make_instances(spec, limit=_NUM_FITTED, seed=2)
+    more = further_instances(spec)
     bindings = np.concatenate([instances.bindings, more.bindings])
     weights = np.concatenate([instances.weights * len(instances), more.weights * len(more)]) / len(bindings)
     further = predict(more.bindings)
@@ -209,6 +209,11 @@ def _fitting_sample(
         weights,
         None if spec.objective.max_loss is not None else _MAX_LEAVES,
     )
+
+
+def further_instances(spec: Spec) -> Instances:
+    """Shapes that a rule is fitted on beside sampled instances: every category that it names serves one."""
+    return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
 def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:
