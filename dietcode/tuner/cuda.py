@@ -14,6 +14,7 @@ from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
 from dietcode.measure import checks
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, check_device
+from dietcode.runtime.manifest import CODE
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
@@ -21,6 +22,7 @@ from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.assembly import Choice, choose
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.report import runner_up
+from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -90,25 +92,32 @@ def make_cuda_library(
     check_compiler()
     check_linker()
     problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
-    listener(Event("select", "fitting the cost model and choosing categories"))
     extents = instance_extents(spec, instances.columns())
     fitted = fit_cuda(problem, records, extents)
-    choice = choose(
-        spec,
-        instances,
-        fitted.throughput,
-        fitted.flops,
-        fitted.sizes,
-        [model.micro_kernel.name for model in fitted.models],
-        lambda chosen, further: fitted.predict(problem, list(chosen), further),
-        0,
-    )
-    chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([records.target.arch, *archs]))
-    report = _report(spec, records, instances, fitted, choice)
-    listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
-    parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
-    files = cuda_library_files(parts)
+
+    def build(size: FileSize) -> tuple[tuple[dict[str, bytes], dict[str, Any]], Built]:
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        choice = choose(
+            spec,
+            instances,
+            fitted.throughput,
+            fitted.flops,
+            size.sizes(fitted.sizes),
+            [model.micro_kernel.name for model in fitted.models],
+            lambda chosen, further: fitted.predict(problem, list(chosen), further),
+            size.fixed,
+        )
+        chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
+        report = _report(spec, records, instances, fitted, choice)
+        listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
+        parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
+        files = cuda_library_files(parts)
+        return (files, report), Built(report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    cap = spec.objective.max_bytes
+    # PTX is there as well, and at least as long. Without a cap sizes are held against each other alone.
+    files, report = build_within(cap, FileSize(0, 1.0 if cap is None else len(targets) + 1.0), build)
     return files, report, time.monotonic() - started
 
 

@@ -20,21 +20,22 @@ from dietcode.measure.local import LocalMachine
 from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
-from dietcode.runtime.manifest import check_writable
+from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
-from dietcode.tuner.assembly import assemble
+from dietcode.tuner.assembly import assemble, expected_size
 from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
+from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.tuner.verification import verify
 from dietcode.workload.checks import check_operand_dtypes
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import make_instances
+from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
@@ -149,20 +150,47 @@ def make_library(
             known, measured = explore(
                 spec, problem, device.target, instances, kept, started, listener, children, search or Search()
             )
-        listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, device.target, instances, known)
-        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-        doubt = doubt_of(parts.report) if measured else None
-        if doubt is not None:
-            listener(Event("select", doubt))
-        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
-        files = library_files(parts)
+        parts, files = _choose_and_build(
+            spec, problem, device.target, instances, known, is_new=bool(measured), listener=listener
+        )
         if can_run:
             facts = {"limits": Limits.of(device.target)}
             verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
         else:
             listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
+
+
+def _choose_and_build(
+    spec: Spec,
+    problem: Problem,
+    target: CpuTarget,
+    instances: Instances,
+    records: Records,
+    *,
+    is_new: bool,
+    listener: Listener,
+) -> tuple[Parts, dict[str, bytes]]:
+    """Choose categories and compile them, again where the file is larger than asked.
+
+    Parameters
+    ----------
+    is_new : bool
+        Whether any of the records were measured by this run, which can say then that they look disturbed.
+    """
+
+    def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        parts = assemble(spec, problem, target, instances, records, size)
+        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        doubt = doubt_of(parts.report) if is_new else None
+        if doubt is not None:
+            listener(Event("select", doubt))
+        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+        files = library_files(parts)
+        return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    return build_within(spec.objective.max_bytes, expected_size(records), build)
 
 
 def _target_of(records: Records, place: str) -> CpuTarget:

@@ -162,7 +162,7 @@ class Objective(Model):
     max_loss : float, optional
         Largest fraction of performance that any instance may give up.
     max_kernels, max_bytes : int, optional
-        Most micro-kernels, most bytes of the library.
+        Most micro-kernels, most bytes of ``library.so``, with all that is in it.
     weight : None or "flops"
         ``flops`` weighs instances by their FLOPs: the paper's Equation 1.
     reproducible : bool
