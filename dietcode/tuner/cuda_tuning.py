@@ -17,7 +17,7 @@ from dietcode.search_space.problem import problem_from_spec
 from dietcode.target.cuda import ARCHS, resolve_cuda
 from dietcode.tuner.cuda import make_cuda_library, refuse_synthetic
 from dietcode.tuner.cuda_measuring import CudaKeeper, measure_cuda
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.result import TuneResult
 from dietcode.tuner.verification import verify
 from dietcode.workload.identity import workload_digest
@@ -95,5 +95,5 @@ def make_on_gpu(
             problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
             verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
         else:
-            listener(Event("verify", f"not run here: {why}"))
+            listener(not_run("verify", why))
     return TuneResult(files, report, known.device, time.monotonic() - started, measured)

@@ -27,7 +27,7 @@ from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
 from dietcode.tuner.assembly import assemble, expected_size
 from dietcode.tuner.cuda_tuning import make_on_gpu
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
@@ -157,7 +157,7 @@ def make_library(
             facts = {"limits": Limits.of(device.target)}
             verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
         else:
-            listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
+            listener(not_run("verify", "this CPU lacks the target's instruction sets"))
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
