@@ -10,9 +10,9 @@ import tvm_ffi
 from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.device_tensors import tensor_at
-from dietcode.measure.gpu_session import Session, error_between, largest_error, random_inputs
+from dietcode.measure.gpu_session import Session, largest_error, random_inputs
+from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import nan_filled
 
 _SESSIONS: list[Session] = []
@@ -49,7 +49,7 @@ def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
 
     `request` holds ``problem``, ``cubin``, ``calls`` (`dietcode.search_space.cuda.launches.Call`, at least
     one), ``is_timed``, ``keeps`` (whether the tensors will be wanted again) and ``max_checked_flops`` (of a
-    call: larger ones are timed alone, because float64 on the CPU would take too long).
+    call: of larger ones a sample of the rows is checked, because float64 on the CPU would take too long).
 
     Returns ``{"secs": [float for each call], "max_error", "registers", "stack_bytes", "resident_blocks"}``.
 
@@ -68,10 +68,9 @@ def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
     for call in request["calls"] if request["is_timed"] else ():
         tensors = session.tensors(problem, call.extents)
         run = session.bind(problem, call, functions, tensors)
-        if problem.flops(dict(call.extents)) <= request["max_checked_flops"]:
-            error = session.error_of(problem, call.extents, tensors, run)
-            _refuse(problem, error, call.extents)
-            worst = max(worst, error)
+        error = session.error_of(problem, call.extents, tensors, run, request["max_checked_flops"])
+        _refuse(problem, error, call.extents)
+        worst = max(worst, error)
         secs.append(session.seconds_of(run, len(tensors.sets)))
         if not request["keeps"]:
             session.forget()
@@ -84,8 +83,8 @@ def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
 def check_library(request: dict[str, Any]) -> dict[str, Any]:
     """Call a finished library on the GPU and compare it with float64, at one instance.
 
-    `request` holds ``problem``, ``path``, ``extents``, ``values`` (of the shape variables), ``seed`` and
-    ``workspace_bytes``.
+    `request` holds ``problem``, ``path``, ``extents``, ``values`` (of the shape variables), ``seed``,
+    ``workspace_bytes`` and ``max_checked_flops``, as `measure_kernel` has it.
 
     Returns ``{"max_error"}``.
 
@@ -114,7 +113,7 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
     session.driver.download(output, addresses[problem.output])
     for address in (*addresses.values(), workspace):
         session.driver.free(address)
-    error = error_between(problem, output, reference(problem, inputs))
+    error = expect(problem, inputs, extents, request["max_checked_flops"]).error_of(output)
     _refuse(problem, error, extents)
     return {"max_error": error}
 

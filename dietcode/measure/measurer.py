@@ -7,6 +7,7 @@ text in its result, never as an exception.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,14 +153,23 @@ class Measurer:
                 results.append(BuildResult(outcome["path"], outcome["object_bytes"], outcome["secs"]))
         return results
 
-    def check(self, path: str, extents: dict[str, int], values: Sequence[int]) -> str | None:
-        """Why the library gives wrong numbers at one instance; None where it is right."""
+    def check(
+        self, path: str, extents: dict[str, int], values: Sequence[int], max_flops: float = math.inf
+    ) -> str | None:
+        """Why the library gives wrong numbers at one instance; None where it is right.
+
+        Parameters
+        ----------
+        max_flops : float
+            What float64 may take; a sample of the rows is compared where all are more.
+        """
         request = {
             "problem": self.problem,
             "limits": self.limits,
             "path": path,
             "extents": extents,
             "values": list(values),
+            "max_checked_flops": max_flops,
         }
         outcome = self.children.run("check_library", request, self.timeout_secs)
         return outcome if isinstance(outcome, str) else None

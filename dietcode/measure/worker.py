@@ -5,6 +5,7 @@ Every function here takes and returns plain data, because it crosses a process b
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from dietcode.confinement import confine
 from dietcode.lifeline import die_with_parent
-from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
@@ -158,6 +159,9 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
 def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     """Compare ``run`` with float64 NumPy at one instance, output poisoned beforehand.
 
+    `request` holds ``problem``, ``limits``, ``extents``, ``values`` (of the shape variables), and may hold
+    ``seed`` and ``max_checked_flops``: where an instance takes more, a sample of its rows is compared.
+
     Parameters
     ----------
     call : callable
@@ -170,7 +174,7 @@ def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     ValueError
         The error is above 1e-5 and what rounding the output to its dtype costs.
     """
-    from dietcode.search_space.reference import reference
+    from dietcode.search_space.expected import expect
 
     problem, extents = request["problem"], request["extents"]
     rng = np.random.default_rng(request.get("seed", 0))
@@ -178,7 +182,7 @@ def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
     }
     output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-    expected = reference(problem, inputs)
+    expected = expect(problem, inputs, extents, request.get("max_checked_flops", math.inf))
     arguments = dict(inputs)
     if problem.column_operand_constant:
         shapes = dict(layouts(problem, extents, request["limits"].lanes))
@@ -186,8 +190,7 @@ def check(request: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
         call("pack", inputs[problem.column_operand], packed)
         arguments[problem.column_operand] = packed
     call("run", *(arguments[n] for n in problem.inputs), output, *request["values"])
-    scale = float(np.abs(expected).max()) or 1.0
-    error = float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
+    error = expected.error_of(output)
     if not error <= SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
     return {"max_error": error}

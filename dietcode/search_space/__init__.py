@@ -2,6 +2,7 @@
 
 Shared by all devices: ``problem`` (what is computed, in roles), ``access`` (where tensors lie in memory),
 ``partition`` (who computes which tiles), ``tails`` (tiles that reach past an edge), ``seed`` (where a space
-begins), ``dispatch_tree`` (the rule), ``epilogue``, ``reference`` (float64). Below, a folder for each kind of
-device: ``cpu`` and ``cuda``, which import nothing of each other.
+begins), ``dispatch_tree`` (the rule), ``epilogue``, ``reference`` (float64), ``expected`` (that, or a sample
+of it, and how far an output is off). Below, a folder for each kind of device: ``cpu`` and ``cuda``, which
+import nothing of each other.
 """

@@ -18,6 +18,7 @@ from dietcode.measure.records import Records
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.report import build_report
+from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
@@ -73,17 +74,32 @@ class Choice:
     table: dict[str, Any]
 
 
+def expected_size(records: Records) -> FileSize:
+    """What a library takes, as far as it was measured."""
+    return FileSize(records.fixed_bytes or 0)
+
+
 def assemble(
-    spec: Spec, problem: Problem, target: CpuTarget, instances: Instances, records: Records
+    spec: Spec,
+    problem: Problem,
+    target: CpuTarget,
+    instances: Instances,
+    records: Records,
+    size: FileSize | None = None,
 ) -> Parts:
     """Choose categories and fit the rule; deterministic in its arguments.
+
+    Parameters
+    ----------
+    size : FileSize, optional
+        What a library takes; `expected_size` by default.
 
     Raises
     ------
     TuningError
         The records are not enough, or the objective's hard caps cannot be met.
     """
-    extents = instance_extents(spec, instances.columns())
+    extents, size = instance_extents(spec, instances.columns()), size or expected_size(records)
     fitted = fit_all(problem, target, records, extents)
 
     def predict(chosen: Sequence[int], extents: dict[str, IntArray]) -> FloatArray:
@@ -94,10 +110,10 @@ def assemble(
         instances,
         fitted.throughput,
         fitted.flops,
-        fitted.sizes,
+        size.sizes(fitted.sizes),
         [model.micro_kernel.name for model in fitted.models],
         predict,
-        records.fixed_bytes or 0,
+        size.fixed,
     )
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     report = build_report(
@@ -133,7 +149,7 @@ def choose(
         Predicted FLOP/s.
     flops : float64 [num_instances]
     sizes : int64 [num_micro_kernels]
-        Compiled bytes.
+        Bytes that each adds to the file.
     names : sequence of str
         Of the micro-kernels.
     predict_some : callable
@@ -195,7 +211,7 @@ def _fitting_sample(
     """
     if instances.exhaustive:
         return _Sample(instances.bindings, chosen, best, instances.weights, None)
-    more = make_instances(spec, limit=_NUM_FITTED, seed=2)
+    more = further_instances(spec)
     bindings = np.concatenate([instances.bindings, more.bindings])
     weights = np.concatenate([instances.weights * len(instances), more.weights * len(more)]) / len(bindings)
     further = predict(more.bindings)
@@ -209,6 +225,11 @@ def _fitting_sample(
         weights,
         None if spec.objective.max_loss is not None else _MAX_LEAVES,
     )
+
+
+def further_instances(spec: Spec) -> Instances:
+    """Shapes that a rule is fitted on beside sampled instances: every category that it names serves one."""
+    return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
 def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
 from dietcode.errors import LibraryError, RecordsError
 from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
 from dietcode.measure import checks
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, check_device
+from dietcode.runtime.manifest import CODE
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.problem import instance_extents, problem_from_spec
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
@@ -21,6 +24,7 @@ from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.assembly import Choice, choose
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.report import runner_up
+from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -28,6 +32,7 @@ from dietcode.workload.spec import Spec
 EXPERIMENTAL = "experimental: no record from a device yet"
 SYNTHETIC = "synthetic: no device measured this"
 _MAX_INSTANCE_ROWS = 4096
+BoolArray = npt.NDArray[np.bool_]
 
 
 def refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
@@ -90,26 +95,61 @@ def make_cuda_library(
     check_compiler()
     check_linker()
     problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
-    listener(Event("select", "fitting the cost model and choosing categories"))
     extents = instance_extents(spec, instances.columns())
     fitted = fit_cuda(problem, records, extents)
-    choice = choose(
-        spec,
-        instances,
-        fitted.throughput,
-        fitted.flops,
-        fitted.sizes,
-        [model.micro_kernel.name for model in fitted.models],
-        lambda chosen, further: fitted.predict(problem, list(chosen), further),
-        0,
-    )
-    chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
+    throughput = fitted.throughput
+    if spec.objective.reproducible:
+        orders = [model.micro_kernel.sum_order for model in fitted.models]
+        throughput = np.where(one_order(orders, throughput, instances.weights), throughput, 0.0)
     targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([records.target.arch, *archs]))
-    report = _report(spec, records, instances, fitted, choice)
-    listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
-    parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
-    files = cuda_library_files(parts)
+
+    def build(size: FileSize) -> tuple[tuple[dict[str, bytes], dict[str, Any]], Built]:
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        choice = choose(
+            spec,
+            instances,
+            throughput,
+            fitted.flops,
+            size.sizes(fitted.sizes),
+            [model.micro_kernel.name for model in fitted.models],
+            lambda chosen, further: fitted.predict(problem, list(chosen), further),
+            size.fixed,
+        )
+        chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
+        report = _report(spec, records, instances, fitted, choice)
+        listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
+        parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
+        files = cuda_library_files(parts)
+        return (files, report), Built(report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    cap = spec.objective.max_bytes
+    # PTX is there as well, and at least as long. Without a cap sizes are held against each other alone.
+    files, report = build_within(cap, FileSize(0, 1.0 if cap is None else len(targets) + 1.0), build)
     return files, report, time.monotonic() - started
+
+
+def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: FloatArray) -> BoolArray:
+    """Choose the order of additions that a reproducible library keeps to in all of its categories.
+
+    Parameters
+    ----------
+    orders : sequence
+        Of each micro-kernel.
+    throughput : float64 [num_instances, num_micro_kernels]
+        FLOP/s; 0 where it cannot serve the instance.
+    weights : float64 [num_instances]
+        Probabilities.
+
+    Returns
+    -------
+    bool [num_micro_kernels]
+        Those of the order whose best ones have the highest weighted geometric mean; of equals the first.
+    """
+    masks = [np.asarray([other == order for other in orders]) for order in dict.fromkeys(orders)]
+    best = np.stack([throughput[:, mask].max(axis=1) for mask in masks])
+    with np.errstate(divide="ignore"):
+        scores = np.where(best > 0, np.log(best), -1e9) @ weights
+    return masks[int(scores.argmax())]
 
 
 def _report(

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
-from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
-
-from dietcode.errors import TargetError, TuningError
+from dietcode.errors import TargetError
 from dietcode.measure.cuda_records import CudaRecords
 from dietcode.measure.gpu import Gpu, find_gpu, need_gpu
 from dietcode.measure.gpu_children import GpuChildren, gpu_children
 from dietcode.measure.store import CudaFileKeeper
-from dietcode.runtime.manifest import CODE, MANIFEST
+from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.search_space.problem import problem_from_spec
 from dietcode.target.cuda import ARCHS, resolve_cuda
 from dietcode.tuner.cuda import make_cuda_library, refuse_synthetic
 from dietcode.tuner.cuda_measuring import CudaKeeper, measure_cuda
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.result import TuneResult
+from dietcode.tuner.verification import verify
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import make_instances
 from dietcode.workload.spec import Spec
 
-_NUM_VERIFIED = 8
-_MAX_CHECKED_FLOPS = 1e11
-_TIMEOUT_SECS = 300.0
+_CHECK_SECS = 300.0  # of one instance of the finished library
 
 
 def make_on_gpu(
@@ -97,45 +91,9 @@ def make_on_gpu(
             spec, known, listener=listener, archs=archs, allow_synthetic=allow_synthetic
         )
         if gpu is not None and children is not None:
-            verify_cuda(spec, files, children, listener)
+            facts = {"workspace_bytes": int(json.loads(files[MANIFEST])["workspace_bytes"])}
+            problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
+            verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
         else:
-            listener(Event("verify", f"not run here: {why}"))
+            listener(not_run("verify", why))
     return TuneResult(files, report, known.device, time.monotonic() - started, measured)
-
-
-def verify_cuda(spec: Spec, files: Mapping[str, bytes], children: GpuChildren, listener: Listener) -> None:
-    """Run a finished library on the GPU at sampled instances against float64, which has to be computed here.
-
-    Parameters
-    ----------
-    files : mapping of str to bytes
-        The library's files by relative path.
-
-    Raises
-    ------
-    TuningError
-        It gives a wrong result; nothing may be written then.
-    """
-    problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
-    columns, workspace = instances.columns(), json.loads(files[MANIFEST])["workspace_bytes"]
-    extents = instance_extents(spec, columns)
-    flops = np.broadcast_to(problem.flops(dict(extents)), len(instances))
-    small = np.flatnonzero(flops <= max(_MAX_CHECKED_FLOPS, float(flops.min())))
-    picked = small[np.unique(np.linspace(0, len(small) - 1, _NUM_VERIFIED).astype(int))]
-    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
-        path = Path(temporary) / CODE
-        path.write_bytes(files[CODE])
-        for row in picked:
-            binding = {name: int(values[row]) for name, values in columns.items()}
-            request = {
-                "problem": problem,
-                "path": str(path),
-                "extents": {letter: int(extents[letter][row]) for letter in problem.extents},
-                "values": [binding[name] for name in spec.variables],
-                "seed": int(row),
-                "workspace_bytes": int(workspace),
-            }
-            outcome = children.run("check_library", request, _TIMEOUT_SECS)
-            if isinstance(outcome, str):
-                raise TuningError(f"the finished library fails at {binding}: {outcome}")
-    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, RequestError, TuningError
+from dietcode.errors import RecordsError, RequestError
 from dietcode.library.build import Parts, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
 from dietcode.measure.cuda_records import read_cuda_records
@@ -23,23 +22,25 @@ from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
 from dietcode.target.nvrtc import check_compiler
-from dietcode.tuner.assembly import assemble
+from dietcode.tuner.assembly import assemble, expected_size
 from dietcode.tuner.cuda_tuning import make_on_gpu
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
+from dietcode.tuner.size_cap import Built, FileSize, build_within
+from dietcode.tuner.verification import verify
 from dietcode.workload.checks import check_operand_dtypes
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
-_NUM_VERIFIED = 8
+_CHECK_SECS = 60.0  # of one instance of the finished library
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
@@ -151,19 +152,47 @@ def make_library(
             known, measured = explore(
                 spec, problem, device.target, instances, kept, started, listener, children, search or Search()
             )
+        parts, files = _choose_and_build(
+            spec, problem, device.target, instances, known, is_new=bool(measured), listener=listener
+        )
+        if can_run:
+            facts = {"limits": Limits.of(device.target)}
+            verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
+        else:
+            listener(not_run("verify", "this CPU lacks the target's instruction sets"))
+    return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
+
+
+def _choose_and_build(
+    spec: Spec,
+    problem: Problem,
+    target: CpuTarget,
+    instances: Instances,
+    records: Records,
+    *,
+    is_new: bool,
+    listener: Listener,
+) -> tuple[Parts, dict[str, bytes]]:
+    """Choose categories and compile them, again where the file is larger than asked.
+
+    Parameters
+    ----------
+    is_new : bool
+        Whether any of the records were measured by this run, which can say then that they look disturbed.
+    """
+
+    def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
         listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, device.target, instances, known)
+        parts = assemble(spec, problem, target, instances, records, size)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-        doubt = doubt_of(parts.report) if measured else None
+        doubt = doubt_of(parts.report) if is_new else None
         if doubt is not None:
             listener(Event("select", doubt))
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = library_files(parts)
-        if can_run:
-            _verify(parts, files[CODE], instances, listener, children)
-        else:
-            listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
-    return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
+        return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    return build_within(spec.objective.max_bytes, expected_size(records), build)
 
 
 def _target_of(records: Records, place: str) -> CpuTarget:
@@ -181,36 +210,6 @@ def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
         raise RecordsError(
             f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
         )
-
-
-def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children) -> None:
-    """Run the finished library on sampled instances against float64, where it is measured.
-
-    Raises
-    ------
-    TuningError
-        It gives a wrong result; nothing is written then.
-    """
-    columns = instances.columns()
-    picked = np.unique(np.linspace(0, len(instances) - 1, _NUM_VERIFIED).astype(int))
-    extents = instance_extents(parts.spec, columns)
-    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
-        path = Path(temporary) / CODE
-        path.write_bytes(code)
-        for row in picked:
-            binding = {name: int(values[row]) for name, values in columns.items()}
-            request = {
-                "problem": parts.problem,
-                "limits": Limits.of(parts.target),
-                "path": str(path),
-                "extents": {letter: int(values[row]) for letter, values in extents.items()},
-                "values": [binding[name] for name in parts.spec.variables],
-                "seed": int(row),
-            }
-            outcome = children.run("check_library", request, 60.0)
-            if isinstance(outcome, str):
-                raise TuningError(f"the finished library fails at {binding}: {outcome}")
-    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
 
 
 def doubt_of(report: Mapping[str, Any]) -> str | None:

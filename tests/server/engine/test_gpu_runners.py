@@ -311,7 +311,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
         return store.records
 
     monkeypatch.setattr(cuda_tuning, "measure_cuda", measure)
-    monkeypatch.setattr(cuda_tuning, "verify_cuda", lambda *_: None)
+    monkeypatch.setattr(cuda_tuning, "verify", lambda *_: None)
     monkeypatch.setattr(cuda_tuning, "find_gpu", gpu_module.find_gpu)
     monkeypatch.setattr(cuda_tuning, "need_gpu", gpu_module.find_gpu)
     monkeypatch.setattr(gpu_children, "gpu_children", lambda *_: contextlib.nullcontext(object()))

@@ -1,0 +1,136 @@
+"""Running a finished library against float64: at which instances, and how much of each is compared."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.cost_model.counts import FloatArray
+from dietcode.dispatcher.rule import Rule
+from dietcode.errors import TuningError
+from dietcode.runtime.manifest import CODE, DISPATCH
+from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.tuner.assembly import further_instances
+from dietcode.tuner.events import Event, Listener
+from dietcode.workload.instances import Instances
+from dietcode.workload.spec import Spec
+
+NUM_LEAST = 8
+"""Instances that are run at least, where there are so many."""
+NUM_MOST = 96
+"""Instances that are run at most, unless there are more categories."""
+_MAX_FLOPS = 2e10  # of float64, for all instances together
+Check = Callable[[str, dict[str, Any], float], Mapping[str, Any] | str]
+"""``(function, request, timeout in seconds)``: `run` of what measures; a text is an error."""
+
+
+def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray) -> list[int]:
+    """Choose the instances that a finished library is run at.
+
+    Each category's largest instance comes first, then a ragged one of each, then the smallest of each. Where
+    these are fewer than `NUM_LEAST`, instances spread over all come after them.
+
+    Parameters
+    ----------
+    work : float64 [num_instances]
+        FLOPs.
+    categories : int64 [num_instances]
+        Which category serves each.
+    num_ragged : int64 [num_instances]
+        Axes of each that the tile of its category does not divide; of those with the most of a category, the
+        one of middle work is taken, and none where all are 0.
+
+    Returns
+    -------
+    list of int
+        Rows, each once: at most `NUM_MOST`, or one for each category where these are more.
+    """
+    order = np.argsort(work, kind="stable")
+    own = [order[categories[order] == category] for category in np.unique(categories)]
+    uneven = [rows[num_ragged[rows] == max(1, num_ragged[rows].max())] for rows in own]
+    wanted = [rows[-1] for rows in own]
+    wanted += [rows[len(rows) // 2] for rows in uneven if len(rows)]
+    wanted += [rows[0] for rows in own]
+    if len(set(wanted)) < NUM_LEAST:
+        wanted += list(np.linspace(0, len(work) - 1, NUM_LEAST).astype(int))
+    return list(dict.fromkeys(int(row) for row in wanted))[: max(NUM_MOST, len(own))]
+
+
+def verify(
+    spec: Spec,
+    problem: Problem,
+    instances: Instances,
+    files: Mapping[str, bytes],
+    facts: Mapping[str, Any],
+    check: Check,
+    timeout_secs: float,
+    listener: Listener,
+) -> None:
+    """Run a finished library in every category against float64, on the device that it is for.
+
+    Parameters
+    ----------
+    problem : Problem
+        As the device's generated code sees it.
+    files : mapping of str to bytes
+        The library's files by relative path.
+    facts : mapping
+        What requests of this device hold beside what all do.
+    check : Check
+        Runs ``check_library`` of the device's worker.
+    timeout_secs : float
+        Of one instance.
+
+    Raises
+    ------
+    TuningError
+        It gives a wrong result; nothing may be written then.
+    """
+    dispatch = json.loads(files[DISPATCH])
+    rule = Rule.from_json(dispatch["rule"])
+    bindings = instances.bindings
+    if len(np.unique(rule.predict(bindings))) < rule.num_categories and not instances.exhaustive:
+        bindings = np.concatenate([bindings, further_instances(spec).bindings])
+    categories = rule.predict(bindings)
+    columns = {name: bindings[:, i] for i, name in enumerate(spec.variables)}
+    extents = instance_extents(spec, columns)
+    work = np.broadcast_to(problem.flops(dict(extents)), len(bindings))
+    picked = choose_checked(
+        work, categories, _num_ragged(problem, extents, dispatch["categories"], categories)
+    )
+    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
+        path = Path(temporary) / CODE
+        path.write_bytes(files[CODE])
+        for row in picked:
+            binding = {name: int(values[row]) for name, values in columns.items()}
+            request = {
+                "problem": problem,
+                "path": str(path),
+                "extents": {letter: int(extents[letter][row]) for letter in problem.extents},
+                "values": list(binding.values()),
+                "seed": row,
+                "max_checked_flops": _MAX_FLOPS / len(picked),
+                **facts,
+            }
+            outcome = check("check_library", request, timeout_secs)
+            if isinstance(outcome, str):
+                raise TuningError(f"the finished library fails at {binding}: {outcome}")
+    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
+
+
+def _num_ragged(
+    problem: Problem,
+    extents: Mapping[str, IntArray],
+    micro_kernels: Sequence[Mapping[str, Any]],
+    categories: IntArray,
+) -> IntArray:
+    """Axes of each instance that its micro-kernel's tile does not divide, of rows, columns and reduction."""
+    tiles = np.asarray([[tile["rows"], tile["columns"], tile.get("steps") or 1] for tile in micro_kernels])
+    sizes = [np.broadcast_to(size, len(categories)) for size in problem.sizes(dict(extents))[1:]]
+    ragged: IntArray = (np.stack(sizes, axis=1) % tiles[categories] > 0).sum(axis=1)
+    return ragged
