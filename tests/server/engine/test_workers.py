@@ -121,6 +121,7 @@ def test_a_job_of_a_worker_that_is_killed_goes_on_at_another(cluster: Cluster) -
     assert cluster.measured_by("two") and len(cluster.measured_by("one")) >= 2
 
 
+@pytest.mark.long
 def test_a_worker_that_stood_still_measures_and_writes_nothing_more(cluster: Cluster) -> None:
     """It is stopped with all its processes for longer than its lease, and wakes up while another measures."""
     (one,) = cluster.workers("one")
@@ -176,6 +177,7 @@ def test_a_worker_that_is_stopped_hands_its_job_back(cluster: Cluster) -> None:
     assert cluster.begin("again", "storm_worker.py", "worker", "--once").wait(30) == 0, "nothing to do"
 
 
+@pytest.mark.long
 def test_jobs_whose_machine_left_wait_until_one_like_it_is_there(cluster: Cluster) -> None:
     (one,) = cluster.workers("one", DIETCODE_SERVE_LOST_AFTER_SECS="60")
     for process in cluster.tree(one):
