@@ -1,7 +1,8 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
-# make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
 # make test-long  the same with the tests that take minutes each, and more kills and examples
+# make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
+# make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
 # make docs   the documentation as pages for a browser, in build/docs
 # make secrets  the files that docker-compose.yml needs, made where they are not there yet
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes start here; where each compiles what it imports anew, all takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long lint docs pages evidence figures secrets clean
+.PHONY: demo test test-long pytest durations lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -39,11 +40,20 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: lint
-	$(BIN)/python -m pytest -n 2
+# Beside each other: mypy takes half a minute of one core. Many tests sleep, so that two cores have work for three.
+test: $(STAMP)
+	$(MAKE) --no-print-directory -j2 lint pytest
 
-test-long: lint
-	DIETCODE_TEST_LONG=1 DIETCODE_TEST_KILLS=12 DIETCODE_TEST_EXAMPLES=3 $(BIN)/python -m pytest -n 2
+test-long: export DIETCODE_TEST_LONG = 1
+test-long: export DIETCODE_TEST_KILLS = 12
+test-long: export DIETCODE_TEST_EXAMPLES = 3
+test-long: test
+
+pytest: $(STAMP)
+	$(BIN)/python -m pytest -n 3 $(ARGS)
+
+durations:
+	$(MAKE) --no-print-directory ARGS=--update-durations pytest
 
 # PyTorch and Matplotlib beside what is there; about half an hour with nothing else running.
 evidence:

@@ -1,80 +1,111 @@
-"""What all tests share: a cache folder of their own, and the golden texts."""
+"""What all tests share: a cache folder of their own, groups for pytest-xdist, and the golden texts."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import compile_cache
 import pytest
-from skip_summary import pytest_terminal_summary
+from hypothesis import settings
+from skip_summary import say_skips
 
-__all__ = ["pytest_terminal_summary"]
 _numbers = count()
-GOLDEN = Path(__file__).parent / "golden"
-# Whose tests tune for real: one after the other, beside the others.
-_ONE_BY_ONE = (
-    "cli/test_tune_for_real.py",
-    "client/test_client_real_server.py",
-    "docs/test_tutorial.py",
-    "engines/",
-    "server/engine/test_kills.py",
-    "server/engine/test_service_for_real.py",
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden"
+DURATIONS = HERE / "durations.txt"
+# Files that stay in one process, one after the other; any other file is a group of its own.
+_GROUPS = {
+    "one by one": (  # these tune for real, and would wait for each other
+        "cli/test_tune_for_real.py",
+        "docs/test_tutorial.py",
+        "server/engine/test_kills.py",
+        "server/engine/test_service_for_real.py",
+    ),
+    "engines": ("engines/",),  # these count the seconds of what they measure
+    "browser": ("dashboard/test_browser", "dashboard/test_no_browser.py"),  # share a server that has tuned
+    "kinds": ("search_space/test_guard_pages.py", "search_space/test_kinds.py"),  # run the same code
+}
+_LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
+
+settings.register_profile("short", max_examples=50, deadline=None)
+settings.register_profile("long", max_examples=300, deadline=None)
+settings.load_profile("long" if _LONG else "short")
+# Reasons that nobody can install away: rights, a kernel, a processor.
+_NOT_INSTALLED = (
+    "this CPU ",
+    "needs root, for mounts",
+    "needs the right to make namespaces",
+    "needs Linux namespaces",
 )
-# The second calls what the first has compiled.
-_KINDS = ("search_space/test_guard_pages.py", "search_space/test_kinds.py")
-# Groups that take longest begin first, so that no process is left with one of them at the end.
-_LONG = (
-    "one by one",
-    "dashboard",
-    "kinds",
-    "deploy/test_containers.py",
-    "server/engine/test_workers.py",
-    "deploy/test_ray_containers.py",
-    "server/engine/test_storm.py",
-    "tuner/test_memory.py",
-)
-# What tests/deploy/containers.py says where it can make none.
-_NOT_INSTALLED = ("needs root, for mounts", "needs the right to make namespaces", "needs Linux namespaces")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is generated to tests/golden/")
+    parser.addoption("--update-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        compile_cache.forget_old()
+
+
+@cache
+def _group(path: Path) -> str:
+    name = path.relative_to(HERE).as_posix()
+    return next((group for group, begins in _GROUPS.items() if name.startswith(begins)), name)
+
+
+def _recorded() -> dict[str, float]:
+    """Seconds of each group, by `DURATIONS`; a file that is not in it is new, and short."""
+    found: dict[str, float] = defaultdict(float)
+    for line in DURATIONS.read_text(encoding="utf-8").splitlines():
+        secs, name = line.split()
+        found[_group(HERE / name)] += float(secs)
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests to `make test-long`; begin with the groups that take longest.
 
-    Each file stays in one process, with what it compiled; the dashboard's files share a server.
+    Else one process would be left with one of them at the end, and the others with nothing.
     """
-
-    if not os.environ.get("DIETCODE_TEST_LONG"):
+    if not _LONG:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
-
-    def group(item: pytest.Item) -> str:
-        name = item.path.relative_to(Path(__file__).parent).as_posix()
-        if name.startswith(_ONE_BY_ONE):
-            return "one by one"
-        if name in _KINDS:
-            return "kinds"
-        return "dashboard" if name.startswith("dashboard/") else name
-
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    ranks = {name: rank for rank, name in enumerate(_LONG)}
-    items.sort(key=lambda item: ranks.get(group(item), len(_LONG)))
+        item.add_marker(pytest.mark.xdist_group(_group(item.path)))
+    secs = _recorded()
+    items.sort(key=lambda item: -secs[_group(item.path)])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was skipped; write the seconds of each file that takes a second, where that is asked for."""
+    say_skips(terminalreporter)
+    if not config.getoption("--update-durations"):
+        return
+    secs: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                secs[report.nodeid.partition("::")[0].removeprefix("tests/")] += report.duration
+    longest = sorted(secs.items(), key=lambda pair: (-pair[1], pair[0]))
+    lines = [f"{seconds:7.1f} {name}\n" for name, seconds in longest if seconds >= 1.0]
+    DURATIONS.write_text("".join(lines), encoding="utf-8")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """With DIETCODE_NO_SKIPS, as in CI, a skipped test fails the run: what it needs was to be installed.
 
-    But for rights and a kernel, which nobody can install.
+    But for rights, a kernel and a processor, which nobody can install.
     """
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []

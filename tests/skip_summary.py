@@ -8,7 +8,7 @@ from typing import Any
 from needs import extra_of
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def say_skips(terminalreporter: Any) -> None:
     """Say why tests were skipped: a line for each reason with how many, and what would run them."""
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):

@@ -26,9 +26,13 @@ def test_there(turn):
 def test_skips_are_one_line_a_reason(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(
+        "from skip_summary import say_skips\n"
+        "def pytest_terminal_summary(terminalreporter): say_skips(terminalreporter)\n"
+    )
     own = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "skip_summary", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,8 @@ from test_containers import PASSWORD, SPEC, processes, words_of
 TOKEN = "f" * 64
 WHY_NOT = why_not() or (None if find_spec("ray") else of_extra("ray"))
 
-pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+# Nodes as processes, in tests/engines, and the compose file's text are tested each time.
+pytestmark = [pytest.mark.long, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,6 @@ def nodes(machine: Machine) -> dict[str, Container]:
     return found
 
 
-@pytest.mark.long
 def test_a_job_begins_beside_the_head_and_is_measured_by_the_other(
     machine: Machine, nodes: dict[str, Container]
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_bad_candidate_costs_itself_alone(engine: Any, tmp_path: Path) -> None
         assert isinstance(children.run("time_library", good, 60.0), dict)
 
 
+@pytest.mark.long
 def test_two_jobs_never_measure_at_once(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     library = logging_library(tmp_path, log)
@@ -179,6 +180,7 @@ def measuring(cluster: Cluster) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_builds_of_a_lost_node_are_made_elsewhere(cluster: Cluster, engine: Any) -> None:
     device = engine.resolve(ANY)
     with (
@@ -194,6 +196,7 @@ def test_builds_of_a_lost_node_are_made_elsewhere(cluster: Cluster, engine: Any)
     cluster.builder = cluster.join("--builds", "1")
 
 
+@pytest.mark.long
 def test_where_the_machine_that_measures_is_lost(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     device = engine.resolve(ANY)
     good = timing_request(c_library(tmp_path, "good", ""), device.target)

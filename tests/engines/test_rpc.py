@@ -121,6 +121,7 @@ def test_two_jobs_never_measure_at_once(engine: RpcDevice, tmp_path: Path) -> No
     assert first[1] < second[0]
 
 
+@pytest.mark.long
 def test_where_the_server_is_killed_and_started_again(
     place: Place, engine: RpcDevice, tmp_path: Path
 ) -> None:

@@ -1,14 +1,13 @@
-"""Kernels compiled in this process, and the arrays to call them with."""
+"""Compiled kernels, and the arrays to call them with."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
+from compile_cache import load_compiled
 
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -80,13 +79,7 @@ def pack(problem: Problem, operand: Any, lanes: int, extents: dict[str, int] | N
 
 
 class Compiled:
-    """A module compiled in this process.
-
-    Parameters
-    ----------
-    kept : Path, optional
-        The shared library that it is loaded from, which is made where it is not there yet.
-    """
+    """Micro-kernels of one problem as machine code."""
 
     def __init__(
         self,
@@ -95,21 +88,10 @@ class Compiled:
         target: CpuTarget,
         tree: DispatchTree = 0,
         variables: Sequence[str] = (),
-        kept: Path | None = None,
     ) -> None:
         self.problem, self.limits = problem, Limits.of(target)
         kernels = [tile if isinstance(tile, MicroKernel) else MicroKernel(*tile) for tile in tiles]
-        if kept is None or not kept.exists():
-            module = build_module(problem, kernels, tree, variables, self.limits)
-            compiled = tvm.compile(module, target=target.tvm_target())
-        if kept is None:
-            self.module = compiled.mod
-        else:
-            if not kept.exists():
-                partial = kept.with_suffix(".partial.so")
-                compiled.export_library(str(partial))
-                partial.rename(kept)
-            self.module = tvm.runtime.load_module(str(kept))
+        self.module = load_compiled(build_module(problem, kernels, tree, variables, self.limits), target)
         self.variables = variables
 
     def random_inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:

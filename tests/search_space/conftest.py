@@ -1,8 +1,6 @@
-"""The two vector units that kernels are compiled for, and what several files compile once."""
+"""The two vector units that kernels are compiled for."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from compiled import cpu_target
@@ -24,9 +22,3 @@ def avx2() -> CpuTarget:
     if not found.runs_here:
         pytest.skip("this CPU has no AVX2")
     return found
-
-
-@pytest.fixture(scope="session")
-def kinds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `kinds.built` keeps its libraries."""
-    return tmp_path_factory.mktemp("kinds")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compile_cache import shared_library
 
 from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.lowering import device_problem
@@ -28,6 +27,16 @@ from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded, widened
 FOLDER = Path(__file__).parent
 TARGET = CudaTarget("sm_90")
 ORDERS = (0, 1, 2)
+FLAGS = (
+    "-std=c++17",
+    "-O0",
+    "-fno-strict-aliasing",
+    "-fsanitize=bounds",
+    "-fsanitize-undefined-trap-on-error",
+    "-w",
+    "-fPIC",
+    "-shared",
+)
 _SIGNATURE = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*\{")
 _GUARD = 64  # floats before and behind each buffer, all of them this NaN, which is two in half precision
 _CANARY = np.uint32(0x7FC17FC2)
@@ -58,20 +67,20 @@ def host_text(text: str) -> str:
 @cache
 def compiled(text: str) -> ctypes.CDLL:
     """The text as a shared library of this process; an index past an array of a thread or block aborts."""
-    folder = Path(tempfile.mkdtemp(prefix="dietcode-emulated-"))
-    source = folder / "kernels.cc"
-    source.write_text(host_text(text))
-    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.so"
-    flags = [
-        "-std=c++17",
-        "-O0",
-        "-fno-strict-aliasing",
-        "-fsanitize=bounds",
-        "-fsanitize-undefined-trap-on-error",
-    ]
-    command = ["g++", *flags, "-w", "-fPIC", "-shared", f"-I{FOLDER}", str(source), "-o", str(library)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    return ctypes.CDLL(str(library))
+    source = host_text(text)
+
+    def make(path: Path) -> None:
+        command = ["g++", *FLAGS, f"-I{FOLDER}", "-x", "c++", "-", "-o", str(path)]
+        subprocess.run(command, input=source, check=True, capture_output=True, text=True)
+
+    return ctypes.CDLL(str(shared_library((source, *FLAGS, *_compiler()), make)))
+
+
+@cache
+def _compiler() -> tuple[str, ...]:
+    """What else the code depends on: the compiler, and the emulator's text."""
+    said = subprocess.run(["g++", "--version"], check=True, capture_output=True, text=True).stdout
+    return (said, *(path.read_text() for path in sorted(FOLDER.glob("*.h"))))
 
 
 def guarded(array: Any) -> tuple[Any, Any]:

@@ -24,22 +24,22 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     compiler = get_cc()
     assert compiler is not None, "libraries cannot be linked here either"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
-    return without_torch(os.environ) | {"LD_PRELOAD": str(library)}
+    here = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
+    return without_torch(os.environ | {"PYTHONPATH": here}) | {"LD_PRELOAD": str(library)}
 
 
 def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
-def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], kinds_folder: Path) -> None:
-    done = run_guarded(preloaded, target.mcpu, kinds_folder)
+def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str]) -> None:
+    done = run_guarded(preloaded, target.mcpu)
     assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
     assert done.stdout.strip() == "done"
 
 
-@pytest.mark.parametrize("what", ["tensor", "tensor-before", "workspace", "workspace-before"])
-def test_the_guard_works(what: str, preloaded: dict[str, str]) -> None:
-    done = run_guarded(preloaded, "touch", what)
-    assert done.stdout.strip() == "ready"
-    assert done.returncode < 0
+def test_the_guard_works(preloaded: dict[str, str]) -> None:
+    done = run_guarded(preloaded, "touch", "tensor", "tensor-before", "workspace", "workspace-before")
+    signals = done.stdout.split()
+    assert len(signals) == 4 and "0" not in signals, done.stderr

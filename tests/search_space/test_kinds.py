@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,9 @@ def assert_same_bits(name: str, kernel: Compiled, outputs: list[Any], extents: d
 
 @given(calls(), st.integers(0, 1000))
 @settings(SETTINGS, max_examples=100 * EXAMPLES)
-def test_any_call(kinds_folder: Path, call: tuple[str, str, dict[str, int]], seed: int) -> None:
+def test_any_call(call: tuple[str, str, dict[str, int]], seed: int) -> None:
     name, mcpu, extents = call
-    kernel = built(name, mcpu, kinds_folder)
+    kernel = built(name, mcpu)
     inputs = kernel.random_inputs(extents, seed)
     outputs = all_of(kernel, inputs, extents)
     expected = reference(kernel.problem, inputs)
@@ -86,11 +85,11 @@ def test_any_call(kinds_folder: Path, call: tuple[str, str, dict[str, int]], see
 @given(calls(), st.data(), st.sampled_from([np.nan, np.inf, -np.inf]))
 @settings(SETTINGS, max_examples=60 * EXAMPLES)
 def test_what_is_not_finite_stays_where_it_belongs(
-    kinds_folder: Path, call: tuple[str, str, dict[str, int]], data: st.DataObject, value: float
+    call: tuple[str, str, dict[str, int]], data: st.DataObject, value: float
 ) -> None:
     """One element, of any input: only what it is summed into may change, in each way of computing it."""
     name, mcpu, extents = call
-    kernel = built(name, mcpu, kinds_folder)
+    kernel = built(name, mcpu)
     problem = kernel.problem
     gated = any(stage.kind not in {"bias", "residual", "relu", "scale"} for stage in problem.stages)
     # Whether a letter of one operand alone is summed before or after the product: ∞·(a + b) or ∞·a + ∞·b.

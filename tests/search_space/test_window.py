@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
+from compile_cache import load_compiled
 from compiled import cpu_target, make_problem, numbered
 
 from dietcode.cost_model.counts import count
@@ -22,6 +22,15 @@ from dietcode.target.cpu import CpuTarget
 from dietcode.workload.parse import spec_from_data
 
 TAILS = ("local", "partition", "checked")
+
+
+def each_with_tails(cases: Sequence[Any]) -> list[Any]:
+    """Each case with one kind of tails, in turn; with the others where there is time."""
+    return [
+        pytest.param(case, tails, marks=() if (row + column) % len(TAILS) == 0 else pytest.mark.long)
+        for row, case in enumerate(cases)
+        for column, tails in enumerate(TAILS)
+    ]
 
 
 def conv_problem(
@@ -73,7 +82,7 @@ class Run:
         self.problem, self.limits, self.count = problem, Limits.of(target), len(micro_kernels)
         assert all(map(self.limits.holds, micro_kernels))
         module = build_module(problem, micro_kernels, numbered(self.count), ("kernel",), self.limits)
-        self.module = tvm.compile(module, target=target.tvm_target()).mod
+        self.module = load_compiled(module, target)
 
     def __call__(self, inputs: dict[str, Any], extents: dict[str, int]) -> list[Any]:
         """What each gives."""
@@ -113,25 +122,25 @@ def check(run: Run, extents: dict[str, int], batches: tuple[int, ...] = (1, 3)) 
         np.testing.assert_array_equal(*outputs)
 
 
-@pytest.mark.parametrize("tails", TAILS)
-@pytest.mark.parametrize(
-    ("strides", "padding", "dilation"),
-    [
-        (1, 0, 1),
-        (1, 1, 1),
-        (2, 1, 1),
-        (2, 3, 1),
-        (3, 0, 1),
-        (5, 2, 1),
-        (1, 2, 2),
-        (2, 1, 2),
-        (3, 3, 2),
-        ([2, 1], [0, 3], [1, 2]),
-        ([1, 3], [4, 0], [2, 1]),
-    ],
-    ids=str,
-)
-def test_any_window(strides: Any, padding: Any, dilation: Any, tails: str, target: CpuTarget) -> None:
+# Strides, padding and dilation.
+WINDOWS = [
+    (1, 0, 1),
+    (1, 1, 1),
+    (2, 1, 1),
+    (2, 3, 1),
+    (3, 0, 1),
+    (5, 2, 1),
+    (1, 2, 2),
+    (2, 1, 2),
+    (3, 3, 2),
+    ([2, 1], [0, 3], [1, 2]),
+    ([1, 3], [4, 0], [2, 1]),
+]
+
+
+@pytest.mark.parametrize(("window", "tails"), each_with_tails(WINDOWS), ids=str)
+def test_any_window(window: tuple[Any, Any, Any], tails: str, target: CpuTarget) -> None:
+    strides, padding, dilation = window
     problem, extents = conv_problem(strides=strides, padding=padding, dilation=dilation)
     check(with_and_without(problem, target, tails=tails), extents)
 
@@ -143,8 +152,7 @@ def test_any_kernel(kernel: tuple[int, int], strides: int, target: CpuTarget) ->
     check(with_and_without(problem, target, tails="partition"), extents)
 
 
-@pytest.mark.parametrize("tails", TAILS)
-@pytest.mark.parametrize("width", [1, 7, 56, 113])
+@pytest.mark.parametrize(("width", "tails"), each_with_tails([1, 7, 56, 113]))
 def test_any_width(width: int, tails: str, target: CpuTarget) -> None:
     problem, extents = conv_problem(size=(4, width), channels=(5, 21), padding=1)
     check(with_and_without(problem, target, 6, tails), extents)
@@ -158,8 +166,7 @@ def test_any_channels(channels: int, groups: int, target: CpuTarget) -> None:
 
 
 @pytest.mark.usefixtures("avx2")
-@pytest.mark.parametrize("tails", TAILS)
-@pytest.mark.parametrize("num_cores", [1, 2, 3, 8])
+@pytest.mark.parametrize(("num_cores", "tails"), each_with_tails([1, 2, 3, 8]))
 def test_any_number_of_tasks(num_cores: int, tails: str) -> None:
     """Some tasks begin within an image; with more tasks than lines they share a line."""
     target = cpu_target("haswell", num_cores)

@@ -82,7 +82,8 @@ def test_other_tags_are_refused(tag: str, message: str) -> None:
 
 def test_features_that_the_virtual_machine_hides_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = resolve_target(TargetSpec(kind="llvm"))
-    hidden = {"avx512f", "avx512vl", "avx2", "avx"} & set(usual.features)  # AVX alone has vectors as wide as AVX2
+    # AVX alone has vectors as wide as AVX2.
+    hidden = {"avx512f", "avx512vl", "avx2", "avx"} & set(usual.features)
     if not hidden:
         pytest.skip("this CPU has no AVX to hide")
     monkeypatch.setattr(cpu, "missing_features", lambda names: [n for n in names if n in hidden])

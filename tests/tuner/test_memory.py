@@ -19,7 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
     ("shape_vars", "dims"),
     [
         ({"T": {"min": 1, "max": 10**6}}, {"m": "T", "n": 768, "k": 768}),
-        ({name: {"min": 1, "max": 1000} for name in "MN"}, {"m": "M", "n": "N", "k": 256}),
+        pytest.param(
+            {name: {"min": 1, "max": 1000} for name in "MN"},
+            {"m": "M", "n": "N", "k": 256},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["one variable", "two variables"],
 )

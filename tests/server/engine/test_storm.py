@@ -14,7 +14,7 @@ import pytest
 from storm import Storm
 
 GIVEN = os.environ.get("DIETCODE_TEST_KILLS")
-KILLS = dict.fromkeys(("sqlite", "postgresql"), int(GIVEN)) if GIVEN else {"sqlite": 6, "postgresql": 8}
+KILLS = dict.fromkeys(("sqlite", "postgresql"), int(GIVEN)) if GIVEN else {"sqlite": 3, "postgresql": 4}
 
 
 @pytest.fixture

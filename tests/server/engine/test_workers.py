@@ -90,16 +90,21 @@ def test_workers_with_slots_of_their_own_measure_side_by_side(cluster: Cluster) 
         assert sorted(slots.holders(session)) == ["one", "two"]
 
 
-def test_a_process_is_started_for_each_job_and_none_in_vain(cluster: Cluster) -> None:
-    """Four idle workers alike look at one queue; two of them share a slot."""
+@pytest.mark.parametrize(
+    ("alone", "num_jobs"), [(("three",), 3), pytest.param(("three", "four"), 8, marks=pytest.mark.long)]
+)
+def test_a_process_is_started_for_each_job_and_none_in_vain(
+    alone: tuple[str, ...], num_jobs: int, cluster: Cluster
+) -> None:
+    """Idle workers alike look at one queue; two of them share a slot."""
     given = {"DIETCODE_SERVE_LOST_AFTER_SECS": "60"}
     cluster.workers("one", "two", **given)
-    for name in ("three", "four"):
+    for name in alone:
         cluster.workers(name, DIETCODE_SERVE_SLOT=name, **given)
-    ids = [cluster.submit("many") for _ in range(8)]
+    ids = [cluster.submit("many") for _ in range(num_jobs)]
     for job_id in ids:
         assert cluster.reach(job_id, JobState.SUCCEEDED, 60.0).attempt == 1
-    assert cluster.starts("one", "two", "three", "four") == sorted(ids)
+    assert cluster.starts("one", "two", *alone) == sorted(ids)
 
 
 def test_a_job_of_a_worker_that_is_killed_goes_on_at_another(cluster: Cluster) -> None:
@@ -116,6 +121,7 @@ def test_a_job_of_a_worker_that_is_killed_goes_on_at_another(cluster: Cluster) -
     assert cluster.measured_by("two") and len(cluster.measured_by("one")) >= 2
 
 
+@pytest.mark.long
 def test_a_worker_that_stood_still_measures_and_writes_nothing_more(cluster: Cluster) -> None:
     """It is stopped with all its processes for longer than its lease, and wakes up while another measures."""
     (one,) = cluster.workers("one")
@@ -171,6 +177,7 @@ def test_a_worker_that_is_stopped_hands_its_job_back(cluster: Cluster) -> None:
     assert cluster.begin("again", "storm_worker.py", "worker", "--once").wait(30) == 0, "nothing to do"
 
 
+@pytest.mark.long
 def test_jobs_whose_machine_left_wait_until_one_like_it_is_there(cluster: Cluster) -> None:
     (one,) = cluster.workers("one", DIETCODE_SERVE_LOST_AFTER_SECS="60")
     for process in cluster.tree(one):

@@ -1,0 +1,64 @@
+"""Shared libraries that tests compile, kept in ``build/`` by all that they are made of: later ones load them.
+
+DIETCODE_TEST_CACHE is another folder. What products compile is never kept here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tvm
+
+_KEPT_SECS = 14 * 86400.0
+
+
+def folder() -> Path:
+    """Where they are."""
+    given = os.environ.get("DIETCODE_TEST_CACHE")
+    return Path(given) if given else Path(__file__).parents[1] / "build" / "test-cache"
+
+
+def shared_library(made_of: tuple[str, ...], make: Callable[[Path], None]) -> Path:
+    """A library that lies where `made_of` says, or that `make` writes to the path given to it.
+
+    Processes that make the same one at once do not disturb each other.
+    """
+    digest = hashlib.sha256("\0".join((platform.machine(), *made_of)).encode()).hexdigest()
+    kept = folder() / f"{digest[:32]}.so"
+    if kept.exists():
+        os.utime(kept)
+        return kept
+    folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder()) as partial:
+        made = Path(partial) / "made.so"
+        make(made)
+        made.replace(kept)
+    return kept
+
+
+def load_compiled(module: tvm.IRModule, target: Any) -> Any:
+    """The module's code for a `CpuTarget`, loaded from a shared library."""
+    import tvm
+
+    def make(path: Path) -> None:
+        tvm.compile(module, target=target.tvm_target()).export_library(str(path))
+
+    made_of = (module.script(show_meta=True), str(target.tvm_target()), tvm.__version__)
+    return tvm.runtime.load_module(str(shared_library(made_of, make)))
+
+
+def forget_old() -> None:
+    """Remove what no test has loaded for two weeks."""
+    for path in folder().glob("*.so"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _KEPT_SECS:
+                path.unlink()
