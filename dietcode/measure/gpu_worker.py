@@ -49,7 +49,8 @@ def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
 
     `request` holds ``problem``, ``cubin``, ``calls`` (`dietcode.search_space.cuda.launches.Call`, at least
     one), ``is_timed``, ``keeps`` (whether the tensors will be wanted again) and ``max_checked_flops`` (of a
-    call: of larger ones a sample of the rows is checked, because float64 on the CPU would take too long).
+    call: of larger ones a sample of the rows is checked, because float64 on the CPU would take too long;
+    without ``samples`` they are timed alone, as in a sweep, whose kernel is right where it is smallest).
 
     Returns ``{"secs": [float for each call], "max_error", "registers", "stack_bytes", "resident_blocks"}``.
 
@@ -68,9 +69,11 @@ def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
     for call in request["calls"] if request["is_timed"] else ():
         tensors = session.tensors(problem, call.extents)
         run = session.bind(problem, call, functions, tensors)
-        error = session.error_of(problem, call.extents, tensors, run, request["max_checked_flops"])
-        _refuse(problem, error, call.extents)
-        worst = max(worst, error)
+        most = request["max_checked_flops"]
+        if request.get("samples", True) or problem.flops(dict(call.extents)) <= most:
+            error = session.error_of(problem, call.extents, tensors, run, most)
+            _refuse(problem, error, call.extents)
+            worst = max(worst, error)
         secs.append(session.seconds_of(run, len(tensors.sets)))
         if not request["keeps"]:
             session.forget()

@@ -47,7 +47,9 @@ def calibrate_gpu(gpu: Gpu, target: CudaTarget, children: GpuChildren) -> dict[s
     row_tiles = np.unique(np.linspace(1, most, _NUM_POINTS).round().astype(int))
     points = [extents | {"m": int(count) * tile.rows} for count in row_tiles]
     checked = float(problem.flops(points[0]))
-    request = request_of(problem, tile, built.cubin, points, keeps=False, max_checked_flops=checked)
+    request = request_of(
+        problem, tile, built.cubin, points, keeps=False, max_checked_flops=checked, samples=False
+    )
     found = _run(children, request)
     return {
         "kind": "calibration",

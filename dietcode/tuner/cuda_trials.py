@@ -55,6 +55,7 @@ def request_of(
     is_timed: bool = True,
     keeps: bool = True,
     max_checked_flops: float = _MAX_CHECKED_FLOPS,
+    samples: bool = True,
 ) -> dict[str, Any]:
     """What `dietcode.measure.gpu_worker.measure_kernel` takes."""
     return {
@@ -64,6 +65,7 @@ def request_of(
         "is_timed": is_timed,
         "keeps": keeps,
         "max_checked_flops": max_checked_flops,
+        "samples": samples,
     }
 
 
