@@ -26,10 +26,11 @@ from dietcode.errors import RecordsError
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
 from dietcode.measure.records import FORMAT
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import Choice, choose
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, make_instances
+from dietcode.workload.instances import Instances
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -61,27 +62,31 @@ class Measured:
         return self.spec.name
 
     @cached_property
+    def task(self) -> Task:
+        """What follows from the spec."""
+        return Task.of(self.spec, device_problem)
+
+    @property
     def problem(self) -> Problem:
         """As device code sees it."""
-        return device_problem(problem_from_spec(self.spec))
+        return self.task.problem
 
-    @cached_property
+    @property
     def instances(self) -> Instances:
         """Those that a library is made for."""
-        return make_instances(self.spec)
+        return self.task.instances
 
     @cached_property
     def fitted(self) -> CudaFitted:
         """Every usable micro-kernel, fitted, at every instance."""
-        return fit_cuda(self.problem, self.records, instance_extents(self.spec, self.instances.columns()))
+        return fit_cuda(self.problem, self.records, self.task.extents)
 
     @cached_property
     def choice(self) -> Choice:
         """The categories that a library would hold."""
         fitted = self.fitted
         return choose(
-            self.spec,
-            self.instances,
+            self.task,
             fitted.throughput,
             fitted.flops,
             fitted.sizes,

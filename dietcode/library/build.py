@@ -33,11 +33,11 @@ from dietcode.runtime.manifest import (
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.host import DispatchTree, build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem, extents_of
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
-from dietcode.workload.identity import job_digest, workload_digest
-from dietcode.workload.instances import largest_instance
+from dietcode.workload.identity import job_digest
 from dietcode.workload.spec import Spec
 
 
@@ -55,9 +55,8 @@ class Parts:
         What a person reads.
     """
 
-    spec: Spec
+    task: Task
     target: CpuTarget
-    problem: Problem
     micro_kernels: tuple[MicroKernel, ...]
     rule: Rule
     table: dict[str, Any]
@@ -93,10 +92,10 @@ def compile_code(parts: Parts) -> bytes:
     """
     check_linker()
     module = build_module(
-        parts.problem,
+        parts.task.problem,
         parts.micro_kernels,
         dispatch_tree(parts.rule.root),
-        parts.spec.variables,
+        parts.task.variables,
         Limits.of(parts.target),
     )
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
@@ -155,7 +154,7 @@ def _dispatch(parts: Parts) -> dict[str, Any]:
 
 
 def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[str, Any]:
-    spec, target, problem = parts.spec, parts.target, parts.problem
+    spec, target, problem = parts.task.spec, parts.target, parts.task.problem
     # As callers see the tensors: the problem may have split an axis in several letters.
     seen = spec.subscripts | spec.epilogue_tensors
     subscripts = {name: seen[name] for name in problem.inputs}
@@ -166,7 +165,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "name": spec.name,
         "workload": spec.to_json(),
         "tensor_order": list(spec.tensors),  # of the operator's operands; JSON's keys are sorted
-        "workload_digest": workload_digest(spec),
+        "workload_digest": parts.task.digest,
         "job_digest": job_digest(spec, target.to_json()),
         "target": target.to_json(),
         "requires": {
@@ -228,6 +227,5 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
 
 def _workspace_bytes(parts: Parts) -> int:
     """Bytes that a call takes at the largest instance, with the micro-kernel that needs most."""
-    extents = extents_of(parts.spec, largest_instance(parts.spec))
-    limits = Limits.of(parts.target)
-    return max(workspace_bytes(parts.problem, kernel, limits, extents) for kernel in parts.micro_kernels)
+    problem, limits = parts.task.problem, Limits.of(parts.target)
+    return max(workspace_bytes(problem, kernel, limits, parts.task.largest) for kernel in parts.micro_kernels)

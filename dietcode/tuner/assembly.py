@@ -11,13 +11,14 @@ import numpy as np
 from dietcode.cost_model.counts import FloatArray
 from dietcode.cost_model.fitting import fit_all, predict_all
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
-from dietcode.dispatcher.select import Objective, Selection, select_categories, smooth_assignment
+from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
 from dietcode.library.build import Parts
 from dietcode.measure.records import Records
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.search_space.problem import IntArray, instance_extents
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
-from dietcode.tuner.report import build_report
+from dietcode.tuner.report import Choice, build_report
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
@@ -49,33 +50,7 @@ class _Sample:
     max_leaves: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """Categories, and the rule over them.
-
-    Attributes
-    ----------
-    assignment : int64 [num_instances]
-        Category of each instance, by the rule.
-    losses : tuple of float
-        Mean and worst loss of the rule on the instances.
-    unseen : dict or None
-        Its loss on shapes that it was not fitted on; None where it saw all.
-    table : dict
-        The dispatch table.
-    """
-
-    selection: Selection
-    rule: Rule
-    assignment: IntArray
-    losses: tuple[float, float]
-    unseen: dict[str, Any] | None
-    table: dict[str, Any]
-
-
-def assemble(
-    spec: Spec, problem: Problem, target: CpuTarget, instances: Instances, records: Records
-) -> Parts:
+def assemble(task: Task, target: CpuTarget, records: Records) -> Parts:
     """Choose categories and fit the rule; deterministic in its arguments.
 
     Raises
@@ -83,15 +58,14 @@ def assemble(
     TuningError
         The records are not enough, or the objective's hard caps cannot be met.
     """
-    extents = instance_extents(spec, instances.columns())
-    fitted = fit_all(problem, target, records, extents)
+    problem = task.problem
+    fitted = fit_all(problem, target, records, task.extents)
 
     def predict(chosen: Sequence[int], extents: dict[str, IntArray]) -> FloatArray:
         return predict_all([fitted.models[i] for i in chosen], problem, target, records, extents)
 
     choice = choose(
-        spec,
-        instances,
+        task,
         fitted.throughput,
         fitted.flops,
         fitted.sizes,
@@ -100,24 +74,12 @@ def assemble(
         records.fixed_bytes or 0,
     )
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
-    report = build_report(
-        spec,
-        target,
-        records,
-        instances,
-        fitted,
-        choice.selection,
-        choice.rule,
-        choice.assignment,
-        choice.losses,
-        choice.unseen,
-    )
-    return Parts(spec, target, problem, kernels, choice.rule, choice.table, report)
+    report = build_report(task, target, records, fitted, choice)
+    return Parts(task, target, kernels, choice.rule, choice.table, report)
 
 
 def choose(
-    spec: Spec,
-    instances: Instances,
+    task: Task,
     throughput: FloatArray,
     flops: FloatArray,
     sizes: IntArray,
@@ -146,6 +108,7 @@ def choose(
     TuningError
         The objective's hard caps cannot be met.
     """
+    spec, instances = task.spec, task.instances
     selection = select_categories(
         throughput,
         flops,

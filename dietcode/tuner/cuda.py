@@ -15,14 +15,13 @@ from dietcode.library.cuda.build import CudaParts, cuda_library_files
 from dietcode.measure import checks
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, check_device
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
-from dietcode.tuner.assembly import Choice, choose
+from dietcode.tuner.assembly import choose
 from dietcode.tuner.events import Event, Listener, silent
-from dietcode.tuner.report import runner_up
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, make_instances
+from dietcode.tuner.report import Choice, runner_up
+from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
 
 EXPERIMENTAL = "experimental: no record from a device yet"
@@ -80,42 +79,37 @@ def make_cuda_library(
     """
     started = time.monotonic()
     refuse_synthetic(records.device, allow_synthetic)
-    if records.workload != workload_digest(spec):
-        raise RecordsError(
-            f"records of another workload ({records.workload}); this one is {workload_digest(spec)}"
-        )
+    task = Task.of(spec, device_problem)
+    if records.workload != task.digest:
+        raise RecordsError(f"records of another workload ({records.workload}); this one is {task.digest}")
     asked = resolve_cuda(spec.target)
     if asked.number != records.target.number:
         raise RecordsError(f"measured on {records.target.arch}; the spec asks for {asked.arch}")
     check_compiler()
     check_linker()
-    problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
     listener(Event("select", "fitting the cost model and choosing categories"))
-    extents = instance_extents(spec, instances.columns())
-    fitted = fit_cuda(problem, records, extents)
+    fitted = fit_cuda(task.problem, records, task.extents)
     choice = choose(
-        spec,
-        instances,
+        task,
         fitted.throughput,
         fitted.flops,
         fitted.sizes,
         [model.micro_kernel.name for model in fitted.models],
-        lambda chosen, further: fitted.predict(problem, list(chosen), further),
+        lambda chosen, further: fitted.predict(task.problem, list(chosen), further),
         0,
     )
     chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([records.target.arch, *archs]))
-    report = _report(spec, records, instances, fitted, choice)
+    report = _report(task, records, fitted, choice)
     listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
-    parts = CudaParts(spec, targets, problem, chosen, choice.rule, choice.table, report)
+    parts = CudaParts(task, targets, chosen, choice.rule, choice.table, report)
     files = cuda_library_files(parts)
     return files, report, time.monotonic() - started
 
 
-def _report(
-    spec: Spec, records: CudaRecords, instances: Instances, fitted: CudaFitted, choice: Choice
-) -> dict[str, Any]:
+def _report(task: Task, records: CudaRecords, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
+    spec, instances = task.spec, task.instances
     selection, rows = choice.selection, range(min(len(instances), _MAX_INSTANCE_ROWS))
     categories = {index: category for category, index in enumerate(selection.chosen)}
     preferred = np.bincount(fitted.throughput.argmax(axis=1), minlength=len(fitted.models))
@@ -123,8 +117,8 @@ def _report(
     return {
         "format": "dietcode-report/1",
         "name": spec.name,
-        "workload_digest": workload_digest(spec),
-        "problem": problem_from_spec(spec).to_json(),
+        "workload_digest": task.digest,
+        "problem": task.problem.to_json(),
         "device": records.device,
         "target": records.target.to_json(),
         "dtypes": {

@@ -26,7 +26,8 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import SOURCE, search_seed
 from dietcode.search_space.cuda.space import CudaCandidate, CudaSeed, hardware_seeds, neighbours
-from dietcode.search_space.problem import Problem, extents_of, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
 from dietcode.tuner.cuda_calibration import calibrate_gpu
@@ -35,8 +36,7 @@ from dietcode.tuner.decisions import ENDS, EXHAUSTED, SECONDS, STALLED, TRIALS, 
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.exploration import peak_gflops
 from dietcode.tuner.search import Search
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, largest_instance, make_instances
+from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
 
 _NUM_POINTS = 6
@@ -95,18 +95,15 @@ def measure_cuda(
     if asked.number != gpu.capability:
         raise TargetError(f"target.arch: {asked.arch}; the GPU here is {gpu}")
     check_compiler()
-    try:
-        problem = device_problem(problem_from_spec(spec))
-    except ValueError as error:
-        raise TargetError(f"target: {error}") from error
-    store = keeper.open(workload_digest(spec), gpu.record)
+    task = Task.of(spec, device_problem)
+    store = keeper.open(task.digest, gpu.record)
     if force:
         store.clear()
     with contextlib.ExitStack() as stack:
         if children is None:
             children = stack.enter_context(gpu_children(gpu, lambda m: listener(Event("calibrate", m))))
         deadline = time.monotonic() + spec.budget.seconds
-        CudaExploration(spec, problem, gpu, make_instances(spec), store, children, deadline, listener).run()
+        CudaExploration(task, gpu, store, children, deadline, listener).run()
     return store.records
 
 
@@ -116,28 +113,22 @@ class CudaExploration:
 
     Attributes
     ----------
-    problem : Problem
-        As `device_problem` gives it.
     deadline : float
         Monotonic time at which measuring stops.
     """
 
-    spec: Spec
-    problem: Problem
+    task: Task
     gpu: Gpu
-    instances: Instances
     store: RecordsStore[CudaRecords]
     children: GpuChildren
     deadline: float
     listener: Listener
     least: float = Search.min_promise
-    extents: dict[str, Any] = field(init=False)
     _job: str = field(init=False)
     _first_round: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.extents = instance_extents(self.spec, self.instances.columns())
-        facts = self.instances.bindings.tobytes() + self.instances.weights.tobytes()
+        facts = self.task.instances.bindings.tobytes() + self.task.instances.weights.tobytes()
         self._job = hashlib.sha256(facts).hexdigest()[:16]
 
     @property
@@ -169,7 +160,7 @@ class CudaExploration:
         if not any(m.usable for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             if not failures:
-                secs = self.spec.budget.seconds
+                secs = self.task.spec.budget.seconds
                 raise TuningError(f"no micro-kernel was measured in {secs:g} s; allow more in budget.seconds")
             raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
 
@@ -181,7 +172,7 @@ class CudaExploration:
         return (bool(own) and own[-1]["stop"] in ENDS) or self._num_trials_left() <= 0
 
     def _num_trials_left(self) -> int:
-        return max(0, self.spec.budget.trials - len(self.records.measurements))
+        return max(0, self.task.spec.budget.trials - len(self.records.measurements))
 
     def _out_of_time(self) -> bool:
         return time.monotonic() > self.deadline - _RESERVED_SECS
@@ -197,17 +188,17 @@ class CudaExploration:
 
     def _search(self) -> None:
         """Rounds until nothing more is gained, or the budget is used up."""
-        limits, largest = CudaLimits.of(self.target), extents_of(self.spec, largest_instance(self.spec))
+        limits, largest = CudaLimits.of(self.target), self.task.largest
         trials = CudaTrials(
-            self.problem,
+            self.task.problem,
             self.target,
-            choose_anchors(self.problem, self.extents, _NUM_POINTS),
+            choose_anchors(self.task.problem, self.task.extents, _NUM_POINTS),
             self.store,
             self.children,
         )
-        seeds = [*hardware_seeds(self.problem, limits), *self._searched_seed(trials, largest)]
-        space = starting_candidates(self.problem, seeds, limits, largest)
-        _, _, _, longest = self.problem.sizes(dict(largest))
+        seeds = [*hardware_seeds(self.task.problem, limits), *self._searched_seed(trials, largest)]
+        space = starting_candidates(self.task.problem, seeds, limits, largest)
+        _, _, _, longest = self.task.problem.sizes(dict(largest))
         stop = None
         while stop is None:
             fitted = self._fitted()
@@ -220,7 +211,7 @@ class CudaExploration:
 
     def _searched_seed(self, trials: CudaTrials, largest: dict[str, int]) -> list[CudaSeed]:
         """T0 by MetaSchedule on the largest instance, for a part of the budget; none where that fails."""
-        num_trials = self.spec.budget.trials // _SEED_PART
+        num_trials = self.task.spec.budget.trials // _SEED_PART
         if num_trials < _MIN_SEED_TRIALS or self._num_trials_left() <= 0:
             return []
         known = self.records.measurements
@@ -229,12 +220,12 @@ class CudaExploration:
             new = [CudaCandidate(tile, SOURCE) for tile in tiles if tile not in known]
             for measurement in trials.measure(new[: self._num_trials_left()], self._out_of_time):
                 self._say_measured(measurement, num_trials)
-            return [_longest_secs(self.problem, known.get(tile)) for tile in tiles]
+            return [_longest_secs(self.task.problem, known.get(tile)) for tile in tiles]
 
         self.listener(Event("seed", f"MetaSchedule proposes {num_trials} micro-kernels"))
         secs = min(_MAX_SEED_SECS, max(0.0, self.deadline - time.monotonic()) / _SEED_PART)
         try:
-            seed = search_seed(self.problem, self.target, largest, measure, num_trials, max_secs=secs)
+            seed = search_seed(self.task.problem, self.target, largest, measure, num_trials, max_secs=secs)
         except TuningError as error:
             self.listener(Event("seed", f"none from MetaSchedule: {error}"))
             return []
@@ -244,7 +235,7 @@ class CudaExploration:
     def _fitted(self) -> CudaFitted | None:
         """Every instance predicted; None where nothing worked yet."""
         with contextlib.suppress(TuningError):
-            return fit_cuda(self.problem, self.records, self.extents)
+            return fit_cuda(self.task.problem, self.records, self.task.extents)
         return None
 
     def _batch(
@@ -258,7 +249,9 @@ class CudaExploration:
 
         Before anything worked the space alone, which begins with the seeds and their paddings.
         """
-        around = () if fitted is None else _around(self.problem, fitted, self.instances, limits, longest)
+        around = (
+            () if fitted is None else _around(self.task.problem, fitted, self.task.instances, limits, longest)
+        )
         known = self.records.measurements
         new = [c for c in space if c.micro_kernel not in known]
         found: dict[CudaMicroKernel, CudaCandidate] = {}
@@ -290,7 +283,7 @@ class CudaExploration:
             self._say_measured(measurement, len(batch) - len(measured))
         fitted, gain = self._fitted(), None
         if before is not None and fitted is not None and any(m.usable for m in measured):
-            gain = float(np.expm1(np.sum(self.instances.weights * np.log(_served(fitted) / before))))
+            gain = float(np.expm1(np.sum(self.task.instances.weights * np.log(_served(fitted) / before))))
         stop = SECONDS if self._out_of_time() and len(measured) < len(batch) else None
         self._decide(measured, gain, len(batch) - len(measured), stop)
         return stop
@@ -322,7 +315,7 @@ class CudaExploration:
         self.listener(Event("measure", str(line["message"]), total, total + (0 if stop else left), data=line))
 
     def _say_measured(self, measurement: CudaMeasurement, at_most: int) -> None:
-        done, peak = len(self.records.measurements), peak_gflops(self.problem, measurement)
+        done, peak = len(self.records.measurements), peak_gflops(self.task.problem, measurement)
         text = f"failed: {measurement.error}" if peak is None else f"{peak:.0f} GFLOP/s"
         self.listener(
             Event(
@@ -336,7 +329,7 @@ class CudaExploration:
         )
 
     def _best_gflops(self) -> float | None:
-        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.problem, m))]
+        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.task.problem, m))]
         return max(rates, default=None)
 
 

@@ -18,14 +18,13 @@ from dietcode.measure.gpu_children import GpuChildren, gpu_children
 from dietcode.measure.store import CudaFileKeeper
 from dietcode.runtime.manifest import CODE, MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, resolve_cuda
 from dietcode.tuner.cuda import make_cuda_library, refuse_synthetic
 from dietcode.tuner.cuda_measuring import CudaKeeper, measure_cuda
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.result import TuneResult
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import make_instances
 from dietcode.workload.spec import Spec
 
 _NUM_VERIFIED = 8
@@ -116,9 +115,9 @@ def verify_cuda(spec: Spec, files: Mapping[str, bytes], children: GpuChildren, l
     TuningError
         It gives a wrong result; nothing may be written then.
     """
-    problem, instances = device_problem(problem_from_spec(spec)), make_instances(spec)
+    task = Task.of(spec, device_problem)
+    problem, instances, extents = task.problem, task.instances, task.extents
     columns, workspace = instances.columns(), json.loads(files[MANIFEST])["workspace_bytes"]
-    extents = instance_extents(spec, columns)
     flops = np.broadcast_to(problem.flops(dict(extents)), len(instances))
     small = np.flatnonzero(flops <= max(_MAX_CHECKED_FLOPS, float(flops.min())))
     picked = small[np.unique(np.linspace(0, len(small) - 1, _NUM_VERIFIED).astype(int))]

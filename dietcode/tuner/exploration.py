@@ -18,7 +18,8 @@ from dietcode.measure.cuda_records import CudaMeasurement
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.decisions import (
     CONVERGED,
@@ -36,8 +37,6 @@ from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Seeding, starting_space
 from dietcode.tuner.trials import Trials
-from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 _PATIENCE = 2  # rounds
@@ -57,10 +56,8 @@ class Exploration:
         What this device measured for other workloads.
     """
 
-    spec: Spec
-    problem: Problem
+    task: Task
     target: CpuTarget
-    instances: Instances
     store: RecordsStore[Records]
     measurer: Measurer
     work_dir: Path
@@ -69,15 +66,13 @@ class Exploration:
     others: Sequence[Records] = ()
     search: Search = field(default_factory=Search)
     clock: Callable[[], float] = time.monotonic
-    extents: dict[str, IntArray] = field(init=False)
     _first_round: int = field(default=0, init=False)
     _job: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.extents = instance_extents(self.spec, self.instances.columns())
         facts = (
-            self.instances.bindings.tobytes(),
-            self.instances.weights.tobytes(),
+            self.task.instances.bindings.tobytes(),
+            self.task.instances.weights.tobytes(),
             repr(self.search).encode(),
         )
         self._job = hashlib.sha256(b"".join(facts)).hexdigest()[:16]
@@ -97,11 +92,10 @@ class Exploration:
         """
         before = len(self.records.measurements)
         if self.records.problem is None:
-            self.store.append({"kind": "problem", **self.problem.to_json()})
+            self.store.append({"kind": "problem", **self.task.problem.to_json()})
         known = [(Problem.from_json(r.problem), r) for r in self.others if r.problem is not None]
         seeding = Seeding(
-            self.spec,
-            self.problem,
+            self.task,
             self.target,
             self.store,
             self.work_dir,
@@ -121,12 +115,12 @@ class Exploration:
         if not any(m.usable for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             if not failures:
-                secs = self.spec.budget.seconds
+                secs = self.task.spec.budget.seconds
                 raise TuningError(f"no micro-kernel was measured in {secs:g} s; allow more in budget.seconds")
             raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
         measured = len(self.records.measurements) - before
         if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            todo = finalists(self.problem, self.target, self.extents, self.records)
+            todo = finalists(self.task.problem, self.target, self.task.extents, self.records)
             if todo and not self._out_of_time():
                 self._attach()
                 read_again(todo, self.store, self.measurer, self.listener, self._out_of_time)
@@ -149,7 +143,7 @@ class Exploration:
     def _num_trials_left(self, seeding: Seeding) -> int:
         """Micro-kernels that the budget still allows; one at least where none was measured."""
         spent = len(self.records.measurements)
-        return max(0 if spent else 1, self.spec.budget.trials - seeding.num_trials - spent)
+        return max(0 if spent else 1, self.task.spec.budget.trials - seeding.num_trials - spent)
 
     def _out_of_time(self) -> bool:
         return self.clock() > self.deadline - _RESERVED_SECS
@@ -157,13 +151,15 @@ class Exploration:
     def _search(self, seeding: Seeding, known: Sequence[tuple[Problem, Records]]) -> None:
         """Rounds until nothing more is promised, or the budget is used up."""
         assert self.records.calibration is not None
-        planner = Planner(self.problem, self.target, self.extents, self.instances.weights, self.search, known)
+        planner = Planner(
+            self.task.problem, self.target, self.task.extents, self.task.instances.weights, self.search, known
+        )
         limits = Limits.of(self.target)
-        pruning = Pruning(self.problem, Device.of(limits, self.records.calibration), planner.sample)
+        pruning = Pruning(self.task.problem, Device.of(limits, self.records.calibration), planner.sample)
         trials = Trials(
-            self.problem,
-            self.extents,
-            len(self.spec.variables),
+            self.task.problem,
+            self.task.extents,
+            len(self.task.variables),
             self.store,
             self.measurer,
             pruning if self.search.pruning else None,
@@ -172,7 +168,9 @@ class Exploration:
         planner.reopened = trials.reopened()
         stop, self._first_round = None, len(self.records.rounds)
         while stop is None:
-            planner.add(starting_space(self.problem, limits, self.extents, self.records, known, self.search))
+            planner.add(
+                starting_space(self.task.problem, limits, self.task.extents, self.records, known, self.search)
+            )
             plan = planner.plan(self.records)
             num_left = self._num_trials_left(seeding)
             stop = self._reason_to_stop(plan, num_left)
@@ -217,7 +215,7 @@ class Exploration:
         error = None
         if plan.model is not None and self.records.calibration is not None:
             device = Device.of(Limits.of(self.target), self.records.calibration)
-            error = missed(plan.model, self.problem, device, measured)
+            error = missed(plan.model, self.task.problem, device, measured)
         stop = SECONDS if self._out_of_time() and len(measured) < len(batch) else None
         self._decide(plan, measured, gain, error, stop)
         return stop
@@ -250,7 +248,7 @@ class Exploration:
         self.listener(
             Event(
                 "measure",
-                f"{measurement.micro_kernel.name}: {_describe(self.problem, measurement)}",
+                f"{measurement.micro_kernel.name}: {_describe(self.task.problem, measurement)}",
                 done,
                 done + at_most,
                 self._best_gflops(),
@@ -289,7 +287,7 @@ class Exploration:
             attach_reference(self.measurer, float(self.records.calibration["reference_secs"]))
 
     def _best_gflops(self) -> float | None:
-        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.problem, m))]
+        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.task.problem, m))]
         return max(rates, default=None)
 
 

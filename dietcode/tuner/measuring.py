@@ -11,14 +11,11 @@ from dietcode.errors import TuningError
 from dietcode.measure.engine import Device
 from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsStore
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Listener
 from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.search import Search
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 
 class Keeper(Protocol):
@@ -55,9 +52,9 @@ def check_measurable(device: Device) -> None:
         raise TuningError(device.refusal)
 
 
-def open_records(spec: Spec, device: Device, keeper: Keeper, force: bool) -> Kept:
+def open_records(workload: str, device: Device, keeper: Keeper, force: bool) -> Kept:
     """Open the records; empty where everything is to be measured again."""
-    record, workload = device.record, workload_digest(spec)
+    record = device.record
     store, work_dir = keeper.open(workload, record), keeper.work_dir(workload, record)
     if force:
         store.clear()
@@ -68,10 +65,8 @@ def open_records(spec: Spec, device: Device, keeper: Keeper, force: bool) -> Kep
 
 
 def explore(
-    spec: Spec,
-    problem: Problem,
+    task: Task,
     target: CpuTarget,
-    instances: Instances,
     kept: Kept,
     started: float,
     listener: Listener,
@@ -81,13 +76,11 @@ def explore(
     """Measure what is missing; the records, and how many micro-kernels are new."""
     store = kept.store
     before = len(store.records.measurements)
-    deadline = started + spec.budget.seconds
-    with Measurer(children, problem, spec.variables, target) as measurer:
+    deadline = started + task.spec.budget.seconds
+    with Measurer(children, task.problem, task.variables, target) as measurer:
         Exploration(
-            spec,
-            problem,
+            task,
             target,
-            instances,
             store,
             measurer,
             kept.work_dir,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,36 +16,51 @@ from dietcode.dispatcher.select import Selection
 from dietcode.errors import LibraryError
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.problem import IntArray, problem_from_spec
+from dietcode.search_space.problem import IntArray
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
-from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 _MAX_INSTANCE_ROWS = 4096
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Categories, and the rule over them.
+
+    Attributes
+    ----------
+    assignment : int64 [num_instances]
+        Category of each instance, by the rule.
+    losses : tuple of float
+        Mean and worst loss of the rule on the instances.
+    unseen : dict or None
+        Its loss on shapes that it was not fitted on; None where it saw all.
+    table : dict
+        The dispatch table.
+    """
+
+    selection: Selection
+    rule: Rule
+    assignment: IntArray
+    losses: tuple[float, float]
+    unseen: dict[str, Any] | None
+    table: dict[str, Any]
+
+
 def build_report(
-    spec: Spec,
-    target: CpuTarget,
-    records: Records,
-    instances: Instances,
-    fitted: Fitted,
-    selection: Selection,
-    rule: Rule,
-    assignment: IntArray,
-    rule_losses: tuple[float, float],
-    rule_unseen: dict[str, Any] | None,
+    task: Task, target: CpuTarget, records: Records, fitted: Fitted, choice: Choice
 ) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
+    instances, selection, rule, assignment = task.instances, choice.selection, choice.rule, choice.assignment
     best = fitted.throughput.argmax(axis=1)
     chosen = fitted.throughput[:, list(selection.chosen)]
     reached = chosen[np.arange(len(assignment)), assignment]
     failed = [m for m in records.measurements.values() if m.error is not None]
     return {
         "format": "dietcode-report/1",
-        "name": spec.name,
-        "workload_digest": workload_digest(spec),
+        "name": task.spec.name,
+        "workload_digest": task.digest,
         "device": records.device,
         "target": target.to_json(),
         "calibration": records.calibration,
@@ -55,7 +71,7 @@ def build_report(
             "failed": [_failure(m) for m in failed],
             "pruned": [_pruned(m) for m in records.measurements.values() if m.pruned],
         },
-        "problem": problem_from_spec(spec).to_json(),
+        "problem": task.problem.to_json(),
         "rounds": records.rounds,
         "provenance": _provenance(records, instances, fitted, selection),
         "selection": {
@@ -72,9 +88,9 @@ def build_report(
         "rule": {
             "num_leaves": rule.num_leaves,
             "depth": rule.depth,
-            "loss_mean": float(rule_losses[0]),
-            "loss_worst": float(rule_losses[1]),
-            "unseen": rule_unseen,
+            "loss_mean": float(choice.losses[0]),
+            "loss_worst": float(choice.losses[1]),
+            "unseen": choice.unseen,
         },
         "micro_kernels": _micro_kernels(records, fitted, selection, assignment),
         "num_instances": len(assignment),

@@ -16,12 +16,11 @@ from dietcode.search_space.cpu.expansion import fitting_tiles
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.seed import NoTrialError
 from dietcode.search_space.cpu.space import Candidate, Seed, build_space, hardware_seeds
-from dietcode.search_space.problem import IntArray, Problem, extents_of
+from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Event, Listener
 from dietcode.tuner.search import Search
-from dietcode.workload.instances import largest_instance
-from dietcode.workload.spec import Spec
 
 _SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
 _MAX_TRIALS = 32
@@ -43,8 +42,7 @@ class Seeding:
         Seconds of the budget that are left.
     """
 
-    spec: Spec
-    problem: Problem
+    task: Task
     target: CpuTarget
     store: RecordsStore[Records]
     work_dir: Path
@@ -76,7 +74,7 @@ class Seeding:
 
     @property
     def _num_wanted(self) -> int:
-        return max(1, min(_MAX_TRIALS, self.spec.budget.trials // _SHARE_OF_TRIALS))
+        return max(1, min(_MAX_TRIALS, self.task.spec.budget.trials // _SHARE_OF_TRIALS))
 
     def after_first_round(self, decision: Mapping[str, Any]) -> None:
         """Take an earlier workload's seed where the learned f_local foretold the first round, else run."""
@@ -113,8 +111,6 @@ class Seeding:
         if seed is not None:
             self.listener(Event("seed", f"T0 = {seed['tile'][0]}x{seed['tile'][1]}, from the records", 1, 1))
             return
-        binding = largest_instance(self.spec)
-        extents = extents_of(self.spec, binding)
         self._tried = True
         trials = self._num_wanted
         started = self.secs_left()
@@ -128,7 +124,7 @@ class Seeding:
 
         try:
             found, facts = self.children.run_seed(
-                self.problem, extents, self.target, self.work_dir, trials, allowed, progress
+                self.task.problem, self.task.largest, self.target, self.work_dir, trials, allowed, progress
             )
         except NoTrialError as error:  # a busy machine, a short budget: a later run tries again
             self.listener(Event("seed", f"{error}; going on with tiles of the register file", 1, 1))

@@ -23,7 +23,7 @@ from dietcode.measure.records import Records, check_belongs, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import instance_extents, problem_from_spec
+from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
 from dietcode.tuner.assembly import assemble
@@ -34,7 +34,6 @@ from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
 from dietcode.workload.checks import check_operand_dtypes
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
@@ -128,8 +127,7 @@ def make_library(
         See `dietcode.errors`.
     """
     check_operand_dtypes(spec)  # of a TVM tag only its resolution told that it is a CPU
-    problem = problem_from_spec(spec)
-    instances = make_instances(spec)
+    task = Task.of(spec)
     check_linker()
     here: Engine = LocalMachine()
     with contextlib.ExitStack() as stack:
@@ -145,12 +143,12 @@ def make_library(
         started, measured = time.monotonic(), 0
         can_run = known is None or device.target.runs_here
         if known is None:
-            kept = open_records(spec, device, keeper or FileKeeper(), force)
+            kept = open_records(task.digest, device, keeper or FileKeeper(), force)
             known, measured = explore(
-                spec, problem, device.target, instances, kept, started, listener, children, search or Search()
+                task, device.target, kept, started, listener, children, search or Search()
             )
         listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, device.target, instances, known)
+        parts = assemble(task, device.target, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
         doubt = doubt_of(parts.report) if measured else None
         if doubt is not None:
@@ -158,7 +156,7 @@ def make_library(
         listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = library_files(parts)
         if can_run:
-            _verify(parts, files[CODE], instances, listener, children)
+            _verify(parts, files[CODE], listener, children)
         else:
             listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
@@ -181,7 +179,7 @@ def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
         )
 
 
-def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener, children: Children) -> None:
+def _verify(parts: Parts, code: bytes, listener: Listener, children: Children) -> None:
     """Run the finished library on sampled instances against float64, where it is measured.
 
     Raises
@@ -189,20 +187,19 @@ def _verify(parts: Parts, code: bytes, instances: Instances, listener: Listener,
     TuningError
         It gives a wrong result; nothing is written then.
     """
-    columns = instances.columns()
-    picked = np.unique(np.linspace(0, len(instances) - 1, _NUM_VERIFIED).astype(int))
-    extents = instance_extents(parts.spec, columns)
+    task, columns = parts.task, parts.task.instances.columns()
+    picked = np.unique(np.linspace(0, len(task.instances) - 1, _NUM_VERIFIED).astype(int))
     with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
         path = Path(temporary) / CODE
         path.write_bytes(code)
         for row in picked:
             binding = {name: int(values[row]) for name, values in columns.items()}
             request = {
-                "problem": parts.problem,
+                "problem": task.problem,
                 "limits": Limits.of(parts.target),
                 "path": str(path),
-                "extents": {letter: int(values[row]) for letter, values in extents.items()},
-                "values": [binding[name] for name in parts.spec.variables],
+                "extents": {letter: int(values[row]) for letter, values in task.extents.items()},
+                "values": [binding[name] for name in task.variables],
                 "seed": int(row),
             }
             outcome = children.run("check_library", request, 60.0)

@@ -24,7 +24,7 @@ def report_of(name: str) -> dict[str, Any]:
         }
         for category, kernel in enumerate(parts.micro_kernels)
     ]
-    return parts.report | {"problem": parts.problem.to_json(), "micro_kernels": rows}
+    return parts.report | {"problem": parts.task.problem.to_json(), "micro_kernels": rows}
 
 
 def test_each_measured_micro_kernel_has_its_code_the_chosen_ones_first() -> None:
