@@ -23,8 +23,7 @@ from benchmarks.evidence.shop import Row
 from benchmarks.evidence.versions import ROOT, generator, generator_at
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
 from dietcode.errors import RecordsError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
-from dietcode.measure.records import FORMAT
+from dietcode.measure.records import FORMAT, Measurement, Records, read_records
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
@@ -52,7 +51,7 @@ class Measured:
     """
 
     spec: Spec
-    records: CudaRecords
+    records: Records
     made: Row
     wall_secs: float | None
 
@@ -95,7 +94,7 @@ class Measured:
             0,
         )
 
-    def gflops(self, measurement: CudaMeasurement) -> dict[tuple[tuple[str, int], ...], float]:
+    def gflops(self, measurement: Measurement) -> dict[tuple[tuple[str, int], ...], float]:
         """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""
         pairs = zip(measurement.points, measurement.secs, strict=True)
         return {point_key(p): self.problem.flops(dict(p)) / secs / 1e9 for p, secs in pairs}
@@ -213,7 +212,7 @@ def read_device(folder: Path) -> Device:
 
 
 def _measured(path: Path) -> Measured:
-    records = read_cuda_records(path)
+    records = read_records(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     known = _examples().get(records.workload)
     if known is None:

@@ -17,9 +17,10 @@ from dietcode.cost_model.cuda import (
     wave_blocks,
 )
 from dietcode.errors import CandidateError, TuningError
-from dietcode.measure.cuda_records import CudaRecords
+from dietcode.measure.records import Records
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.problem import IntArray, Problem
+from dietcode.target.cuda import CudaTarget
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class CudaFitted:
         return np.stack([f.throughput for f in factors], axis=1)
 
 
-def fit_cuda(problem: Problem, records: CudaRecords, extents: Mapping[str, IntArray]) -> CudaFitted:
+def fit_cuda(problem: Problem, records: Records, extents: Mapping[str, IntArray]) -> CudaFitted:
     """Fit f_local of every usable micro-kernel and predict every instance.
 
     Parameters
@@ -65,7 +66,8 @@ def fit_cuda(problem: Problem, records: CudaRecords, extents: Mapping[str, IntAr
     """
     if records.calibration is None:
         raise TuningError("the records hold no calibration of their device: no κ can be told")
-    target, limits, kappa = records.target, CudaLimits.of(records.target), _kappa(records.calibration)
+    target = CudaTarget.from_json(records.device["target"])
+    limits, kappa = CudaLimits.of(target), _kappa(records.calibration)
     models, dropped = [], {}
     for tile, measurement in records.measurements.items():
         reason = measurement.error or limits.why_not(problem, tile)

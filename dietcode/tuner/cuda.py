@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
-from dietcode.errors import LibraryError, RecordsError
+from dietcode.errors import RecordsError
 from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
-from dietcode.measure import checks
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, check_device
+from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
@@ -50,7 +49,7 @@ def refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
 
 def make_cuda_library(
     spec: Spec,
-    records: CudaRecords,
+    records: Records,
     *,
     listener: Listener = silent,
     archs: tuple[str, ...] = tuple(ARCHS),
@@ -83,8 +82,9 @@ def make_cuda_library(
     if records.workload != task.digest:
         raise RecordsError(f"records of another workload ({records.workload}); this one is {task.digest}")
     asked = resolve_cuda(spec.target)
-    if asked.number != records.target.number:
-        raise RecordsError(f"measured on {records.target.arch}; the spec asks for {asked.arch}")
+    measured = CudaTarget.from_json(records.device["target"])
+    if asked.number != measured.number:
+        raise RecordsError(f"measured on {measured.arch}; the spec asks for {asked.arch}")
     check_compiler()
     check_linker()
     listener(Event("select", "fitting the cost model and choosing categories"))
@@ -99,7 +99,7 @@ def make_cuda_library(
         0,
     )
     chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
-    targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([records.target.arch, *archs]))
+    targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([measured.arch, *archs]))
     report = _report(task, records, fitted, choice)
     listener(Event("build", f"compiling {len(chosen)} micro-kernels for {len(targets)} architectures"))
     parts = CudaParts(task, targets, chosen, choice.rule, choice.table, report)
@@ -107,7 +107,7 @@ def make_cuda_library(
     return files, report, time.monotonic() - started
 
 
-def _report(task: Task, records: CudaRecords, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
+def _report(task: Task, records: Records, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
     spec, instances = task.spec, task.instances
     selection, rows = choice.selection, range(min(len(instances), _MAX_INSTANCE_ROWS))
@@ -120,7 +120,7 @@ def _report(task: Task, records: CudaRecords, fitted: CudaFitted, choice: Choice
         "workload_digest": task.digest,
         "problem": task.problem.to_json(),
         "device": records.device,
-        "target": records.target.to_json(),
+        "target": dict(records.device["target"]),
         "dtypes": {
             "operands": spec.operand_dtype,
             "accumulate": spec.accumulate,
@@ -170,41 +170,17 @@ def _report(task: Task, records: CudaRecords, fitted: CudaFitted, choice: Choice
     }
 
 
-def _dropped(records: CudaRecords, fitted: CudaFitted) -> list[CudaMeasurement]:
+def _dropped(records: Records, fitted: CudaFitted) -> list[Measurement]:
     return [m for m in records.measurements.values() if m.micro_kernel.name in fitted.dropped]
 
 
-def _failure(measurement: CudaMeasurement, why: str) -> dict[str, Any]:
+def _failure(measurement: Measurement, why: str) -> dict[str, Any]:
     tile = measurement.micro_kernel
     facts = {"micro_kernel": tile.name, **tile.to_json()}
     return facts | {"provenance": measurement.provenance, "error": why}
 
 
-def cuda_records_of(report: Mapping[str, Any]) -> CudaRecords:
-    """The measurements that a report was made from.
-
-    Raises
-    ------
-    LibraryError
-        They are not in it, as in one of another version.
-    """
-    try:
-        device = dict(report["device"])
-        check_device(device)
-        records = CudaRecords(str(report["workload_digest"]), device)
-        sweep = {key: value for key, value in report["calibration"].items() if key != "kappa"}
-        records.apply({"kind": "calibration", **sweep})
-        missing: dict[str, Any] = {"points": [], "secs": [], "facts": None}
-        for row in [*report["micro_kernels"], *report["space"]["failed"]]:
-            records.apply(missing | row | {"kind": "micro_kernel"})
-        for decision in report.get("rounds", ()):
-            records.apply({**decision, "kind": "round"})
-    except checks.WRONG as error:
-        raise LibraryError(f"report.json holds no measurements of a GPU: {checks.reason(error)}") from error
-    return records
-
-
-def _micro_kernel(measurement: CudaMeasurement) -> dict[str, Any]:
+def _micro_kernel(measurement: Measurement) -> dict[str, Any]:
     facts = measurement.to_json()
     return {"micro_kernel": measurement.micro_kernel.name} | {k: v for k, v in facts.items() if k != "kind"}
 

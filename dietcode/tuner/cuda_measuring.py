@@ -5,27 +5,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import Any, Protocol
 
 import numpy as np
 
 from dietcode.cost_model.cuda import FloatArray
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
 from dietcode.errors import TargetError, TuningError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.gpu_children import GpuChildren, gpu_children
 from dietcode.measure.points import choose_anchors
-from dietcode.measure.records import RecordsStore
+from dietcode.measure.records import Measurement, Records, RecordsStore
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.candidates import starting_candidates
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import SOURCE, search_seed
-from dietcode.search_space.cuda.space import CudaCandidate, CudaSeed, hardware_seeds, neighbours
+from dietcode.search_space.cuda.space import CudaSeed, hardware_seeds, neighbours
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget, resolve_cuda
@@ -35,6 +34,7 @@ from dietcode.tuner.cuda_trials import CudaTrials
 from dietcode.tuner.decisions import ENDS, EXHAUSTED, SECONDS, STALLED, TRIALS, describe_round
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.exploration import peak_gflops
+from dietcode.tuner.measuring import Keeper
 from dietcode.tuner.search import Search
 from dietcode.workload.instances import Instances
 from dietcode.workload.spec import Spec
@@ -48,29 +48,22 @@ _MAX_SEED_SECS = 600.0
 _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 
 
-class CudaKeeper(Protocol):
-    """Where records of GPUs are kept between runs; `dietcode.measure.store.CudaFileKeeper` is the tuner's."""
-
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore[CudaRecords]:
-        """The records of a workload on a GPU."""
-
-
 def measure_cuda(
     spec: Spec,
     gpu: Gpu,
-    keeper: CudaKeeper,
+    keeper: Keeper,
     *,
     force: bool = False,
     listener: Listener = silent,
     children: GpuChildren | None = None,
-) -> CudaRecords:
+) -> Records:
     """Measure on a GPU what the records of a workload lack, within the budget of its spec.
 
     Each line is kept as soon as it is known: a run that was killed goes on from there.
 
     Parameters
     ----------
-    keeper : CudaKeeper
+    keeper : Keeper
         Where records are kept.
     force : bool
         Forget what was measured before.
@@ -79,7 +72,7 @@ def measure_cuda(
 
     Returns
     -------
-    CudaRecords
+    Records
         All that is known; synthetic where the GPU is.
 
     Raises
@@ -119,7 +112,7 @@ class CudaExploration:
 
     task: Task
     gpu: Gpu
-    store: RecordsStore[CudaRecords]
+    store: RecordsStore
     children: GpuChildren
     deadline: float
     listener: Listener
@@ -132,14 +125,14 @@ class CudaExploration:
         self._job = hashlib.sha256(facts).hexdigest()[:16]
 
     @property
-    def records(self) -> CudaRecords:
+    def records(self) -> Records:
         """What is known so far."""
         return self.store.records
 
     @property
     def target(self) -> CudaTarget:
         """What is measured for."""
-        return self.records.target
+        return CudaTarget.from_json(self.records.device["target"])
 
     def run(self) -> None:
         """Do what the records lack, within the budget.
@@ -217,7 +210,7 @@ class CudaExploration:
         known = self.records.measurements
 
         def measure(tiles: list[CudaMicroKernel]) -> list[float | None]:
-            new = [CudaCandidate(tile, SOURCE) for tile in tiles if tile not in known]
+            new = [Candidate(tile, SOURCE) for tile in tiles if tile not in known]
             for measurement in trials.measure(new[: self._num_trials_left()], self._out_of_time):
                 self._say_measured(measurement, num_trials)
             return [_longest_secs(self.task.problem, known.get(tile)) for tile in tiles]
@@ -240,11 +233,11 @@ class CudaExploration:
 
     def _batch(
         self,
-        space: Sequence[CudaCandidate],
+        space: Sequence[Candidate],
         fitted: CudaFitted | None,
         limits: CudaLimits,
         longest: int,
-    ) -> list[CudaCandidate]:
+    ) -> list[Candidate]:
         """What to measure next: neighbours of what serves best, and the next of the space, in turns.
 
         Before anything worked the space alone, which begins with the seeds and their paddings.
@@ -254,14 +247,14 @@ class CudaExploration:
         )
         known = self.records.measurements
         new = [c for c in space if c.micro_kernel not in known]
-        found: dict[CudaMicroKernel, CudaCandidate] = {}
+        found: dict[CudaMicroKernel, Candidate] = {}
         near = (c for c in around if c.micro_kernel not in known)
         for candidate in chain.from_iterable(zip_longest(near, new)):
             if candidate is not None and len(found) < _BATCH:
                 found.setdefault(candidate.micro_kernel, candidate)
         return list(found.values())
 
-    def _reason_to_stop(self, batch: Sequence[CudaCandidate]) -> str | None:
+    def _reason_to_stop(self, batch: Sequence[Candidate]) -> str | None:
         if not batch:
             return EXHAUSTED
         if self._num_trials_left() <= 0:
@@ -272,12 +265,10 @@ class CudaExploration:
         begun = any(m.usable for m in self.records.measurements.values())
         return SECONDS if begun and self._out_of_time() else None
 
-    def _round(
-        self, trials: CudaTrials, batch: Sequence[CudaCandidate], before: FloatArray | None
-    ) -> str | None:
+    def _round(self, trials: CudaTrials, batch: Sequence[Candidate], before: FloatArray | None) -> str | None:
         """Measure one batch; why it was the last one, or None."""
         batch = batch[: self._num_trials_left()]
-        measured: list[CudaMeasurement] = []
+        measured: list[Measurement] = []
         for measurement in trials.measure(batch, self._out_of_time):
             measured.append(measurement)
             self._say_measured(measurement, len(batch) - len(measured))
@@ -289,7 +280,7 @@ class CudaExploration:
         return stop
 
     def _decide(
-        self, measured: Sequence[CudaMeasurement], gain: float | None, left: int, stop: str | None
+        self, measured: Sequence[Measurement], gain: float | None, left: int, stop: str | None
     ) -> None:
         """Put a round on record, and say it; one that measured nothing and says nothing new is left out."""
         line = {
@@ -314,7 +305,7 @@ class CudaExploration:
         total = len(self.records.measurements)
         self.listener(Event("measure", str(line["message"]), total, total + (0 if stop else left), data=line))
 
-    def _say_measured(self, measurement: CudaMeasurement, at_most: int) -> None:
+    def _say_measured(self, measurement: Measurement, at_most: int) -> None:
         done, peak = len(self.records.measurements), peak_gflops(self.task.problem, measurement)
         text = f"failed: {measurement.error}" if peak is None else f"{peak:.0f} GFLOP/s"
         self.listener(
@@ -333,7 +324,7 @@ class CudaExploration:
         return max(rates, default=None)
 
 
-def _longest_secs(problem: Problem, measurement: CudaMeasurement | None) -> float | None:
+def _longest_secs(problem: Problem, measurement: Measurement | None) -> float | None:
     """Seconds at the point with the most FLOPs; None where it was not measured."""
     if measurement is None or not measurement.usable:
         return None
@@ -349,7 +340,7 @@ def _served(fitted: CudaFitted) -> FloatArray:
 
 def _around(
     problem: Problem, fitted: CudaFitted, instances: Instances, limits: CudaLimits, longest: int
-) -> Iterator[CudaCandidate]:
+) -> Iterator[Candidate]:
     """Neighbours of each instance's best, those of what serves most first, in turns."""
     weights = np.bincount(
         fitted.throughput.argmax(axis=1), weights=instances.weights, minlength=len(fitted.models)
@@ -358,4 +349,4 @@ def _around(
     near = [neighbours(problem, fitted.models[i].micro_kernel, limits, longest) for i in order]
     for tile in chain.from_iterable(zip_longest(*near)):
         if tile is not None:
-            yield CudaCandidate(tile, "neighbour")
+            yield Candidate(tile, "neighbour")

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dietcode.errors import CandidateError, TuningError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu_children import GpuChildren
-from dietcode.measure.records import RecordsStore
+from dietcode.measure.records import Measurement, RecordsStore
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of
-from dietcode.search_space.cuda.space import CudaCandidate
 from dietcode.search_space.problem import Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -82,12 +81,10 @@ class CudaTrials:
     problem: Problem
     target: CudaTarget
     points: Sequence[Point]
-    store: RecordsStore[CudaRecords]
+    store: RecordsStore
     children: GpuChildren
 
-    def measure(
-        self, batch: Sequence[CudaCandidate], out_of_time: Callable[[], bool]
-    ) -> Iterator[CudaMeasurement]:
+    def measure(self, batch: Sequence[Candidate], out_of_time: Callable[[], bool]) -> Iterator[Measurement]:
         """Measure in order, while those that come next are compiled."""
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:  # what launches needs a core
             builds: list[Future[Built]] = []
@@ -106,10 +103,10 @@ class CudaTrials:
                 for future in builds:
                     future.cancel()
 
-    def _measure_one(self, candidate: CudaCandidate, built: Built) -> tuple[CudaMeasurement, dict[str, Any]]:
+    def _measure_one(self, candidate: Candidate, built: Built) -> tuple[Measurement, dict[str, Any]]:
         """A measurement, and what its line says beside it."""
         tile = candidate.micro_kernel
-        failed = CudaMeasurement(tile, candidate.provenance)
+        failed = Measurement(tile, candidate.provenance)
         if built.error is not None:
             return replace(failed, error=built.error), {}
         smallest = float(self.problem.flops(dict(self.points[0])))

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from dietcode.errors import TargetError, TuningError
-from dietcode.measure.cuda_records import CudaRecords
 from dietcode.measure.gpu import Gpu, find_gpu, need_gpu
 from dietcode.measure.gpu_children import GpuChildren, gpu_children
-from dietcode.measure.store import CudaFileKeeper
+from dietcode.measure.records import Records
+from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, resolve_cuda
 from dietcode.tuner.cuda import make_cuda_library, refuse_synthetic
-from dietcode.tuner.cuda_measuring import CudaKeeper, measure_cuda
+from dietcode.tuner.cuda_measuring import measure_cuda
 from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.measuring import Keeper
 from dietcode.tuner.result import TuneResult
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
@@ -35,9 +36,9 @@ _TIMEOUT_SECS = 300.0
 def make_on_gpu(
     spec: Spec,
     *,
-    known: CudaRecords | None = None,
+    known: Records | None = None,
     gpu: Gpu | None = None,
-    keeper: CudaKeeper | None = None,
+    keeper: Keeper | None = None,
     force: bool = False,
     listener: Listener = silent,
     children: GpuChildren | None = None,
@@ -48,11 +49,11 @@ def make_on_gpu(
 
     Parameters
     ----------
-    known : CudaRecords, optional
+    known : Records, optional
         Build from these measurements alone: no GPU is needed, and one that is here checks the library.
     gpu : Gpu, optional
         The GPU to measure on; by default the first one here of the spec's architecture.
-    keeper : CudaKeeper, optional
+    keeper : Keeper, optional
         Where records are kept; files under the cache folder by default.
     force, children
         As `measure_cuda` has them.
@@ -85,7 +86,7 @@ def make_on_gpu(
             children = stack.enter_context(gpu_children(gpu, lambda m: listener(Event("calibrate", m))))
             started = time.monotonic()
         if known is None and gpu is not None:
-            keeper = keeper or CudaFileKeeper()
+            keeper = keeper or FileKeeper()
             before = 0
             if not force:
                 before = len(keeper.open(workload_digest(spec), gpu.record).records.measurements)

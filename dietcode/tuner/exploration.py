@@ -14,7 +14,6 @@ from dietcode.cost_model.learned import missed
 from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
 from dietcode.measure.calibration import Calibration, attach_reference, calibrate, is_plausible, recalibrate
-from dietcode.measure.cuda_records import CudaMeasurement
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.cpu.limits import Limits
@@ -58,7 +57,7 @@ class Exploration:
 
     task: Task
     target: CpuTarget
-    store: RecordsStore[Records]
+    store: RecordsStore
     measurer: Measurer
     work_dir: Path
     deadline: float
@@ -291,7 +290,7 @@ class Exploration:
         return max(rates, default=None)
 
 
-def peak_gflops(problem: Problem, measurement: Measurement | CudaMeasurement) -> float | None:
+def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
     """Best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
     rates = [
         float(problem.flops(point)) / secs / 1e9

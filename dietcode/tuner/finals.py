@@ -24,7 +24,7 @@ _MAX_FINALISTS = 10
 
 def read_again(
     todo: list[Measurement],
-    store: RecordsStore[Records],
+    store: RecordsStore,
     measurer: Measurer,
     listener: Listener,
     out_of_time: Callable[[], bool],

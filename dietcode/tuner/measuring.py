@@ -21,7 +21,7 @@ from dietcode.tuner.search import Search
 class Keeper(Protocol):
     """Where records are kept between runs; `dietcode.measure.store.FileKeeper` is the command line's."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore[Records]:
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore:
         """The records of a workload on a device."""
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
@@ -35,7 +35,7 @@ class Keeper(Protocol):
 class Kept:
     """What was kept for a workload on a device, and of its other workloads."""
 
-    store: RecordsStore[Records]
+    store: RecordsStore
     others: list[Records]
     work_dir: Path
 
@@ -93,7 +93,7 @@ def explore(
     return store.records, len(store.records.measurements) - before
 
 
-def _measure_fixed_bytes(store: RecordsStore[Records], measurer: Measurer) -> None:
+def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
     """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
     if store.records.fixed_bytes is not None:
         return

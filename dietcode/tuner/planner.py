@@ -17,10 +17,10 @@ from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, lea
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.errors import TuningError
 from dietcode.measure.records import Records
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.axes import allows, neighbours, ways
 from dietcode.search_space.cpu.expansion import fitting_tiles
 from dietcode.search_space.cpu.limits import TAILS, Limits, MicroKernel
-from dietcode.search_space.cpu.space import Candidate
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.search import Search

@@ -14,14 +14,25 @@ from dietcode.dispatcher.problem import weighted_sum
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
 from dietcode.errors import LibraryError
+from dietcode.measure import checks
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import IntArray
 from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.instances import Instances
 
 _MAX_INSTANCE_ROWS = 4096
+# What a report leaves out of a measurement where it says nothing.
+_UNSAID: dict[str, Any] = {
+    "points": [],
+    "secs": [],
+    "object_bytes": 0,
+    "build_secs": 0.0,
+    "drift": 1.0,
+    "attempts": 1,
+    "num_readings": 1,
+    "error": None,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,24 +167,15 @@ def records_of(report: Mapping[str, Any]) -> Records:
     """
     try:
         records = Records(str(report["workload_digest"]), dict(report["device"]))
-        records.calibration, records.seed = report["calibration"], report["seed"]
-        records.fixed_bytes = report["fixed_bytes"]
+        records.format.check_device(records.device)
+        if report["calibration"] is not None:
+            records.apply({"kind": "calibration", **report["calibration"]})
+        records.seed, records.fixed_bytes = report["seed"], report.get("fixed_bytes")
         records.problem, records.rounds = report.get("problem"), list(report.get("rounds", []))
         space = report["space"]
         for row in [*report["micro_kernels"], *space["failed"], *space.get("pruned", [])]:
-            measurement = Measurement(
-                MicroKernel.from_json(row),
-                str(row["provenance"]),
-                tuple(row.get("points", ())),
-                tuple(row.get("secs", ())),
-                int(row.get("object_bytes", 0)),
-                drift=float(row.get("drift", 1.0)),
-                num_readings=int(row.get("num_readings", 1)),
-                error=row.get("error"),
-                pruned=bool(row.get("pruned", False)),
-            )
-            records.measurements[measurement.micro_kernel] = measurement
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+            records.apply(_UNSAID | row | {"kind": "micro_kernel"})
+    except checks.WRONG as error:
         what = f"{type(error).__name__}: {error}"
         raise LibraryError(f"the report does not hold its measurements ({what[:120]}); tune again") from error
     return records

@@ -10,7 +10,6 @@ from dietcode.errors import LibraryError
 from dietcode.measure.measurer import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
 from dietcode.target.cuda import is_cuda
-from dietcode.tuner.cuda import cuda_records_of
 from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Listener, silent
 from dietcode.tuner.report import records_of
@@ -58,7 +57,7 @@ def reselect(
         raise LibraryError(f"{library}: its report is of another workload; tune again")
     if is_cuda(spec):
         archs = tuple(manifest["requires"]["cuda"]["archs"])
-        result = make_on_gpu(spec, known=cuda_records_of(report), listener=listener, archs=archs)
+        result = make_on_gpu(spec, known=records_of(report), listener=listener, archs=archs)
     else:
         result = make_library(spec, known=records_of(report), listener=listener, children=children)
     write_library(result, folder, listener)

@@ -11,11 +11,12 @@ import numpy as np
 
 from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, RecordsStore
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.expansion import fitting_tiles
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Candidate, Seed, build_space, hardware_seeds
+from dietcode.search_space.cpu.space import Seed, build_space, hardware_seeds
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
@@ -44,7 +45,7 @@ class Seeding:
 
     task: Task
     target: CpuTarget
-    store: RecordsStore[Records]
+    store: RecordsStore
     work_dir: Path
     search: Search
     known: Known

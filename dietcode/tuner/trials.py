@@ -9,9 +9,9 @@ from pathlib import Path
 from dietcode.cost_model.pruning import Pruning
 from dietcode.measure.measurer import BuildResult, Measurer
 from dietcode.measure.points import choose_anchors, wave_points
-from dietcode.measure.records import Measurement, Records, RecordsStore
+from dietcode.measure.records import Measurement, RecordsStore
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.cpu.space import Candidate
 from dietcode.search_space.problem import IntArray, Problem
 
 Point = dict[str, int]
@@ -34,7 +34,7 @@ class Trials:
     problem: Problem
     extents: dict[str, IntArray]
     num_variables: int
-    store: RecordsStore[Records]
+    store: RecordsStore
     measurer: Measurer
     pruning: Pruning | None
     anchors: list[Point] = field(init=False)

@@ -14,12 +14,11 @@ import numpy as np
 from dietcode.errors import RecordsError, RequestError, TuningError
 from dietcode.library.build import Parts, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
-from dietcode.measure.cuda_records import read_cuda_records
 from dietcode.measure.engine import Device, Engine, open_engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.measurer import Children
-from dietcode.measure.records import Records, check_belongs, read_records
+from dietcode.measure.records import Records, check_belongs, check_kind, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.cpu.limits import Limits
@@ -76,13 +75,16 @@ def tune(
                 f"target: cuda is measured on a GPU of this machine, and given the engine {engine.kind}; "
                 "leave out --ray and --rpc-tracker"
             )
-        measured = None if records is None else read_cuda_records(records)
+        measured = None if records is None else read_records(records)
+        if measured is not None and records is not None:
+            check_kind(measured, "cuda", records)
         result = make_on_gpu(spec, known=measured, force=force, listener=listener)
         write_library(result, folder, listener)
         return result
     known = None
     if records is not None:
         known = read_records(records)
+        check_kind(known, "llvm", records)
         check_belongs(known, workload_digest(spec), None, records)
         _check_target(_target_of(known, str(records)), spec, records)
     with open_engine(engine or EngineSpec()) as opened:

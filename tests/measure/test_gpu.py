@@ -15,11 +15,11 @@ from needs import needs_nvrtc
 from dietcode.errors import TargetError
 from dietcode.measure import gpu_children
 from dietcode.measure.cuda_driver import GpuError
-from dietcode.measure.cuda_records import CudaMeasurement
 from dietcode.measure.gpu import Gpu, find_gpu, list_gpus
 from dietcode.measure.gpu_children import LocalGpu
 from dietcode.measure.gpu_session import Session
-from dietcode.measure.store import CudaFileKeeper
+from dietcode.measure.records import Measurement
+from dietcode.measure.store import FileKeeper
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
@@ -175,10 +175,10 @@ def test_targets_say_which_gpu_is_measured_on(
     assert (found["device"], found["num_sms"]) == ("NVIDIA H200 (sm_90), 132 SMs", 132)
     assert found["device_id"] == real.id
     assert "experimental: no record from a device yet" in found["reason"]
-    store = CudaFileKeeper().open("sha256:0", real.record)
+    store = FileKeeper().open("sha256:0", real.record)
     assert facts()["experimental"]
     code = KernelFacts(40, 0, 0, 1000)
-    store.append(CudaMeasurement(TILE, "hardware", (POINTS[0],), (1e-5,), code).to_json())
+    store.append(Measurement(TILE, "hardware", (POINTS[0],), (1e-5,), facts=code).to_json())
     assert not facts()["experimental"]
 
     def too_old() -> list[Gpu]:

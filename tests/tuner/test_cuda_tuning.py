@@ -20,10 +20,9 @@ from needs import needs_nvrtc
 from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import gpu_children
-from dietcode.measure.cuda_records import CudaRecords, read_cuda_records
 from dietcode.measure.gpu import Gpu, find_gpu
-from dietcode.measure.records import write_records
-from dietcode.measure.store import CudaFileKeeper, export_file, import_file
+from dietcode.measure.records import Records, read_records, write_records
+from dietcode.measure.store import FileKeeper, export_file, import_file
 from dietcode.runtime.manifest import read_manifest
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed
@@ -31,10 +30,11 @@ from dietcode.target import nvrtc
 from dietcode.target.cuda import CudaTarget
 from dietcode.tuner import cuda_measuring
 from dietcode.tuner import reselect as reselect_module
-from dietcode.tuner.cuda import SYNTHETIC, cuda_records_of
+from dietcode.tuner.cuda import SYNTHETIC
 from dietcode.tuner.cuda_measuring import measure_cuda
 from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Event
+from dietcode.tuner.report import records_of
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.tune import tune
 from dietcode.workload.parse import spec_from_data
@@ -100,7 +100,7 @@ def runs(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) ->
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as own:
         own.setenv("DIETCODE_CACHE", str(cache))
-        first = measure_cuda(spec_of(1), gpu_here(), CudaFileKeeper())
+        first = measure_cuda(spec_of(1), gpu_here(), FileKeeper())
         assert list(first.measurements) == [SEEDS[0].tile]
         return Run(), cache
 
@@ -152,7 +152,7 @@ def test_a_gpu_here_is_measured_on(runs: tuple[Run, Path]) -> None:
     second, cache = runs
     assert second.result.measured == 3
     assert not second.said("calibrate")  # κ is known by then
-    records = read_cuda_records(records_file(cache))
+    records = read_records(records_file(cache))
     assert records.is_synthetic
     assert records.device == second.result.device
     assert next(iter(records.measurements)) == SEEDS[0].tile
@@ -173,7 +173,7 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
 def test_nothing_is_measured_twice(kept: Path, runs: tuple[Run, Path]) -> None:
     heard: list[Event] = []
     before = records_file(kept).read_bytes()
-    records = measure_cuda(spec_of(), gpu_here(), CudaFileKeeper(), listener=heard.append)
+    records = measure_cuda(spec_of(), gpu_here(), FileKeeper(), listener=heard.append)
     assert [event.message for event in heard] == [
         "4 micro-kernels from the records; nothing is left to measure"
     ]
@@ -186,19 +186,19 @@ def test_force_measures_again(kept: Path, tmp_path: Path, monkeypatch: pytest.Mo
     copy.parent.mkdir(parents=True)
     copy.write_bytes(records_file(kept).read_bytes())
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
-    keeper, heard = CudaFileKeeper(), list[Event]()
+    keeper, heard = FileKeeper(), list[Event]()
     records = measure_cuda(
         spec_of(1), gpu_here(), keeper, force=True, children=Answers(), listener=heard.append
     )
     assert list(records.measurements) == [SEEDS[0].tile]
     assert [event.stage for event in heard].count("calibrate") == 2
-    assert read_cuda_records(copy) == records
+    assert read_records(copy) == records
 
 
 def test_records_travel(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_driver: None) -> None:
     file = tmp_path / "records.jsonl.zst"
     known = export_file(spec_of(), file)  # the only GPU that measured
-    assert read_cuda_records(file) == known
+    assert read_records(file) == known
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(RecordsError, match="measured nothing of small-dense on this device yet"):
         export_file(spec_of(), tmp_path / "more.jsonl")
@@ -210,8 +210,8 @@ def test_of_several_devices_one_has_to_be_named(
     kept: Path, tmp_path: Path, no_driver: None, inside: Callable[..., Any]
 ) -> None:
     path = records_file(kept)
-    known = read_cuda_records(path)
-    other = CudaRecords(known.workload, known.device | {"id": "f" * 16, "name": "another"})
+    known = read_records(path)
+    other = Records(known.workload, known.device | {"id": "f" * 16, "name": "another"})
     write_records(tmp_path / "other.jsonl", other)
     import_file(tmp_path / "other.jsonl")
     try:
@@ -222,7 +222,7 @@ def test_of_several_devices_one_has_to_be_named(
         assert re.search(r"several devices: .*another .*; say which by --device", refused.stderr)
         done = inside("records", "export", file, "--spec", spec, "--device", known.device["id"])
         assert done.returncode == 0, done.stderr
-        assert read_cuda_records(file) == known
+        assert read_records(file) == known
     finally:
         (kept / "records" / ("f" * 16) / path.name).unlink()
 
@@ -232,7 +232,7 @@ def test_a_library_is_selected_again_without_measuring(
 ) -> None:
     library, other = tmp_path / "library", tmp_path / "other"
     write_library(runs[0].result, library)
-    assert cuda_records_of(runs[0].result.report) == read_cuda_records(records_file(runs[1]))
+    assert records_of(runs[0].result.report) == read_records(records_file(runs[1]))
     with pytest.raises(RecordsError, match="synthetic"):
         reselect_module.reselect(library, {"max_kernels": 1}, other)
     assert not other.exists()
@@ -267,7 +267,7 @@ def test_a_library_that_is_wrong_is_not_written(
 
     monkeypatch.setattr(nvrtc, "_compile", compile_wrong)
     with pytest.raises(TuningError, match=r"the finished library fails at {'T': 1}: .*wrong result"):
-        Run(known=read_cuda_records(records_file(kept)))
+        Run(known=read_records(records_file(kept)))
 
 
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path, no_driver: None) -> None:
@@ -286,7 +286,7 @@ def test_a_gpu_of_another_architecture_will_not_do(
     ):
         tune(spec_of(arch="sm_80"), tmp_path / "library")
     with pytest.raises(TargetError, match=r"target.arch: sm_80; the GPU here is emulated.* \(sm_90\)"):
-        measure_cuda(spec_of(arch="sm_80"), gpu_here(), CudaFileKeeper())
+        measure_cuda(spec_of(arch="sm_80"), gpu_here(), FileKeeper())
 
 
 def test_what_no_device_measures_is_refused_before_it_is_measured(
@@ -307,13 +307,13 @@ def test_what_fails_is_on_record_and_costs_itself(
     """A crash, one that the GPU stops, and those that work."""
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
     errors = ["ChildProcessError: Subprocess terminated", "GpuError: CUDA_ERROR_LAUNCH_FAILED (719)"]
-    records = measure_cuda(spec_of(4), gpu_here(), CudaFileKeeper(), children=Answers(*errors))
+    records = measure_cuda(spec_of(4), gpu_here(), FileKeeper(), children=Answers(*errors))
     assert [m.error for m in records.measurements.values() if m.error] == errors
     assert sum(m.usable for m in records.measurements.values()) == 2
     assert len(records.rounds[0]["failed"]) == 2
-    assert read_cuda_records(records_file(tmp_path / "cache")) == records
+    assert read_records(records_file(tmp_path / "cache")) == records
     with pytest.raises(TuningError, match="no micro-kernel worked; the first said: ChildProcessError"):
-        measure_cuda(spec_of(2), gpu_here(), CudaFileKeeper(), force=True, children=Answers(*errors))
+        measure_cuda(spec_of(2), gpu_here(), FileKeeper(), force=True, children=Answers(*errors))
 
 
 def test_a_part_of_the_budget_is_metaschedules(
@@ -324,7 +324,7 @@ def test_a_part_of_the_budget_is_metaschedules(
     monkeypatch.setattr(cuda_measuring, "_SEED_PART", 1)  # all of it
     spec = spec_from_data(spec_of(8).to_json() | {"dims": {"m": "16*T", "n": 128, "k": 64}})
     heard: list[Event] = []
-    records = measure_cuda(spec, gpu_here(), CudaFileKeeper(), children=Answers(), listener=heard.append)
+    records = measure_cuda(spec, gpu_here(), FileKeeper(), children=Answers(), listener=heard.append)
     found = [m for m in records.measurements.values() if m.provenance == "metaschedule"]
     assert 4 <= len(found) <= 8  # some proposals are one micro-kernel
     best = min((m for m in found if m.usable), key=lambda m: (m.secs[-1], m.micro_kernel.order))

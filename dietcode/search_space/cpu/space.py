@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 
 
@@ -22,14 +23,6 @@ class Seed:
     rows: int
     columns: int
     source: str
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A micro-kernel and the seed that brought it into the space."""
-
-    micro_kernel: MicroKernel
-    provenance: str
 
 
 def hardware_seeds(limits: Limits) -> list[Seed]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, CudaMicroKernel
 from dietcode.search_space.problem import Problem
@@ -29,14 +30,6 @@ class CudaSeed:
 
     tile: CudaMicroKernel
     source: str
-
-
-@dataclass(frozen=True)
-class CudaCandidate:
-    """A micro-kernel and the seed that brought it into the space."""
-
-    micro_kernel: CudaMicroKernel
-    provenance: str
 
 
 def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
@@ -64,7 +57,7 @@ def build_space(
     limits: CudaLimits,
     max_rows: int | None = None,
     max_columns: int | None = None,
-) -> list[CudaCandidate]:
+) -> list[Candidate]:
     """Viable tiles around all seeds, each once, credited to the first seed that reaches it.
 
     Parameters
@@ -74,7 +67,7 @@ def build_space(
 
     Returns
     -------
-    list of CudaCandidate
+    list of Candidate
         Seeds first, then those nearest to the seeds.
     """
     found: dict[CudaMicroKernel, str] = {}
@@ -89,7 +82,7 @@ def build_space(
         ]
         for _, _, tile in sorted((distance(tile, seed.tile), tile.order, tile) for tile in around):
             found.setdefault(tile, seed.source)
-    return [CudaCandidate(tile, source) for tile, source in found.items()]
+    return [Candidate(tile, source) for tile, source in found.items()]
 
 
 def neighbours(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietcode.measure.cuda_records import CudaRecords
+from dietcode.measure.records import Records
 from dietcode.workload.spec import Spec
 from dietcode_server.engine.holding import Heartbeat
-from dietcode_server.engine.keeper import SqlCudaKeeper
+from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.store import gpus
 from dietcode_server.store.database import Database
 from dietcode_server.store.leases import LeaseLostError
-from dietcode_server.store.records import SqlCudaRecords
+from dietcode_server.store.records import SqlRecords
 from dietcode_server.store.tables import JobRow
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dietcode.tuner.tune import TuneResult
 
 
-def known_records(database: Database, job: JobRow) -> CudaRecords | None:
+def known_records(database: Database, job: JobRow) -> Records | None:
     """Records that a job is built from without measuring; None where it has to be measured.
 
     Raises
@@ -35,11 +36,16 @@ def known_records(database: Database, job: JobRow) -> CudaRecords | None:
         device = None if row is None else gpus.header_of(row)
     if device is None:
         return None
-    return SqlCudaRecords(database, job.workload, device, spec=job.spec).records
+    return SqlRecords(database, job.workload, device, spec=job.spec).records
 
 
 def make_for_gpu(
-    database: Database, job: JobRow, spec: Spec, listener: Listener, heartbeat: Heartbeat
+    database: Database,
+    job: JobRow,
+    spec: Spec,
+    work_root: Path,
+    listener: Listener,
+    heartbeat: Heartbeat,
 ) -> TuneResult | None:
     """A library from records that are there, or from what this machine's GPU measures now.
 
@@ -71,7 +77,7 @@ def make_for_gpu(
         return None
     # The keeper has forgotten what a job that measures anew must not know, and takes no line of a job that
     # this worker has lost.
-    keeper = SqlCudaKeeper(database, job)
+    keeper = SqlKeeper(database, job, work_root)
     with gpu_children(gpu, lambda message: listener(Event("calibrate", message))) as children:
         held = HeldGpu(children, heartbeat.holds)
         return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)

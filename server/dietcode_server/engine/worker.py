@@ -173,7 +173,7 @@ def _tune_and_publish(
     spec = spec_from_data(job.spec)
     reporter = Reporter(database, job.id, runner)
     if gpus.is_gpu(job.target):
-        built = make_for_gpu(database, job, spec, reporter.hear, heartbeat)
+        built = make_for_gpu(database, job, spec, work_root, reporter.hear, heartbeat)
         if built is None:
             _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # neither records nor the GPU
             return

@@ -28,7 +28,7 @@ from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
 from dietcode_server.engine.announcer import announced
 from dietcode_server.engine.cuda_jobs import HeldGpu
-from dietcode_server.engine.keeper import SqlCudaKeeper
+from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
@@ -222,7 +222,7 @@ def test_a_job_with_records_goes_to_whoever_builds(
 
 
 def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
-    has_gpu: list[Gpu], database: Database
+    has_gpu: list[Gpu], database: Database, tmp_path: Path
 ) -> None:
     announce(database, announced(Targets(), "rack1"))
     first = submitted(database)
@@ -230,7 +230,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
         assert jobs.claim(session, first, "me", lease_secs=600)
         row = jobs.get(session, first)
         session.expunge(row)
-    store = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
+    store = SqlKeeper(database, row, tmp_path).open(row.workload, GPU.record)
     for line in list(made_records().lines())[1:3]:
         store.append(line)
     assert told(database, first).measured == 1
@@ -238,7 +238,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
     assert told(database, other).device_id == GPU.id, "it is measured, too"
     taken = submitted(database, "of-what-there-is", measure=False)
     assert told(database, taken).device_id is None and told(database, taken).state == JobState.QUEUED
-    again = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
+    again = SqlKeeper(database, row, tmp_path).open(row.workload, GPU.record)
     assert again.records == store.records and len(again.records.measurements) == 1
     imported(database)
     with database.read() as session:
@@ -268,14 +268,14 @@ def test_what_is_known_of_a_workload_is_bounded(
     assert imported(database).num_known == imported(database).num_known == 4
 
 
-def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[Gpu]) -> None:
+def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[Gpu], tmp_path: Path) -> None:
     job = submitted(database)
     with database.read() as session:
         row = jobs.get(session, job)
         session.expunge(row)
     with pytest.raises(RecordsError, match="synthetic"):
-        SqlCudaKeeper(database, row).open(row.workload, device(synthetic=True))
-    store = SqlCudaKeeper(database, row).open(row.workload, device())
+        SqlKeeper(database, row, tmp_path).open(row.workload, device(synthetic=True))
+    store = SqlKeeper(database, row, tmp_path).open(row.workload, device())
     with pytest.raises(RecordsError, match="rows"):
         store.append({**list(made_records().lines())[2], "rows": "many"})
     assert not store.records.measurements
