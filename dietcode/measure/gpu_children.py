@@ -11,7 +11,8 @@ from dietcode.lean import children_without_torch
 from dietcode.measure import gpu_worker
 from dietcode.measure.engine import Say
 from dietcode.measure.gpu import Gpu
-from dietcode.measure.local import Runner, measuring_slot
+from dietcode.measure.local import measuring_slot
+from dietcode.measure.runner import Runner
 
 _L2_BYTES = 64 << 20  # as the GPU benchmark has it, for all GPUs alike
 
@@ -41,10 +42,10 @@ class LocalGpu:
     def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
         """As `GpuChildren.run` has it."""
         known = {"index": self._gpu.index, "l2_bytes": max(_L2_BYTES, self._gpu.l2_bytes)}
-        outcome = self._runner.run(getattr(gpu_worker, function), request | known, timeout_secs)
-        if isinstance(outcome, str):
-            self._runner.process.kill()
-        return outcome
+        given: dict[str, Any] | str = self._runner.run(
+            getattr(gpu_worker, function), request | known, timeout_secs, str
+        )
+        return given
 
     def close(self) -> None:
         """End the process."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, Function, GpuError, Graph
-from dietcode.measure.worker import SAFE_ERROR
 from dietcode.search_space.cuda.launches import Call, Launch
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference

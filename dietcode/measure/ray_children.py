@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -15,12 +16,16 @@ from ray.exceptions import GetTimeoutError, RayError
 from dietcode.errors import TuningError
 from dietcode.measure import ray_node
 from dietcode.measure.engine import Device, Say
-from dietcode.measure.local import describe
-from dietcode.measure.measurer import Progress
-from dietcode.search_space.cpu.seed import NoTrialError
-from dietcode.search_space.cpu.space import Seed
-from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.runner import describe
+from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
 
 if TYPE_CHECKING:
     from dietcode.measure.ray_cluster import RayCluster
@@ -30,6 +35,7 @@ _SAY_SECS = 15.0
 _RETRIES = 2  # of a build whose machine was lost
 _START_SECS = 60.0  # for the measuring process on the node to start, besides what a call may take
 _CLOSE_SECS = 3.0
+Result = TypeVar("Result")
 _STARTS = 3  # machines that may be lost one after the other while a job waits for one
 
 
@@ -38,7 +44,7 @@ class _LostError(Exception):
 
 
 class RayChildren:
-    """`dietcode.measure.measurer.Children` on a Ray cluster.
+    """`dietcode.measure.children.Children` on a Ray cluster.
 
     A build whose machine is lost is built elsewhere. Where the machine that measures is lost, the call says
     so, and the next one waits for another like it.
@@ -58,19 +64,20 @@ class RayChildren:
         self._sent: set[str] = set()
         self._pending: list[Any] = []
         self.slot = ""
-        self._acquire()
+        self.seeds: SeedSearch = RaySeedSearch(self)
+        self.acquire()
 
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """Results in the order of `requests`; the code is at their paths on this machine."""
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """As `Children.build`; the code is at the requests' paths on this machine."""
         if not self._cluster.num_builders():
             yield from self._build_here(requests)
             return
-        self._pending = [self._build.remote(request) for request in requests]
+        self._pending = [self._build.remote(self._device.worker, request) for request in requests]
         for request, task in zip(requests, list(self._pending), strict=True):
             yield from self._collect(request, task)
             self._pending.remove(task)
 
-    def _collect(self, request: dict[str, Any], task: Any) -> Iterator[dict[str, Any] | str]:
+    def _collect(self, request: BuildRequest, task: Any) -> Iterator[BuildResult]:
         """Wait for a build; where no machine is left that builds, the one that measures does it."""
         while not ray.wait([task], timeout=_POLL_SECS)[0]:
             if not self._cluster.num_builders():
@@ -80,82 +87,47 @@ class RayChildren:
         try:
             yield _place(request, ray.get(task))
         except RayError as error:
-            yield f"the build was lost with its machine, {_RETRIES + 1} times: {describe(error)}"
+            lost = f"the build was lost with its machine, {_RETRIES + 1} times: {describe(error)}"
+            yield BuildResult.failed(lost)
 
-    def _build_here(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
+    def _build_here(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        built: list[ray_node.Built]
         try:
-            built = self._call("build", list(requests), timeout_secs=None)
+            built = self.call("build", list(requests), timeout_secs=None)
         except _LostError as error:
-            built = [(str(error), b"")] * len(requests)
-        for request, outcome in zip(requests, built, strict=True):
-            yield _place(request, outcome)
+            built = [(BuildResult.failed(str(error)), b"")] * len(requests)
+        for request, one in zip(requests, built, strict=True):
+            yield _place(request, one)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """Call `worker.<function>` on the machine that measures; waits for one where it was lost.
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """As `Children.time`; waits for another machine where the last one was lost."""
+        return self._run("time", request, timeout_secs, TimeResult.failed)
 
-        Raises
-        ------
-        TuningError
-            None came back in time.
-        """
-        self._acquire()
-        code = Path(request["path"]).read_bytes()
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """As `Children.check`; waits for another machine where the last one was lost."""
+        return self._run("check", request, timeout_secs, CheckResult.failed)
+
+    def _run(
+        self,
+        method: str,
+        request: TimeRequest | CheckRequest,
+        timeout_secs: float,
+        failed: Callable[[str], Result],
+    ) -> Result:
+        self.acquire()
+        code = Path(request.path).read_bytes()
         digest = hashlib.sha256(code).hexdigest()
         sent = None if digest in self._sent else code
         try:
-            outcome: dict[str, Any] | str = self._call(
-                "run", function, request, digest, sent, timeout_secs, timeout_secs=timeout_secs + _START_SECS
+            result: Result = self.call(
+                method, request, digest, sent, timeout_secs, timeout_secs=timeout_secs + _START_SECS
             )
         except _LostError as error:
-            return str(error)
+            return failed(str(error))
         self._sent.add(digest)
-        return outcome
+        return result
 
-    def run_seed(
-        self,
-        problem: Problem,
-        extents: Mapping[str, int],
-        target: CpuTarget,
-        work_dir: Path,
-        num_trials: int,
-        max_secs: float,
-        progress: Progress,
-    ) -> tuple[Seed, dict[str, Any]]:
-        """MetaSchedule on the machine that measures; `work_dir` here has a copy of its database.
-
-        Raises
-        ------
-        NoTrialError
-            It finished no trial, or its machine was lost.
-        """
-        work_dir.mkdir(parents=True, exist_ok=True)
-        request = {
-            "problem": problem.to_json(),
-            "extents": dict(extents),
-            "target": target.to_json(),
-            "num_trials": num_trials,
-            "max_secs": max_secs,
-        }
-        self._acquire()
-        try:
-            self._call(
-                "start_seed", request, ray_node.read_database(work_dir), timeout_secs=_START_SECS + max_secs
-            )
-            while True:
-                state = self._call("seed_state", timeout_secs=_START_SECS)
-                for name, data in state["database"].items():
-                    (work_dir / name).write_bytes(data)
-                progress(state["done"], state["gflops"])
-                if "result" in state:
-                    found: tuple[Seed, dict[str, Any]] = state["result"]
-                    return found
-                if "error" in state:
-                    raise NoTrialError(state["error"])
-                time.sleep(_POLL_SECS)
-        except _LostError as error:
-            raise NoTrialError(f"MetaSchedule did not end: {error}") from error
-
-    def _call(self, method: str, *arguments: Any, timeout_secs: float | None) -> Any:
+    def call(self, method: str, *arguments: Any, timeout_secs: float | None) -> Any:
         """Call the machine that measures; after an error of Ray's it is given up."""
         task = getattr(self._actor, method).remote(*arguments)
         try:
@@ -164,7 +136,7 @@ class RayChildren:
             self._give_up()
             raise _LostError(f"the machine that measures was lost: {describe(error)}") from error
 
-    def _acquire(self) -> None:
+    def acquire(self) -> None:
         """Take the slot of a machine of the device, if none is held.
 
         Raises
@@ -179,7 +151,7 @@ class RayChildren:
             node = ray.remote(ray_node.MeasuringNode).options(
                 num_cpus=0, resources={self._device.place: 1}, max_restarts=0, max_task_retries=0
             )
-            self._actor = node.remote(self._device.target.num_cores)
+            self._actor = node.remote(self._device.worker)
             greeting = self._actor.hello.remote()
             self._wait_for(greeting)
             try:
@@ -251,10 +223,35 @@ class RayChildren:
             self._give_up()
 
 
-def _place(request: Mapping[str, Any], built: ray_node.Built) -> dict[str, Any] | str:
+class RaySeedSearch:
+    """`SeedSearch` on the machine that measures; the folder here has a copy of its database."""
+
+    def __init__(self, children: RayChildren) -> None:
+        self._children = children
+
+    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
+        """As `SeedSearch.find`."""
+        work_dir.mkdir(parents=True, exist_ok=True)
+        self._children.acquire()
+        try:
+            database = ray_node.read_database(work_dir)
+            self._children.call("start_seed", request, database, timeout_secs=_START_SECS + request.max_secs)
+            while True:
+                state: ray_node.SeedState = self._children.call("seed_state", timeout_secs=_START_SECS)
+                for name, data in state.database.items():
+                    (work_dir / name).write_bytes(data)
+                progress(*state.progress)
+                if state.result is not None:
+                    return state.result
+                time.sleep(_POLL_SECS)
+        except _LostError as error:
+            return SeedResult(None, error=f"MetaSchedule did not end: {error}")
+
+
+def _place(request: BuildRequest, built: ray_node.Built) -> BuildResult:
     """Write built code to where the driver wants it."""
-    outcome, code = built
-    if isinstance(outcome, str):
-        return outcome
-    Path(request["path"]).write_bytes(code)
-    return outcome | {"path": request["path"]}
+    result, code = built
+    if result.path is None:
+        return result
+    Path(request.path).write_bytes(code)
+    return replace(result, path=request.path)

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from dietcode.errors import RequestError, TargetError, TuningError
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device, Say, check_reachable
-from dietcode.measure.local import describe
-from dietcode.measure.measurer import Children
 from dietcode.measure.ray_node import AUTH_MODE, host_of
+from dietcode.measure.runner import describe
 from dietcode.target.cpu import Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
 
@@ -71,7 +72,8 @@ class RayCluster:
         target = resolve_target(spec, host)
         lacks = host.refusal(target)
         refusal = lacks and f"no machine of the Ray cluster can measure for it: {host.name} {lacks}"
-        return Device(target, device_record(target, host.name), refusal, host, place)
+        worker = CpuWorker(target.num_cores)
+        return Device(target, device_record(target, host.name), worker, refusal, host, place)
 
     def resolve(self, spec: TargetSpec) -> Device:
         """The device of the cluster that a target names, or the only one that fits.

@@ -102,7 +102,7 @@ class Exploration:
             known,
             lambda: self.deadline - self.clock(),
             self.listener,
-            self.measurer.children,
+            self.measurer.children.seeds,
         )
         if self._is_done(seeding):
             self._say_known(seeding)

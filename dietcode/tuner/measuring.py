@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dietcode.errors import TuningError
+from dietcode.measure.children import Children
 from dietcode.measure.engine import Device
-from dietcode.measure.measurer import Children, Measurer
+from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
@@ -101,10 +102,8 @@ def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
     fixed = 0
     if len(working) == 2:
         kernels = [m.micro_kernel for m in working]
-        request = measurer.build_request(kernels, "pair") | {"tree": ("", 0, 0, 1)}
-        if measurer.variables:
-            request["tree"] = (measurer.variables[0], 0, 0, 1)
-        (pair,) = measurer.build([request])
+        tree = (next(iter(measurer.variables), ""), 0, 0, 1)
+        (pair,) = measurer.build([measurer.build_request(kernels, "pair", tree=tree)])
         if pair.error is None:
             fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
     store.append({"kind": "fixed_bytes", "bytes": fixed})

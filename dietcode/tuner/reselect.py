@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError
-from dietcode.measure.measurer import Children
+from dietcode.measure.children import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
 from dietcode.target.cuda import is_cuda
 from dietcode.tuner.cuda_tuning import make_on_gpu

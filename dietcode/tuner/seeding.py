@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.measure.measurer import Children
 from dietcode.measure.records import Records, RecordsStore
+from dietcode.measure.seed_search import SeedRequest, SeedSearch
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.expansion import fitting_tiles
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.seed import NoTrialError
 from dietcode.search_space.cpu.space import Seed, build_space, hardware_seeds
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.task import Task
@@ -51,7 +50,7 @@ class Seeding:
     known: Known
     secs_left: Callable[[], float]
     listener: Listener
-    children: Children
+    seeds: SeedSearch
     _tried: bool = False
 
     @property
@@ -123,16 +122,14 @@ class Seeding:
             message = "MetaSchedule on the largest instance"
             self.listener(Event("seed", message, done, trials, gflops, left))
 
-        try:
-            found, facts = self.children.run_seed(
-                self.task.problem, self.task.largest, self.target, self.work_dir, trials, allowed, progress
-            )
-        except NoTrialError as error:  # a busy machine, a short budget: a later run tries again
-            self.listener(Event("seed", f"{error}; going on with tiles of the register file", 1, 1))
+        request = SeedRequest(self.task.problem, self.task.largest, self.target, trials, allowed)
+        found = self.seeds.find(request, self.work_dir, progress)
+        if found.seed is None:  # a busy machine, a short budget: a later run tries again
+            self.listener(Event("seed", f"{found.error}; going on with tiles of the register file", 1, 1))
             return
-        self.store.append({"kind": "seed", **facts})
-        best = facts["best_gflops"]
-        message = f"T0 = {found.rows}x{found.columns}, {best} GFLOP/s after {facts['trials']} trials"
+        self.store.append({"kind": "seed", **found.facts})
+        best, num_done = found.facts["best_gflops"], found.facts["trials"]
+        message = f"T0 = {found.seed.rows}x{found.seed.columns}, {best} GFLOP/s after {num_done} trials"
         self.listener(Event("seed", message, trials, trials, best))
 
 

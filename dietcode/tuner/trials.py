@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dietcode.cost_model.pruning import Pruning
-from dietcode.measure.measurer import BuildResult, Measurer
+from dietcode.measure.measurer import Measurer
 from dietcode.measure.points import choose_anchors, wave_points
 from dietcode.measure.records import Measurement, RecordsStore
+from dietcode.measure.requests import BuildResult
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import IntArray, Problem

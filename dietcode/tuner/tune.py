@@ -14,11 +14,14 @@ import numpy as np
 from dietcode.errors import RecordsError, RequestError, TuningError
 from dietcode.library.build import Parts, check_linker, library_files
 from dietcode.measure.calibration import is_plausible
-from dietcode.measure.engine import Device, Engine, open_engine
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.engine import Device, Engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
-from dietcode.measure.measurer import Children
+from dietcode.measure.opening import open_engine
 from dietcode.measure.records import Records, check_belongs, check_kind, read_records
+from dietcode.measure.requests import CheckRequest
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.cpu.limits import Limits
@@ -139,7 +142,8 @@ def make_library(
             check_measurable(device)
         else:
             engine = here
-            device = Device(_target_of(known, "the records"), known.device)
+            target = _target_of(known, "the records")
+            device = Device(target, known.device, CpuWorker(target.num_cores))
         if children is None:
             children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
         started, measured = time.monotonic(), 0
@@ -196,17 +200,13 @@ def _verify(parts: Parts, code: bytes, listener: Listener, children: Children) -
         path.write_bytes(code)
         for row in picked:
             binding = {name: int(values[row]) for name, values in columns.items()}
-            request = {
-                "problem": task.problem,
-                "limits": Limits.of(parts.target),
-                "path": str(path),
-                "extents": {letter: int(values[row]) for letter, values in task.extents.items()},
-                "values": [binding[name] for name in task.variables],
-                "seed": int(row),
-            }
-            outcome = children.run("check_library", request, 60.0)
-            if isinstance(outcome, str):
-                raise TuningError(f"the finished library fails at {binding}: {outcome}")
+            point = {letter: int(values[row]) for letter, values in task.extents.items()}
+            own = tuple(binding[name] for name in task.variables)
+            limits = Limits.of(parts.target)
+            request = CheckRequest(task.problem, str(path), limits, (point,), (own,), int(row))
+            error = children.check(request, 60.0).error
+            if error is not None:
+                raise TuningError(f"the finished library fails at {binding}: {error}")
     listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
 
 

@@ -13,6 +13,7 @@ from small_runs import contents, make_spec, records_file
 from dietcode.cli.show import show_library
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records, write_records
+from dietcode.measure.requests import BuildResult
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import instance_extents, problem_from_spec
@@ -283,9 +284,10 @@ def test_a_budget_of_a_second_measures_something(tuned: Any) -> None:
 
 def test_rounds_that_fail_as_a_whole_do_not_end_the_search(tuned: Any) -> None:
     class FullDisk(FakeChildren):
-        def map_builds(self, requests: Any) -> Any:
-            for number, outcome in enumerate(super().map_builds(requests), start=self.num_calls["build"]):
-                yield "OSError: No space left on device" if 9 <= number < 25 else outcome
+        def build(self, requests: Any) -> Any:
+            full = BuildResult.failed("OSError: No space left on device")
+            for number, result in enumerate(super().build(requests), start=self.num_calls["build"]):
+                yield full if 9 <= number < 25 else result
 
     _, result = tuned(make_spec(budget=MANY), children=FullDisk())
     rounds = result.report["rounds"]
