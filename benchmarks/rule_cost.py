@@ -27,8 +27,10 @@ from tvm.tirx.script.builder import ir as T
 import dietcode
 from benchmarks import synthetic
 from benchmarks.facts import write
+from dietcode.backends.cpu.backend import CpuBackend
 from dietcode.dispatcher.rule import Branch, Leaf, Node, Rule
-from dietcode.library.build import Parts, dispatch_tree, library_files
+from dietcode.library.build import dispatch_tree, library_files
+from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cpu.host import DispatchTree, _emit_tree
 from dietcode.search_space.problem import IntArray
@@ -47,7 +49,7 @@ def make_parts() -> Parts:
     spec = synthetic.two_variables(objective=_OBJECTIVE)
     target = resolve_target(spec.target)
     records = synthetic.fake_records(spec, target)
-    return assemble(Task.of(spec), target, records)
+    return assemble(Task.of(spec), CpuBackend(), target, records)
 
 
 def loop(tree: DispatchTree | None, variables: tuple[str, ...]) -> Any:

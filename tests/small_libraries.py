@@ -112,7 +112,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     """Two micro-kernels and a rule that splits the first variable's range in the middle."""
     from dietcode.dispatcher.rule import Branch, Leaf, Rule
     from dietcode.dispatcher.table import dispatch_table
-    from dietcode.library.build import Parts
+    from dietcode.library.parts import Parts
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
     from dietcode.search_space.task import Task
     from dietcode.target.cpu import resolve_target

@@ -21,7 +21,8 @@ import yaml
 
 from benchmarks.evidence.shop import Row
 from benchmarks.evidence.versions import ROOT, generator, generator_at
-from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.cost_model.cuda.fitting import fit_cuda
+from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
 from dietcode.measure.records import FORMAT, Measurement, Records, read_records
 from dietcode.search_space.cuda.lowering import device_problem
@@ -76,23 +77,14 @@ class Measured:
         return self.task.instances
 
     @cached_property
-    def fitted(self) -> CudaFitted:
+    def fitted(self) -> Fitted:
         """Every usable micro-kernel, fitted, at every instance."""
         return fit_cuda(self.problem, self.records, self.task.extents)
 
     @cached_property
     def choice(self) -> Choice:
         """The categories that a library would hold."""
-        fitted = self.fitted
-        return choose(
-            self.task,
-            fitted.throughput,
-            fitted.flops,
-            fitted.sizes,
-            [model.micro_kernel.name for model in fitted.models],
-            lambda chosen, extents: fitted.predict(self.problem, list(chosen), extents),
-            0,
-        )
+        return choose(self.task, self.fitted, 0)
 
     def gflops(self, measurement: Measurement) -> dict[tuple[tuple[str, int], ...], float]:
         """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.evidence.gpu import Device, Measured
 from benchmarks.evidence.shop import Row
-from dietcode.cost_model.cuda import count
-from dietcode.cost_model.cuda_fitting import fit_kappa
+from dietcode.cost_model.cuda.fitting import fit_kappa
+from dietcode.cost_model.cuda.model import count
 from dietcode.search_space.cuda.micro_kernel import CUDA_TAILS, CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 

@@ -7,7 +7,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ import tvm_ffi
 from tvm.support.cc import get_cc
 
 from dietcode._version import __version__
-from dietcode.dispatcher.rule import Branch, Leaf, Rule
+from dietcode.dispatcher.rule import Branch, Leaf
 from dietcode.errors import TuningError
+from dietcode.library.parts import Parts
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     BLOBS,
@@ -32,35 +32,12 @@ from dietcode.runtime.manifest import (
 )
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.host import DispatchTree, build_module
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.identity import job_digest
 from dietcode.workload.spec import Spec
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a library is made of.
-
-    Attributes
-    ----------
-    micro_kernels : tuple of MicroKernel
-        One for each category.
-    rule : Rule
-        Total over the declared ranges.
-    table, report : dict
-        What a person reads.
-    """
-
-    task: Task
-    target: CpuTarget
-    micro_kernels: tuple[MicroKernel, ...]
-    rule: Rule
-    table: dict[str, Any]
-    report: dict[str, Any]
 
 
 def dispatch_tree(node: Leaf | Branch) -> DispatchTree:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.fitting import fit_all, predict_all
+from dietcode.backends.protocol import Backend
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
 from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
-from dietcode.library.build import Parts
+from dietcode.library.parts import Parts
 from dietcode.measure.records import Records
 from dietcode.search_space.problem import IntArray, instance_extents
 from dietcode.search_space.task import Task
-from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.report import Choice, build_report
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
@@ -50,58 +49,36 @@ class _Sample:
     max_leaves: int | None
 
 
-def assemble(task: Task, target: CpuTarget, records: Records) -> Parts:
+def assemble(
+    task: Task, backend: Backend, target: Any, records: Records, archs: tuple[str, ...] | None = None
+) -> Parts:
     """Choose categories and fit the rule; deterministic in its arguments.
+
+    Parameters
+    ----------
+    archs : tuple of str, optional
+        As `Parts` has them; by default all that the backend has.
 
     Raises
     ------
     TuningError
         The records are not enough, or the objective's hard caps cannot be met.
     """
-    problem = task.problem
-    fitted = fit_all(problem, target, records, task.extents)
-
-    def predict(chosen: Sequence[int], extents: dict[str, IntArray]) -> FloatArray:
-        return predict_all([fitted.models[i] for i in chosen], problem, target, records, extents)
-
-    choice = choose(
-        task,
-        fitted.throughput,
-        fitted.flops,
-        fitted.sizes,
-        [model.micro_kernel.name for model in fitted.models],
-        predict,
-        records.fixed_bytes or 0,
-    )
+    fitted = backend.domain(task.problem, target, records.device).fit(records, task.extents)
+    choice = choose(task, fitted, records.fixed_bytes or 0)
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
-    report = build_report(task, target, records, fitted, choice)
-    return Parts(task, target, kernels, choice.rule, choice.table, report)
+    report = build_report(task, records, fitted, choice) | backend.report_facts(task, records, fitted)
+    archs = backend.archs if archs is None else archs
+    return Parts(task, target, kernels, choice.rule, choice.table, report, archs)
 
 
-def choose(
-    task: Task,
-    throughput: FloatArray,
-    flops: FloatArray,
-    sizes: IntArray,
-    names: Sequence[str],
-    predict_some: Callable[[Sequence[int], dict[str, IntArray]], FloatArray],
-    fixed_bytes: int,
-) -> Choice:
-    """Choose categories from predictions and fit the rule, for whatever target.
+def choose(task: Task, fitted: Fitted, fixed_bytes: int) -> Choice:
+    """Choose categories from predictions and fit the rule.
 
     Parameters
     ----------
-    throughput : float64 [num_instances, num_micro_kernels]
-        Predicted FLOP/s.
-    flops : float64 [num_instances]
-    sizes : int64 [num_micro_kernels]
-        Compiled bytes.
-    names : sequence of str
-        Of the micro-kernels.
-    predict_some : callable
-        ``(indices of micro-kernels, extents of further shapes) -> FLOP/s [num_shapes, num_indices]``.
     fixed_bytes : int
-        Of a library without any of them.
+        Of a library without any micro-kernel.
 
     Raises
     ------
@@ -110,10 +87,10 @@ def choose(
     """
     spec, instances = task.spec, task.instances
     selection = select_categories(
-        throughput,
-        flops,
+        fitted.throughput,
+        fitted.flops,
         instances.weights,
-        sizes,
+        fitted.sizes,
         Objective(
             binary_size=spec.objective.binary_size,
             max_loss=spec.objective.max_loss,
@@ -129,18 +106,17 @@ def choose(
         parts = np.split(bindings, range(_PART, len(bindings), _PART))
         columns = [{name: part[:, i] for i, name in enumerate(spec.variables)} for part in parts]
         return np.concatenate(
-            [predict_some(selection.chosen, instance_extents(spec, some)) for some in columns]
+            [fitted.predict(selection.chosen, instance_extents(spec, some)) for some in columns]
         )
 
-    chosen = throughput[:, list(selection.chosen)]
+    chosen = fitted.throughput[:, list(selection.chosen)]
     sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
     rule = _rule(spec.variables, sample)
     assignment = rule.predict(instances.bindings)
     losses = regret(assignment, chosen, instances.weights)
     unseen = _unseen_regret(spec, instances, sample, rule, predict)
-    table = dispatch_table(
-        spec.variables, instances.bindings, assignment, names=[names[i] for i in selection.chosen]
-    )
+    names = [fitted.models[i].micro_kernel.name for i in selection.chosen]
+    table = dispatch_table(spec.variables, instances.bindings, assignment, names=names)
     return Choice(selection, rule, assignment, losses, unseen, table)
 
 

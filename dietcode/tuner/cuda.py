@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.cost_model.cuda.fitting import fit_cuda, kappa_of
+from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
 from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import CudaParts, cuda_library_files
@@ -89,15 +90,7 @@ def make_cuda_library(
     check_linker()
     listener(Event("select", "fitting the cost model and choosing categories"))
     fitted = fit_cuda(task.problem, records, task.extents)
-    choice = choose(
-        task,
-        fitted.throughput,
-        fitted.flops,
-        fitted.sizes,
-        [model.micro_kernel.name for model in fitted.models],
-        lambda chosen, further: fitted.predict(task.problem, list(chosen), further),
-        0,
-    )
+    choice = choose(task, fitted, 0)
     chosen = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     targets = tuple(CudaTarget(arch) for arch in dict.fromkeys([measured.arch, *archs]))
     report = _report(task, records, fitted, choice)
@@ -107,7 +100,7 @@ def make_cuda_library(
     return files, report, time.monotonic() - started
 
 
-def _report(task: Task, records: Records, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
+def _report(task: Task, records: Records, fitted: Fitted, choice: Choice) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
     spec, instances = task.spec, task.instances
     selection, rows = choice.selection, range(min(len(instances), _MAX_INSTANCE_ROWS))
@@ -127,11 +120,11 @@ def _report(task: Task, records: Records, fitted: CudaFitted, choice: Choice) ->
             "output": spec.output.dtype,
         },
         "standing": SYNTHETIC if records.is_synthetic else f"measured on {records.device['name']}",
-        "calibration": {"kappa": fitted.kappa} | (records.calibration or {}),
+        "calibration": {"kappa": kappa_of(records.calibration or {})} | (records.calibration or {}),
         "seed": None,
         "space": {
             "measured": len(fitted.models),
-            "failed": [_failure(m, fitted.dropped[m.micro_kernel.name]) for m in _dropped(records, fitted)],
+            "failed": [_failure(m, fitted.unused[m.micro_kernel.name]) for m in _dropped(records, fitted)],
         },
         "rounds": records.rounds,
         "selection": {
@@ -170,8 +163,8 @@ def _report(task: Task, records: Records, fitted: CudaFitted, choice: Choice) ->
     }
 
 
-def _dropped(records: Records, fitted: CudaFitted) -> list[Measurement]:
-    return [m for m in records.measurements.values() if m.micro_kernel.name in fitted.dropped]
+def _dropped(records: Records, fitted: Fitted) -> list[Measurement]:
+    return [m for m in records.measurements.values() if m.micro_kernel.name in fitted.unused]
 
 
 def _failure(measurement: Measurement, why: str) -> dict[str, Any]:
@@ -185,7 +178,7 @@ def _micro_kernel(measurement: Measurement) -> dict[str, Any]:
     return {"micro_kernel": measurement.micro_kernel.name} | {k: v for k, v in facts.items() if k != "kind"}
 
 
-def _instance(row: int, instances: Instances, fitted: CudaFitted, choice: Choice) -> dict[str, Any]:
+def _instance(row: int, instances: Instances, fitted: Fitted, choice: Choice) -> dict[str, Any]:
     index = choice.selection.chosen[int(choice.assignment[row])]
     factors, best = fitted.factors[index], int(fitted.throughput[row].argmax())
     binding = instances.bindings[row]

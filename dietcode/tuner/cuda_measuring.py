@@ -11,8 +11,8 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from dietcode.cost_model.cuda import FloatArray
-from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.cost_model.cuda.fitting import fit_cuda
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.errors import TargetError, TuningError
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.gpu_children import GpuChildren, gpu_children
@@ -225,7 +225,7 @@ class CudaExploration:
         self.listener(Event("seed", f"T0 {seed.tile.name}"))
         return [seed]
 
-    def _fitted(self) -> CudaFitted | None:
+    def _fitted(self) -> Fitted | None:
         """Every instance predicted; None where nothing worked yet."""
         with contextlib.suppress(TuningError):
             return fit_cuda(self.task.problem, self.records, self.task.extents)
@@ -234,7 +234,7 @@ class CudaExploration:
     def _batch(
         self,
         space: Sequence[Candidate],
-        fitted: CudaFitted | None,
+        fitted: Fitted | None,
         limits: CudaLimits,
         longest: int,
     ) -> list[Candidate]:
@@ -332,14 +332,14 @@ def _longest_secs(problem: Problem, measurement: Measurement | None) -> float | 
     return measurement.secs[int(np.argmax(flops))]
 
 
-def _served(fitted: CudaFitted) -> FloatArray:
+def _served(fitted: Fitted) -> FloatArray:
     """Predicted FLOP/s of each instance's best, [num_instances]."""
     best: FloatArray = fitted.throughput.max(axis=1)
     return best
 
 
 def _around(
-    problem: Problem, fitted: CudaFitted, instances: Instances, limits: CudaLimits, longest: int
+    problem: Problem, fitted: Fitted, instances: Instances, limits: CudaLimits, longest: int
 ) -> Iterator[Candidate]:
     """Neighbours of each instance's best, those of what serves most first, in turns."""
     weights = np.bincount(

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from dietcode.backends.protocol import Backend
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.engine import Device
-from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.task import Task
-from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.events import Listener
 from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.search import Search
@@ -67,43 +66,31 @@ def open_records(workload: str, device: Device, keeper: Keeper, force: bool) -> 
 
 def explore(
     task: Task,
-    target: CpuTarget,
+    backend: Backend,
+    device: Device,
     kept: Kept,
-    started: float,
+    deadline: float,
     listener: Listener,
     children: Children,
     search: Search,
-) -> tuple[Records, int]:
-    """Measure what is missing; the records, and how many micro-kernels are new."""
+) -> Records:
+    """Measure what is missing; the records."""
     store = kept.store
-    before = len(store.records.measurements)
-    deadline = started + task.spec.budget.seconds
-    with Measurer(children, task.problem, task.variables, target) as measurer:
+    with backend.measuring(task, device, children) as measuring:
         Exploration(
             task,
-            target,
+            backend,
+            device.target,
             store,
-            measurer,
+            kept.others,
+            measuring,
             kept.work_dir,
             deadline,
             listener,
-            kept.others,
             search,
         ).run()
-        _measure_fixed_bytes(store, measurer)
-    return store.records, len(store.records.measurements) - before
-
-
-def _measure_fixed_bytes(store: RecordsStore, measurer: Measurer) -> None:
-    """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
-    if store.records.fixed_bytes is not None:
-        return
-    working = [m for m in store.records.measurements.values() if m.error is None][:2]
-    fixed = 0
-    if len(working) == 2:
-        kernels = [m.micro_kernel for m in working]
-        tree = (next(iter(measurer.variables), ""), 0, 0, 1)
-        (pair,) = measurer.build([measurer.build_request(kernels, "pair", tree=tree)])
-        if pair.error is None:
-            fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
-    store.append({"kind": "fixed_bytes", "bytes": fixed})
+        if store.records.fixed_bytes is None:
+            fixed = measuring.fixed_bytes(store.records)
+            if fixed is not None:
+                store.append({"kind": "fixed_bytes", "bytes": fixed})
+    return store.records

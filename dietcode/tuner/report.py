@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.fitting import Fitted
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
@@ -18,7 +17,6 @@ from dietcode.measure import checks
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.problem import IntArray
 from dietcode.search_space.task import Task
-from dietcode.target.cpu import CpuTarget
 from dietcode.workload.instances import Instances
 
 _MAX_INSTANCE_ROWS = 4096
@@ -59,9 +57,7 @@ class Choice:
     table: dict[str, Any]
 
 
-def build_report(
-    task: Task, target: CpuTarget, records: Records, fitted: Fitted, choice: Choice
-) -> dict[str, Any]:
+def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
     instances, selection, rule, assignment = task.instances, choice.selection, choice.rule, choice.assignment
     best = fitted.throughput.argmax(axis=1)
@@ -73,7 +69,7 @@ def build_report(
         "name": task.spec.name,
         "workload_digest": task.digest,
         "device": records.device,
-        "target": target.to_json(),
+        "target": dict(records.device["target"]),
         "calibration": records.calibration,
         "seed": records.seed,
         "fixed_bytes": records.fixed_bytes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,22 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, RequestError, TuningError
-from dietcode.library.build import Parts, check_linker, library_files
-from dietcode.measure.calibration import is_plausible
+from dietcode.backends.protocol import Backend
+from dietcode.backends.table import backend_of
+from dietcode.errors import RequestError
+from dietcode.library.parts import Parts
 from dietcode.measure.children import Children
-from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device, Engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.opening import open_engine
 from dietcode.measure.records import Records, check_belongs, check_kind, read_records
-from dietcode.measure.requests import CheckRequest
 from dietcode.measure.store import FileKeeper
-from dietcode.runtime.manifest import CODE, check_writable
-from dietcode.search_space.cpu.limits import Limits
+from dietcode.runtime.manifest import check_writable
 from dietcode.search_space.task import Task
-from dietcode.target.cpu import CpuTarget
 from dietcode.target.cuda import is_cuda
 from dietcode.tuner.assembly import assemble
 from dietcode.tuner.cuda_tuning import make_on_gpu
@@ -34,12 +30,10 @@ from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
-from dietcode.workload.checks import check_operand_dtypes
-from dietcode.workload.identity import workload_digest
+from dietcode.tuner.verification import verify
 from dietcode.workload.spec import Spec
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
-_NUM_VERIFIED = 8
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
@@ -84,12 +78,12 @@ def tune(
         result = make_on_gpu(spec, known=measured, force=force, listener=listener)
         write_library(result, folder, listener)
         return result
-    known = None
+    known, backend = None, backend_of(spec)
     if records is not None:
         known = read_records(records)
-        check_kind(known, "llvm", records)
-        check_belongs(known, workload_digest(spec), None, records)
-        _check_target(_target_of(known, str(records)), spec, records)
+        check_kind(known, backend.kind, records)
+        check_belongs(known, backend.task(spec).digest, None, records)
+        backend.check_asked(spec, known, str(records))
     with open_engine(engine or EngineSpec()) as opened:
         result = make_library(
             spec, known=known, force=force, listener=listener, children=children, engine=opened
@@ -108,6 +102,7 @@ def make_library(
     children: Children | None = None,
     engine: Engine | None = None,
     search: Search | None = None,
+    archs: tuple[str, ...] | None = None,
 ) -> TuneResult:
     """Tune a workload for its whole range; alone on the device, so that nothing disturbs a timing.
 
@@ -125,101 +120,73 @@ def make_library(
         What resolves the target, builds and measures; this machine by default, and where nothing is measured.
     search : Search, optional
         Parts of the search to switch off, for an ablation.
+    archs : tuple of str, optional
+        As `Parts` has them; by default all that the backend has.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, TuningError
         See `dietcode.errors`.
     """
-    check_operand_dtypes(spec)  # of a TVM tag only its resolution told that it is a CPU
-    task = Task.of(spec)
-    check_linker()
-    here: Engine = LocalMachine()
+    backend = backend_of(spec)
+    backend.check_ready(spec)
+    task = backend.task(spec)
+    started, measured = time.monotonic(), 0
+    device: Device | None
     with contextlib.ExitStack() as stack:
+        engine = engine if known is None and engine is not None else LocalMachine()
+        why = ""
         if known is None:
-            engine = engine or here
             device = engine.resolve(spec.target)
             check_measurable(device)
         else:
-            engine = here
-            target = _target_of(known, "the records")
-            device = Device(target, known.device, CpuWorker(target.num_cores))
-        if children is None:
+            backend.check_asked(spec, known, "the records")
+            device, why = backend.checking_device(spec, known)
+        if device is not None and children is None:
             children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
-        started, measured = time.monotonic(), 0
-        can_run = known is None or device.target.runs_here
+            started = time.monotonic()
         if known is None:
+            assert device is not None and children is not None
             kept = open_records(task.digest, device, keeper or FileKeeper(), force)
-            known, measured = explore(
-                task, device.target, kept, started, listener, children, search or Search()
-            )
-        listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(task, device.target, known)
-        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-        doubt = doubt_of(parts.report) if measured else None
-        if doubt is not None:
-            listener(Event("select", doubt))
-        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
-        files = library_files(parts)
-        if can_run:
-            _verify(parts, files[CODE], listener, children)
+            before = len(kept.store.records.measurements)
+            deadline = started + spec.budget.seconds
+            known = explore(task, backend, device, kept, deadline, listener, children, search or Search())
+            measured = len(known.measurements) - before
+        parts, files = _build(task, backend, known, listener, bool(measured), archs)
+        if device is None or children is None:
+            listener(Event("verify", f"not run here: {why}"))
         else:
-            listener(Event("verify", "not run here: this CPU lacks the target's instruction sets"))
+            verify(parts, files, backend, children, listener)
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
-def _target_of(records: Records, place: str) -> CpuTarget:
-    try:
-        return CpuTarget.from_json(records.device["target"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordsError(f"{place}: its header names no target") from error
+def _build(
+    task: Task,
+    backend: Backend,
+    known: Records,
+    listener: Listener,
+    is_new: bool,
+    archs: tuple[str, ...] | None,
+) -> tuple[Parts, dict[str, bytes]]:
+    """Select, and build the files of the library."""
+    listener(Event("select", "fitting the cost model and choosing categories"))
+    parts = assemble(task, backend, backend.target_of(known, "the records"), known, archs)
+    listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+    doubt = doubt_of(parts.report, backend) if is_new else None
+    if doubt is not None:
+        listener(Event("select", doubt))
+    listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+    return parts, backend.emit(parts)
 
 
-def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
-    asked = spec.target
-    if asked.mcpu is not None and asked.mcpu != target.mcpu:
-        raise RecordsError(f"{path}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
-    if asked.num_cores is not None and asked.num_cores != target.num_cores:
-        raise RecordsError(
-            f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
-        )
-
-
-def _verify(parts: Parts, code: bytes, listener: Listener, children: Children) -> None:
-    """Run the finished library on sampled instances against float64, where it is measured.
-
-    Raises
-    ------
-    TuningError
-        It gives a wrong result; nothing is written then.
-    """
-    task, columns = parts.task, parts.task.instances.columns()
-    picked = np.unique(np.linspace(0, len(task.instances) - 1, _NUM_VERIFIED).astype(int))
-    with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
-        path = Path(temporary) / CODE
-        path.write_bytes(code)
-        for row in picked:
-            binding = {name: int(values[row]) for name, values in columns.items()}
-            point = {letter: int(values[row]) for letter, values in task.extents.items()}
-            own = tuple(binding[name] for name in task.variables)
-            limits = Limits.of(parts.target)
-            request = CheckRequest(task.problem, str(path), limits, (point,), (own,), int(row))
-            error = children.check(request, 60.0).error
-            if error is not None:
-                raise TuningError(f"the finished library fails at {binding}: {error}")
-    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
-
-
-def doubt_of(report: Mapping[str, Any]) -> str | None:
+def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
     """Why the measurements behind a report look disturbed by other work on the machine; None where not."""
     chosen = [k for k in report["micro_kernels"] if k["category"] is not None]
     errors = [k["f_local"]["median_fit_error"] for k in chosen]
-    kappa = report["calibration"]["kappa"]
-    if not is_plausible(kappa, report["target"]["num_cores"]):
-        reason = f"κ = {kappa:.2f}: the cores did not run side by side"
-    elif float(np.median(errors)) > _MAX_FIT_ERROR:
+    reason = backend.doubt(report)
+    if reason is None and float(np.median(errors)) > _MAX_FIT_ERROR:
         reason = f"the model misses them by {float(np.median(errors)):.0%}"
-    else:
+    if reason is None:
         return None
     return f"the measurements look disturbed ({reason}); measure again with --force when nothing else runs"
 

@@ -19,7 +19,7 @@ from benchmarks.evidence.gpu import UNKNOWN, read_device, slug
 from benchmarks.evidence.gpu_pages import gpu_figures, render
 from benchmarks.evidence.shop import Scale
 from benchmarks.evidence.versions import ROOT, generator_at
-from dietcode.cost_model.cuda import count
+from dietcode.cost_model.cuda.model import count
 from dietcode.errors import RecordsError
 from dietcode.measure.records import Measurement, Records, write_records
 from dietcode.search_space.cuda.lowering import device_problem

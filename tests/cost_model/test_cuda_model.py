@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dietcode.cost_model.cuda import count, fit_kappa, fit_local, wave_blocks
+from dietcode.cost_model.cuda.model import count, fit_kappa, fit_local, wave_blocks
 from dietcode.errors import CandidateError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts

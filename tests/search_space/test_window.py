@@ -10,7 +10,7 @@ import pytest
 import tvm
 from compiled import cpu_target, make_problem, numbered
 
-from dietcode.cost_model.counts import count
+from dietcode.cost_model.cpu.counts import count
 from dietcode.search_space.access import can_window, problem_for
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel

@@ -96,7 +96,7 @@ def test_records_come_back(tmp_path: Path) -> None:
         (0, lambda d: d["device"].update(num_sms=0), "num_sms"),
         (0, lambda d: d.update(format="other"), "this version reads"),
         (1, lambda d: d.update(num_blocks=[1]), "times for 1 grids"),
-        (2, lambda d: d.update(rows=101), "line 3 is no record"),
+        (2, lambda d: d.update(rows=101), "line 3 is no tuning record"),
         (2, lambda d: d.update(secs=[1.0]), "1 times for 4 points"),
         (2, lambda d: d["secs"].__setitem__(0, -1.0), "secs"),
         (2, lambda d: d["facts"].update(registers="many"), "registers"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from small_runs import contents, make_spec, records_file
 
+from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.cli.show import show_library
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records, write_records
@@ -51,6 +52,10 @@ def slower(factor: Callable[[MicroKernel], float]) -> FakeChildren:
             return factor(micro_kernel) * super().secs(problem, micro_kernel, limits, extents)
 
     return Slower()
+
+
+def domain_of(spec: Any) -> CpuDomain:
+    return CpuDomain(problem_from_spec(spec), resolve_target(spec.target))
 
 
 def names(report: dict[str, Any], provenance: str) -> set[str]:
@@ -103,9 +108,7 @@ def test_the_model_is_less_sure_of_ways_that_were_not_tried(
     promises = []
     for spread in (planner_module._UNTRIED, 0.0):
         monkeypatch.setattr(planner_module, "_UNTRIED", spread)
-        planner = Planner(
-            problem_from_spec(spec), resolve_target(spec.target), extents, instances.weights, Search()
-        )
+        planner = Planner(domain_of(spec), extents, instances.weights, Search())
         planner.space.update(dict.fromkeys(records.measurements, "hardware"))
         promises.append(planner.plan(records).promise)
     assert promises[0] > 1.3 * promises[1] > 0
@@ -301,7 +304,7 @@ def test_the_shapes_that_matter_are_in_the_planners_sample() -> None:
     weights[1234] = 0.9
     spec = make_spec()
     extents = {"m": np.arange(1, 4097), "n": np.full(4096, 96), "k": np.full(4096, 32)}
-    planner = Planner(problem_from_spec(spec), resolve_target(spec.target), extents, weights, Search())
+    planner = Planner(domain_of(spec), extents, weights, Search())
     (place,) = np.flatnonzero(planner.sample["m"] == 1235)
     assert len(planner.sample["m"]) == 256
     assert planner.sample_weights[place] == pytest.approx(0.9, abs=0.05)

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 
+from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.errors import CandidateError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import writes_parts
@@ -35,7 +35,6 @@ from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 
-FloatArray = npt.NDArray[np.float64]
 _MIN_SWEEP = 4
 
 
@@ -124,25 +123,6 @@ def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[s
 
 
 @dataclass(frozen=True)
-class CudaFactors:
-    """Predictions for every instance under one micro-kernel; arrays are float64 [num_instances].
-
-    Attributes
-    ----------
-    f_local : FLOP/s of full waves of whole tiles, launch left out.
-    f_spatial, f_pad : ratios, at most 1.
-    throughput : predicted FLOP/s of a call, launch, copies and the adding of parts included.
-    waves : n / P.
-    """
-
-    f_local: FloatArray
-    f_spatial: FloatArray
-    f_pad: FloatArray
-    throughput: FloatArray
-    waves: FloatArray
-
-
-@dataclass(frozen=True)
 class CudaLocalModel:
     """The fitted f_local of one micro-kernel on one device.
 
@@ -161,7 +141,7 @@ class CudaLocalModel:
     coefficients: FloatArray
     fit_error: float
 
-    def predict(self, problem: Problem, kappa: float, extents: Mapping[str, IntArray]) -> CudaFactors:
+    def predict(self, problem: Problem, kappa: float, extents: Mapping[str, IntArray]) -> Factors:
         """The three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, self.wave, extents)
         launch, alpha, beta, *gamma = self.coefficients
@@ -170,7 +150,7 @@ class CudaLocalModel:
         f_spatial = counts.waves / counts.stretched(kappa)
         secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad)
         secs = secs + (gamma[0] * counts.elements if gamma else 0.0)
-        return CudaFactors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.waves)
+        return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance, counts.waves)
 
     def to_json(self) -> dict[str, float]:
         """Plain data for the report."""

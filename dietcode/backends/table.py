@@ -1,0 +1,14 @@
+"""From the kind of a target to its backend; who adds one adds it here, and to the formats of records."""
+
+from __future__ import annotations
+
+from dietcode.backends.cpu.backend import CpuBackend
+from dietcode.backends.protocol import Backend
+from dietcode.workload.spec import Spec
+
+BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (CpuBackend(),)}
+
+
+def backend_of(spec: Spec) -> Backend:
+    """The backend of a spec's target."""
+    return BACKENDS["llvm"]
