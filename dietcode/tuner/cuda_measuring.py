@@ -15,9 +15,11 @@ import numpy as np
 from dietcode.cost_model.cuda import FloatArray
 from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
 from dietcode.errors import TargetError, TuningError
+from dietcode.measure.children import Children
 from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
 from dietcode.measure.gpu import Gpu
-from dietcode.measure.gpu_children import GpuChildren, gpu_children
+from dietcode.measure.gpu_device import gpu_device
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.points import choose_anchors
 from dietcode.measure.records import RecordsStore
 from dietcode.search_space.cuda.candidates import starting_candidates
@@ -62,7 +64,7 @@ def measure_cuda(
     *,
     force: bool = False,
     listener: Listener = silent,
-    children: GpuChildren | None = None,
+    children: Children | None = None,
 ) -> CudaRecords:
     """Measure on a GPU what the records of a workload lack, within the budget of its spec.
 
@@ -74,8 +76,8 @@ def measure_cuda(
         Where records are kept.
     force : bool
         Forget what was measured before.
-    children : GpuChildren, optional
-        What runs kernels; a process on this machine by default, alone on the GPU.
+    children : Children, optional
+        What builds and runs kernels; processes on this machine by default, alone on the GPU.
 
     Returns
     -------
@@ -104,7 +106,10 @@ def measure_cuda(
         store.clear()
     with contextlib.ExitStack() as stack:
         if children is None:
-            children = stack.enter_context(gpu_children(gpu, lambda m: listener(Event("calibrate", m))))
+            device = gpu_device(gpu)
+            children = stack.enter_context(
+                LocalMachine().children(device, lambda m: listener(Event("calibrate", m)))
+            )
         deadline = time.monotonic() + spec.budget.seconds
         CudaExploration(spec, problem, gpu, make_instances(spec), store, children, deadline, listener).run()
     return store.records
@@ -127,7 +132,7 @@ class CudaExploration:
     gpu: Gpu
     instances: Instances
     store: RecordsStore[CudaRecords]
-    children: GpuChildren
+    children: Children
     deadline: float
     listener: Listener
     least: float = Search.min_promise

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -140,6 +140,7 @@ def make_library(
             engine = engine or here
             device = engine.resolve(spec.target)
             check_measurable(device)
+            target = cast(CpuTarget, device.target)  # of a spec for a CPU
         else:
             engine = here
             target = _target_of(known, "the records")
@@ -147,14 +148,14 @@ def make_library(
         if children is None:
             children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
         started, measured = time.monotonic(), 0
-        can_run = known is None or device.target.runs_here
+        can_run = known is None or target.runs_here
         if known is None:
             kept = open_records(spec, device, keeper or FileKeeper(), force)
             known, measured = explore(
-                spec, problem, device.target, instances, kept, started, listener, children, search or Search()
+                spec, problem, target, instances, kept, started, listener, children, search or Search()
             )
         listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, device.target, instances, known)
+        parts = assemble(spec, problem, target, instances, known)
         listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
         doubt = doubt_of(parts.report) if measured else None
         if doubt is not None:
