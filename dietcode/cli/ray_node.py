@@ -33,7 +33,7 @@ def ray_node(
     """Join a Ray cluster, or begin one with --head; runs until it is ended."""
     need_compiler()
     from dietcode.measure.engine_spec import split_address
-    from dietcode.measure.ray_cluster import need_ray, need_token
+    from dietcode.measure.ray_nodes import need_ray, need_token
 
     need_ray()
     need_token()
@@ -59,15 +59,18 @@ def ray_node(
     if dry_run:
         typer.echo(json.dumps(command))
         return
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or its workers would see no GPU
     sys.stdout.flush()
     os.execv(sys.executable, command)
 
 
 def _resources(measures: bool, builds: int | None) -> list[str]:
-    from dietcode.measure.ray_node import place_of
+    from dietcode.measure.gpu import list_gpus
+    from dietcode.measure.ray_nodes import place_of
     from dietcode.runtime.cpu import available_cores
     from dietcode.target.cpu import Host
 
     if measures:
-        return ["--num-cpus=0", f"--resources={json.dumps({place_of(Host.here()): 1})}"]
+        places = [place_of(Host.here()), *(place_of(gpu) for gpu in list_gpus() if gpu.target is not None)]
+        return ["--num-cpus=0", f"--resources={json.dumps(dict.fromkeys(places, 1))}"]
     return [f"--num-cpus={available_cores() if builds is None else builds}"]

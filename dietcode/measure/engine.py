@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children, Worker
 from dietcode.measure.engine_spec import split_address
-from dietcode.target.cpu import CpuTarget, Host
+from dietcode.target.base import Target
+from dietcode.target.cpu import Host
 from dietcode.workload.target_spec import TargetSpec
 
 Say = Callable[[str], None]
@@ -29,7 +30,7 @@ class Device:
 
     Attributes
     ----------
-    target : CpuTarget
+    target : Target
     record : dict
         Who measures: ``name``, ``target`` and a stable ``id``.
     worker : Worker
@@ -42,7 +43,7 @@ class Device:
         The engine's own name of such devices.
     """
 
-    target: CpuTarget
+    target: Target
     record: dict[str, Any] = field(hash=False)
     worker: Worker
     refusal: str | None = None

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from filelock import FileLock, Timeout
 from tvm.support.popen_pool import PopenPoolExecutor
@@ -18,6 +18,8 @@ from dietcode.lean import children_without_torch
 from dietcode.measure.children import Children, Worker
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device, Say
+from dietcode.measure.gpu import need_gpu
+from dietcode.measure.gpu_device import gpu_device
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -29,8 +31,12 @@ from dietcode.measure.requests import (
 from dietcode.measure.runner import Runner, describe
 from dietcode.measure.seed_search import LocalSeedSearch, SeedSearch
 from dietcode.runtime.cache import cache_dir
+from dietcode.target.base import kind_of
 from dietcode.target.cpu import Host, device_record, resolve_target
+from dietcode.target.cuda import resolve_cuda
 from dietcode.workload.target_spec import TargetSpec
+
+_CPU = "measure"  # the lock that keeps two runs from measuring on it
 
 
 class LocalChildren:
@@ -106,20 +112,13 @@ class LocalMachine:
         return [self.resolve(TargetSpec(kind="llvm"))]
 
     def resolve(self, spec: TargetSpec) -> Device:
-        """As `resolve_target` has it."""
-        host = Host.here()
-        target = resolve_target(spec, host)
-        lacks = host.refusal(target)
-        refusal = lacks and (
-            f"this machine {lacks}, so nothing can be measured for it here; "
-            "measure on such a machine and build with --records"
-        )
-        return Device(target, device_record(target), CpuWorker(target.num_cores), refusal, host)
+        """This machine's CPU as `resolve_target` has it, or its GPU as `need_gpu` has it."""
+        return _OWN.get(kind_of(spec), _own_cpu)(spec)
 
     @contextlib.contextmanager
     def children(self, device: Device, say: Say) -> Iterator[Children]:
-        """One tuning run works on this machine at a time: a build beside a timing would disturb it."""
-        with measuring_slot(say):
+        """One tuning run works on a device at a time: a build beside a timing would disturb it."""
+        with measuring_slot(say, device.place or _CPU):
             children = LocalChildren(device.worker)
             try:
                 yield children
@@ -131,8 +130,13 @@ class LocalMachine:
 
 
 @contextlib.contextmanager
-def measuring_slot(say: Say, what: str = "measure") -> Iterator[None]:
-    """Be the only one on this machine that measures on `what`; waits for another.
+def measuring_slot(say: Say, what: str) -> Iterator[None]:
+    """Be the only one on this machine that measures on a device; waits for another.
+
+    Parameters
+    ----------
+    what : str
+        The device's place.
 
     Raises
     ------
@@ -154,6 +158,24 @@ def measuring_slot(say: Say, what: str = "measure") -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _own_cpu(spec: TargetSpec) -> Device:
+    host = Host.here()
+    target = resolve_target(spec, host)
+    lacks = host.refusal(target)
+    refusal = lacks and (
+        f"this machine {lacks}, so nothing can be measured for it here; "
+        "measure on such a machine and build with --records"
+    )
+    return Device(target, device_record(target), CpuWorker(target.num_cores), refusal, host, _CPU)
+
+
+def _own_gpu(spec: TargetSpec) -> Device:
+    return gpu_device(need_gpu(resolve_cuda(spec)))
+
+
+_OWN: dict[str, Callable[[TargetSpec], Device]] = {"llvm": _own_cpu, "cuda": _own_gpu}
 
 
 def _outcome(future: concurrent.futures.Future[BuildResult]) -> BuildResult:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dietcode.measure.engine import Engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
+from dietcode.measure.ray_nodes import need_ray
 from dietcode.target.cpu import Host
 
 
@@ -24,6 +25,7 @@ def open_engine(spec: EngineSpec) -> Iterator[Engine]:
     """
     engine: Engine
     if spec.ray_address is not None:
+        need_ray()
         from dietcode.measure.ray_cluster import RayCluster
 
         engine = RayCluster(spec.ray_address)

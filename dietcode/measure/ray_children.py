@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -16,6 +16,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from dietcode.errors import TuningError
 from dietcode.measure import ray_node
 from dietcode.measure.engine import Device, Say
+from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -26,9 +27,6 @@ from dietcode.measure.requests import (
 )
 from dietcode.measure.runner import describe
 from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
-
-if TYPE_CHECKING:
-    from dietcode.measure.ray_cluster import RayCluster
 
 _POLL_SECS = 1.0
 _SAY_SECS = 15.0
@@ -55,7 +53,7 @@ class RayChildren:
         The machine that is held.
     """
 
-    def __init__(self, cluster: RayCluster, device: Device, say: Say) -> None:
+    def __init__(self, cluster: RayNodes, device: Device, say: Say) -> None:
         self._cluster, self._device, self._say = cluster, device, say
         self._build = ray.remote(ray_node.build).options(
             num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD"
@@ -168,7 +166,7 @@ class RayChildren:
         said = False
         while not ray.wait([greeting], timeout=_POLL_SECS)[0]:
             now = time.monotonic()
-            if self._device.place in self._cluster.places():
+            if self._device.place in self._cluster.resources():
                 seen = now
             if now - seen > self._cluster.wait_secs:
                 self._give_up()
@@ -182,7 +180,7 @@ class RayChildren:
 
     @property
     def _name(self) -> str:
-        return f"{self._device.record['name']} ({self._device.target.num_cores} cores)"
+        return f"{self._device.record['name']}, {self._device.target.label}"
 
     def _check(self, hello: Mapping[str, Any]) -> None:
         """See that the machine is like this one, and asks for a token.
@@ -200,9 +198,7 @@ class RayChildren:
             )
         if not hello["secured"]:
             self._give_up()
-            raise TuningError(
-                f"{hello['host']} runs without a token; set {ray_node.AUTH_MODE}=token on every machine"
-            )
+            raise TuningError(f"{hello['host']} runs without a token; set {AUTH_MODE}=token on every machine")
         self.slot = f"ray/{hello['host']}"
 
     def _give_up(self) -> None:

@@ -6,9 +6,7 @@ paths mean something on one machine only.
 
 from __future__ import annotations
 
-import base64
 import importlib.metadata
-import json
 import os
 import shutil
 import tempfile
@@ -23,6 +21,7 @@ import psutil
 from dietcode._version import __version__
 from dietcode.measure.children import Worker
 from dietcode.measure.local import LocalChildren
+from dietcode.measure.ray_nodes import AUTH_MODE
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -33,33 +32,10 @@ from dietcode.measure.requests import (
 )
 from dietcode.measure.runner import describe
 from dietcode.measure.seed_search import LocalSeedSearch, SeedRequest, SeedResult
-from dietcode.target.cpu import Host
 
-AUTH_MODE = "RAY_AUTH_MODE"
-_PLACE = "dietcode-measures:"
 _BUILDERS: dict[Worker, LocalChildren] = {}
 
 Built = tuple[BuildResult, bytes]  # and the code
-
-
-def place_of(host: Host) -> str:
-    """The resource of which a machine that measures has one: its slot.
-
-    The name holds the description of the machine, so that whoever sees the cluster's resources can resolve a
-    target for it without disturbing what it measures.
-    """
-    text = json.dumps(host.to_json(), sort_keys=True, separators=(",", ":"))
-    return _PLACE + base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def host_of(place: str) -> Host | None:
-    """The inverse of `place_of`; None for any other resource."""
-    if not place.startswith(_PLACE):
-        return None
-    try:
-        return Host.from_json(json.loads(base64.urlsafe_b64decode(place.removeprefix(_PLACE))))
-    except (ValueError, TypeError):  # a node of another version
-        return None
 
 
 def build(worker: Worker, request: BuildRequest) -> Built:

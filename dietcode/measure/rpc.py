@@ -246,7 +246,7 @@ class RpcChildren:
             "key": engine.key,
             "priority": self._priority,
             "session_secs": engine.session_secs,
-            "num_threads": self._device.target.num_cores,
+            "num_threads": int(self._device.worker.environment["TVM_NUM_THREADS"]),
             "mcpu": None if engine.host is None else engine.host.mcpu,
         }
         seen = time.monotonic()

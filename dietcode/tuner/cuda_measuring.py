@@ -14,8 +14,10 @@ import numpy as np
 from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.errors import TargetError, TuningError
+from dietcode.measure.children import Children
 from dietcode.measure.gpu import Gpu
-from dietcode.measure.gpu_children import GpuChildren, gpu_children
+from dietcode.measure.gpu_device import gpu_device
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.points import choose_anchors
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.candidate import Candidate
@@ -55,7 +57,7 @@ def measure_cuda(
     *,
     force: bool = False,
     listener: Listener = silent,
-    children: GpuChildren | None = None,
+    children: Children | None = None,
 ) -> Records:
     """Measure on a GPU what the records of a workload lack, within the budget of its spec.
 
@@ -67,8 +69,8 @@ def measure_cuda(
         Where records are kept.
     force : bool
         Forget what was measured before.
-    children : GpuChildren, optional
-        What runs kernels; a process on this machine by default, alone on the GPU.
+    children : Children, optional
+        What builds and runs kernels; processes on this machine by default, alone on the GPU.
 
     Returns
     -------
@@ -94,7 +96,10 @@ def measure_cuda(
         store.clear()
     with contextlib.ExitStack() as stack:
         if children is None:
-            children = stack.enter_context(gpu_children(gpu, lambda m: listener(Event("calibrate", m))))
+            device = gpu_device(gpu)
+            children = stack.enter_context(
+                LocalMachine().children(device, lambda m: listener(Event("calibrate", m)))
+            )
         deadline = time.monotonic() + spec.budget.seconds
         CudaExploration(task, gpu, store, children, deadline, listener).run()
     return store.records
@@ -113,7 +118,7 @@ class CudaExploration:
     task: Task
     gpu: Gpu
     store: RecordsStore
-    children: GpuChildren
+    children: Children
     deadline: float
     listener: Listener
     least: float = Search.min_promise

@@ -12,9 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from dietcode.errors import TargetError, TuningError
+from dietcode.measure.children import Children
 from dietcode.measure.gpu import Gpu, find_gpu, need_gpu
-from dietcode.measure.gpu_children import GpuChildren, gpu_children
+from dietcode.measure.gpu_device import gpu_device
+from dietcode.measure.gpu_worker import LibraryCall
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import Records
+from dietcode.measure.requests import CheckRequest
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
@@ -41,7 +45,7 @@ def make_on_gpu(
     keeper: Keeper | None = None,
     force: bool = False,
     listener: Listener = silent,
-    children: GpuChildren | None = None,
+    children: Children | None = None,
     archs: tuple[str, ...] = tuple(ARCHS),
     allow_synthetic: bool = False,
 ) -> TuneResult:
@@ -83,7 +87,10 @@ def make_on_gpu(
             if gpu is not None and gpu.is_synthetic and not known.is_synthetic:
                 gpu = None  # nothing would be said by what it computes
         if gpu is not None and children is None:
-            children = stack.enter_context(gpu_children(gpu, lambda m: listener(Event("calibrate", m))))
+            device = gpu_device(gpu)
+            children = stack.enter_context(
+                LocalMachine().children(device, lambda m: listener(Event("calibrate", m)))
+            )
             started = time.monotonic()
         if known is None and gpu is not None:
             keeper = keeper or FileKeeper()
@@ -103,7 +110,7 @@ def make_on_gpu(
     return TuneResult(files, report, known.device, time.monotonic() - started, measured)
 
 
-def verify_cuda(spec: Spec, files: Mapping[str, bytes], children: GpuChildren, listener: Listener) -> None:
+def verify_cuda(spec: Spec, files: Mapping[str, bytes], children: Children, listener: Listener) -> None:
     """Run a finished library on the GPU at sampled instances against float64, which has to be computed here.
 
     Parameters
@@ -127,15 +134,11 @@ def verify_cuda(spec: Spec, files: Mapping[str, bytes], children: GpuChildren, l
         path.write_bytes(files[CODE])
         for row in picked:
             binding = {name: int(values[row]) for name, values in columns.items()}
-            request = {
-                "problem": problem,
-                "path": str(path),
-                "extents": {letter: int(extents[letter][row]) for letter in problem.extents},
-                "values": [binding[name] for name in spec.variables],
-                "seed": int(row),
-                "workspace_bytes": int(workspace),
-            }
-            outcome = children.run("check_library", request, _TIMEOUT_SECS)
-            if isinstance(outcome, str):
-                raise TuningError(f"the finished library fails at {binding}: {outcome}")
+            point = {letter: int(extents[letter][row]) for letter in problem.extents}
+            own = tuple(binding[name] for name in spec.variables)
+            call = LibraryCall(int(workspace))
+            request = CheckRequest(problem, str(path), call, (point,), (own,), int(row))
+            error = children.check(request, _TIMEOUT_SECS).error
+            if error is not None:
+                raise TuningError(f"the finished library fails at {binding}: {error}")
     listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))

@@ -320,7 +320,7 @@ def test_the_device_is_the_node_s(engine: Any) -> None:
 
 
 def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dietcode.measure.ray_node import host_of
+    from dietcode.measure.ray_nodes import host_of
 
     def command(*options: str) -> list[str]:
         done = inside("ray-node", "--address", "10.0.0.5:6379", "--dry-run", *options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,19 @@ from needs import needs_nvrtc
 
 from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.measure import gpu as gpu_module
-from dietcode.measure import gpu_children
+from dietcode.measure import gpu_device
 from dietcode.measure.gpu import Gpu, find_gpu
+from dietcode.measure.gpu_worker import GpuWorker
 from dietcode.measure.records import Records, read_records, write_records
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.seed_search import NoSeedSearch
 from dietcode.measure.store import FileKeeper, export_file, import_file
 from dietcode.runtime.manifest import read_manifest
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -90,7 +100,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
     with emulated_gpu() as patch:
         patch.setattr(cuda_measuring, "hardware_seeds", lambda *_: SEEDS)
-        patch.setattr(gpu_children, "_L2_BYTES", 1 << 20)
+        patch.setattr(gpu_device, "_L2_BYTES", 1 << 20)
         yield patch
 
 
@@ -115,16 +125,28 @@ def kept(runs: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
 class Answers:
     """Children that measure nothing: the first micro-kernels get these answers, the others times."""
 
+    slot, seeds = "answers", NoSeedSearch("none here")
+
     def __init__(self, *answers: str) -> None:
         self._answers = iter(answers)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        calls = len(request["calls"])
-        facts = {"max_error": 0.0, "registers": 40, "stack_bytes": 0, "resident_blocks": 8}
-        measured = {"secs": [1e-5 * (i + 1) for i in range(calls)], **facts}
-        if calls > 6 or not request["is_timed"]:  # the sweep
-            return measured
-        return next(self._answers, measured)
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        for request in requests:
+            yield GpuWorker(0, 1).build(request)
+
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        return CheckResult(0.0)
+
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        num_points = len(request.points)
+        facts = {"registers": 40, "stack_bytes": 0, "resident_blocks": 8}
+        error = next(self._answers, None) if 0 < num_points <= 6 else None  # others are the sweep's
+        if error is not None:
+            return TimeResult.failed(error)
+        return TimeResult(tuple(1e-5 * (i + 1) for i in range(num_points)), facts)
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture

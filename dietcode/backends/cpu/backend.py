@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.backends.cpu.measuring import MeasuringCpu
@@ -65,7 +65,8 @@ class CpuBackend:
     @contextmanager
     def measuring(self, task: Task, device: Device, children: Children) -> Iterator[MeasuringCpu]:
         """As `Backend` has it."""
-        with Measurer(children, task.problem, task.variables, device.target) as measurer:
+        target = cast(CpuTarget, device.target)  # of this backend's kind
+        with Measurer(children, task.problem, task.variables, target) as measurer:
             yield MeasuringCpu(measurer)
 
     def checking_device(self, spec: Spec, records: Records) -> tuple[Device | None, str]:

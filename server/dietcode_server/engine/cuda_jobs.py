@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dietcode.measure.records import Records
 from dietcode.workload.spec import Spec
-from dietcode_server.engine.holding import Heartbeat
+from dietcode_server.engine.holding import Heartbeat, HeldChildren
 from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.store import gpus
 from dietcode_server.store.database import Database
-from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.records import SqlRecords
 from dietcode_server.store.tables import JobRow
 
@@ -62,7 +60,8 @@ def make_for_gpu(
         The job is another's by now.
     """
     from dietcode.measure.gpu import find_gpu
-    from dietcode.measure.gpu_children import gpu_children
+    from dietcode.measure.gpu_device import gpu_device
+    from dietcode.measure.local import LocalMachine
     from dietcode.target.cuda import resolve_cuda
     from dietcode.tuner.cuda_tuning import make_on_gpu
     from dietcode.tuner.events import Event
@@ -78,34 +77,8 @@ def make_for_gpu(
     # The keeper has forgotten what a job that measures anew must not know, and takes no line of a job that
     # this worker has lost.
     keeper = SqlKeeper(database, job, work_root)
-    with gpu_children(gpu, lambda message: listener(Event("calibrate", message))) as children:
-        held = HeldGpu(children, heartbeat.holds)
+    device = gpu_device(gpu)
+    with LocalMachine().children(device, lambda message: listener(Event("calibrate", message))) as children:
+        # Its slot was taken with the claim.
+        held = HeldChildren(children, heartbeat.holds, lambda slot: None)
         return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)
-
-
-class HeldGpu:
-    """What runs kernels for one job, which begins nothing once its lease is over.
-
-    Parameters
-    ----------
-    children : dietcode.measure.gpu_children.GpuChildren
-        Who does the work.
-    holds : callable
-        Whether the lease lasts.
-    """
-
-    def __init__(self, children: Any, holds: Callable[[], bool]) -> None:
-        self._children, self._holds = children, holds
-
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """As `dietcode.measure.gpu_children.GpuChildren` has it.
-
-        Raises
-        ------
-        LeaseLostError
-            The lease is over.
-        """
-        if not self._holds():
-            raise LeaseLostError("the lease has run out; nothing more is measured")
-        found: dict[str, Any] | str = self._children.run(function, request, timeout_secs)
-        return found

@@ -18,8 +18,9 @@ from needs import needs_nvrtc
 
 from dietcode.errors import ConflictError, RecordsError
 from dietcode.measure import gpu as gpu_module
-from dietcode.measure import gpu_children
+from dietcode.measure.fake import FakeChildren
 from dietcode.measure.gpu import Gpu
+from dietcode.measure.local import LocalMachine
 from dietcode.protocol import JobState
 from dietcode.target.cuda import CudaTarget
 from dietcode.tuner import cuda_tuning
@@ -27,14 +28,13 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
 from dietcode_server.engine.announcer import announced
-from dietcode_server.engine.cuda_jobs import HeldGpu
+from dietcode_server.engine.holding import HeldChildren
 from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
 from dietcode_server.store import exchange, gpus, jobs, leases, runners, waiting, wire
 from dietcode_server.store.database import Database
-from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
 
@@ -281,26 +281,13 @@ def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[G
     assert not store.records.measurements
 
 
-def test_nothing_begins_after_the_lease() -> None:
-    class Runs:
-        def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any]:
-            return {"ran": function}
-
-    lasts = [True]
-    held = HeldGpu(Runs(), lambda: lasts[0])
-    assert held.run("time", {}, 1.0) == {"ran": "time"}
-    lasts[0] = False
-    with pytest.raises(LeaseLostError):
-        held.run("time", {}, 1.0)
-
-
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None], None]]:
     """Stand in for what runs on the GPU; says after how many lines it breaks."""
     most: list[int | None] = [None]
 
     def measure(spec: Any, gpu: Gpu, keeper: Any, *, force: bool, listener: Any, children: Any) -> Any:
-        assert not force and isinstance(children, HeldGpu)
+        assert not force and isinstance(children, HeldChildren)
         store = keeper.open(workload_digest(spec), gpu.record)
         known = {one.name for one in store.records.measurements}
         for number, line in enumerate(list(made_records().lines())[1:]):
@@ -314,7 +301,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
     monkeypatch.setattr(cuda_tuning, "verify_cuda", lambda *_: None)
     monkeypatch.setattr(cuda_tuning, "find_gpu", gpu_module.find_gpu)
     monkeypatch.setattr(cuda_tuning, "need_gpu", gpu_module.find_gpu)
-    monkeypatch.setattr(gpu_children, "gpu_children", lambda *_: contextlib.nullcontext(object()))
+    monkeypatch.setattr(LocalMachine, "children", lambda *_: contextlib.nullcontext(FakeChildren()))
     monkeypatch.setattr(cuda_tuning, "make_on_gpu", _with_one_arch(cuda_tuning.make_on_gpu))
 
     def after(lines: int | None) -> None:
