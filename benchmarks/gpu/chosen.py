@@ -13,7 +13,7 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import problem_from_spec
 from dietcode.target.cuda import CudaTarget
-from dietcode.tuner.cuda import make_cuda_library
+from dietcode.tuner.tune import make_library
 
 
 def main() -> None:
@@ -30,9 +30,8 @@ def main() -> None:
         records = read_records(given.records)
         target = CudaTarget.from_json(records.device["target"])
         spec = spec_for(given.spec, target.arch)
-        files, report, _ = make_cuda_library(
-            spec, records, archs=(target.arch,), allow_synthetic=given.synthetic
-        )
+        made = make_library(spec, known=records, archs=(target.arch,), allow_synthetic=given.synthetic)
+        files, report = made.files, made.report
         write_folder(given.output / "library", files)
         by_shape = {tuple(sorted(row["shape_vars"].items())): row for row in report["instances"]}
         kernels = [k for k in report["micro_kernels"] if k["category"] is not None]

@@ -41,13 +41,12 @@ class Domain(Protocol):
     def seed_of(self, facts: Facts, source: str) -> Any:
         """The seed that a line of records holds."""
 
-    def starting(self, seeds: Sequence[Any], largest: tuple[int, int], mutate: bool) -> list[Candidate]:
+    def starting(self, seeds: Sequence[Any], extents: Extents, mutate: bool) -> list[Candidate]:
         """The space around seeds, in the order in which it is tried.
 
         Parameters
         ----------
-        largest : tuple of int
-            Rows and columns of the largest instance.
+        extents : dict of str to int64 array [num_instances]
         mutate : bool
             Take [T0/2, 2·T0] rather than T0 alone.
         """

@@ -118,6 +118,22 @@ def cost_array(factors: Sequence[Factors]) -> FloatArray:
     return np.stack([f.throughput for f in factors], axis=1)
 
 
+@dataclass(frozen=True)
+class Feature:
+    """One column of the feature array.
+
+    Attributes
+    ----------
+    name, unit : str
+    rule : str
+        How it is counted.
+    """
+
+    name: str
+    unit: str
+    rule: str
+
+
 class Estimator(Protocol):
     """What can be told of a micro-kernel on one calibrated device before it is measured.
 

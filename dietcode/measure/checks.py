@@ -26,13 +26,15 @@ ReadsTile = Callable[[Mapping[str, Any]], Any]
 _JOB = re.compile(r"[0-9a-f]{16}")
 
 
-def check_seed(body: Mapping[str, Any]) -> None:
+def check_seed(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
     """A tile, and where it comes from."""
     tile = array(body["tile"], "tile")
     for extent in tile:
         whole(extent, "tile", most=MAX_TILE)
     if len(tile) != 2:
         raise ValueError(f"tile {clip(tile)}; allowed: two extents")
+    if "micro_kernel" in body:
+        micro_kernel(body["micro_kernel"])
     whole(body["trials"], "trials", least=0)
     if body["best_gflops"] is not None:
         real(body["best_gflops"], "best_gflops", least=0.0)

@@ -183,7 +183,7 @@ class Records:
         if kind == "calibration":
             self.calibration = self.format.calibration(body)
         elif kind == "seed":
-            checks.check_seed(body)
+            checks.check_seed(body, self.format.micro_kernel)
             self.seed = body
         elif kind == "fixed_bytes":
             checks.check_fixed_bytes(body)
@@ -226,7 +226,7 @@ class RecordsStore(Protocol):
         """Forget everything, to measure it again."""
 
 
-def check_belongs(records: Records, workload: str, device_id: str | None, path: Path) -> None:
+def check_belongs(records: Records, workload: str, device_id: str | None, path: Path | str) -> None:
     """Refuse records of another workload, or of another device.
 
     Raises

@@ -63,7 +63,8 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
     best = fitted.throughput.argmax(axis=1)
     chosen = fitted.throughput[:, list(selection.chosen)]
     reached = chosen[np.arange(len(assignment)), assignment]
-    failed = [m for m in records.measurements.values() if m.error is not None]
+    unused = fitted.unused
+    failed = [m for m in records.measurements.values() if m.error or m.micro_kernel.name in unused]
     return {
         "format": "dietcode-report/1",
         "name": task.spec.name,
@@ -75,7 +76,7 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
         "fixed_bytes": records.fixed_bytes,
         "space": {
             "measured": sum(m.usable for m in records.measurements.values()),
-            "failed": [_failure(m) for m in failed],
+            "failed": [_failure(m, unused) for m in failed],
             "pruned": [_pruned(m) for m in records.measurements.values() if m.pruned],
         },
         "problem": task.problem.to_json(),
@@ -144,13 +145,13 @@ def _pruned(measurement: Measurement) -> dict[str, Any]:
         "secs": list(measurement.secs),
         "drift": measurement.drift,
         "pruned": True,
-    }
+    } | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
 
 
-def _failure(measurement: Measurement) -> dict[str, Any]:
+def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, Any]:
     kernel = measurement.micro_kernel
     facts = {"micro_kernel": kernel.name, **kernel.to_json()}
-    return facts | {"provenance": measurement.provenance, "error": measurement.error}
+    return facts | {"provenance": measurement.provenance, "error": measurement.error or unused[kernel.name]}
 
 
 def records_of(report: Mapping[str, Any]) -> Records:
@@ -202,6 +203,7 @@ def _micro_kernels(
                 "secs": list(measurement.secs),
                 "drift": measurement.drift,
             }
+            | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
         )
     return rows
 

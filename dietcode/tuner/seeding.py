@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dietcode.backends.protocol import Domain, MeasureSecs, MeasuringDevice, SeedSought
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.candidate import Candidate
@@ -163,8 +161,7 @@ def starting_space(
         seeds.insert(0, domain.seed_of(records.seed, source))
     if search.learning:
         seeds += earlier_seeds(known)
-    _, rows, columns, _ = domain.problem.sizes(task.extents)
-    space = domain.starting(seeds, (int(np.max(rows)), int(np.max(columns))), search.mutation)
+    space = domain.starting(seeds, task.extents, search.mutation)
     added = [
         Candidate(domain.micro_kernel(entry), str(entry["provenance"]))
         for decision in records.rounds

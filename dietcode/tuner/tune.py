@@ -12,7 +12,7 @@ import numpy as np
 
 from dietcode.backends.protocol import Backend
 from dietcode.backends.table import backend_of
-from dietcode.errors import RequestError
+from dietcode.errors import RecordsError
 from dietcode.library.parts import Parts
 from dietcode.measure.children import Children
 from dietcode.measure.engine import Device, Engine
@@ -23,9 +23,7 @@ from dietcode.measure.records import Records, check_belongs, check_kind, read_re
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import check_writable
 from dietcode.search_space.task import Task
-from dietcode.target.cuda import is_cuda
 from dietcode.tuner.assembly import assemble
-from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Event, Listener, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
@@ -56,28 +54,14 @@ def tune(
     records : Path, optional
         Build from the measurements in this file alone.
     force, listener, children, engine
-        As `make_library` has them; a GPU has children of its own, see `make_on_gpu`.
+        As `make_library` has them.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, LibraryError, TuningError
         See `dietcode.errors`; the folder is untouched then.
-    RequestError
-        An engine is named for a GPU, which only this machine's own is measured on.
     """
     check_writable(folder)
-    if is_cuda(spec):
-        if engine is not None and engine.kind != "local":
-            raise RequestError(
-                f"target: cuda is measured on a GPU of this machine, and given the engine {engine.kind}; "
-                "leave out --ray and --rpc-tracker"
-            )
-        measured = None if records is None else read_records(records)
-        if measured is not None and records is not None:
-            check_kind(measured, "cuda", records)
-        result = make_on_gpu(spec, known=measured, force=force, listener=listener)
-        write_library(result, folder, listener)
-        return result
     known, backend = None, backend_of(spec)
     if records is not None:
         known = read_records(records)
@@ -103,6 +87,7 @@ def make_library(
     engine: Engine | None = None,
     search: Search | None = None,
     archs: tuple[str, ...] | None = None,
+    allow_synthetic: bool = False,
 ) -> TuneResult:
     """Tune a workload for its whole range; alone on the device, so that nothing disturbs a timing.
 
@@ -122,6 +107,8 @@ def make_library(
         Parts of the search to switch off, for an ablation.
     archs : tuple of str, optional
         As `Parts` has them; by default all that the backend has.
+    allow_synthetic : bool
+        For tests: whether records that no device measured will do. The report says so then.
 
     Raises
     ------
@@ -139,7 +126,10 @@ def make_library(
         if known is None:
             device = engine.resolve(spec.target)
             check_measurable(device)
+            _refuse_synthetic(device.record, allow_synthetic)
         else:
+            _refuse_synthetic(known.device, allow_synthetic)
+            check_belongs(known, task.digest, None, "the records")
             backend.check_asked(spec, known, "the records")
             device, why = backend.checking_device(spec, known)
         if device is not None and children is None:
@@ -158,6 +148,13 @@ def make_library(
         else:
             verify(parts, files, backend, children, listener)
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
+
+
+def _refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
+    if device.get("synthetic") and not allow_synthetic:
+        raise RecordsError(
+            f"the records are synthetic ({device['name']}): no device measured them; measure on a GPU"
+        )
 
 
 def _build(

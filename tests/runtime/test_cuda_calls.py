@@ -12,7 +12,8 @@ from needs import needs_nvrtc
 
 from dietcode.dispatcher.rule import fit_rule
 from dietcode.errors import ShapeError, TargetError, TensorError
-from dietcode.library.cuda.build import CudaParts, cuda_library_files
+from dietcode.library.cuda.build import cuda_library_files
+from dietcode.library.parts import Parts
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.library import load
 from dietcode.runtime.manifest import write_folder
@@ -66,7 +67,7 @@ def build(data: dict[str, Any], path: Path) -> Path:
     problem = task.problem
     rule = fit_rule(("T",), [[1], [2], [3], [4]], [0, 1, 1, 1], [[2, 1], [1, 2], [1, 2], [1, 2]], [0.25] * 4)
     target = CudaTarget("sm_90")
-    files = cuda_library_files(CudaParts(task, (target,), TILES, rule, {}, {}))
+    files = cuda_library_files(Parts(task, target, TILES, rule, {}, {}))
     write_folder(path, files)
     names = [function.symbol for tile in TILES for function in functions_of(problem, tile)]
     register(load_driver(), compiled(cuda_text(problem, TILES, target)), names)

@@ -14,14 +14,14 @@ import pytest
 from needs import needs_nvrtc
 from small_runs import make_spec
 
+from dietcode.backends.cuda.backend import SYNTHETIC
 from dietcode.errors import RecordsError
 from dietcode.measure.records import Measurement, Records, read_records, write_records
 from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 from dietcode.target.cubin import KernelFacts
-from dietcode.tuner.cuda import SYNTHETIC, make_cuda_library
-from dietcode.tuner.tune import tune
+from dietcode.tuner.tune import make_library, tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
@@ -75,6 +75,12 @@ def made_records(synthetic: bool = True) -> Records:
         spilling, "hardware", tuple(points), tuple(secs), facts=KernelFacts(255, spilling.shared_bytes, 64, 1)
     )
     return records
+
+
+def made(spec: Spec, records: Records, archs: tuple[str, ...]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Files and report of a library for these architectures."""
+    result = make_library(spec, known=records, archs=archs, allow_synthetic=True)
+    return dict(result.files), result.report
 
 
 def test_records_come_back(tmp_path: Path) -> None:
@@ -142,21 +148,17 @@ def test_nothing_is_built_from_synthetic_records(tmp_path: Path) -> None:
 
 def test_records_of_others_are_refused() -> None:
     with pytest.raises(RecordsError, match="measured on sm_90a; the spec asks for sm_80"):
-        make_cuda_library(spec_of("sm_80"), made_records(), allow_synthetic=True)
+        make_library(spec_of("sm_80"), known=made_records(), allow_synthetic=True)
     others = made_records()
     others.workload = "sha256:" + "0" * 64
     with pytest.raises(RecordsError, match="records of another workload"):
-        make_cuda_library(spec_of(), others, allow_synthetic=True)
+        make_library(spec_of(), known=others, allow_synthetic=True)
 
 
 @needs_nvrtc
 def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) -> None:
-    files, report, _ = make_cuda_library(
-        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
-    )
-    again, _, _ = make_cuda_library(
-        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
-    )
+    files, report = made(spec_of(), made_records(), ("sm_90a", "sm_80"))
+    again, _ = made(spec_of(), made_records(), ("sm_90a", "sm_80"))
     assert files == again
     assert report["standing"] == SYNTHETIC
     assert report["dtypes"] == {"operands": "float32", "accumulate": "float32", "output": "float32"}
@@ -203,7 +205,7 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
         secs = tuple(1e-5 * point["n"] * point["p"] * (1 + len(tile.tails)) for point in points)
         facts = measured[TILES[1]].facts
         records.measurements[tile] = Measurement(tile, "hardware", points, secs, facts=facts)
-    files, report, _ = make_cuda_library(spec, records, archs=(), allow_synthetic=True)
+    files, report = made(spec, records, ())
     assert {row["micro_kernel"] for row in report["instances"]} == {TILES[1].name}
     manifest = json.loads(files[MANIFEST])
     assert manifest["dims"]["p"] == "7*B"
@@ -214,7 +216,7 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
 
 @needs_nvrtc
 def test_a_library_is_not_loaded_where_there_is_no_gpu(tmp_path: Path) -> None:
-    files, _, _ = make_cuda_library(spec_of(), made_records(), archs=("sm_90a",), allow_synthetic=True)
+    files, _ = made(spec_of(), made_records(), ("sm_90a",))
     write_folder(tmp_path / "library", files)
     program = "import sys, dietcode; dietcode.load(sys.argv[1])"
     done = subprocess.run(

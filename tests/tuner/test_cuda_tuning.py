@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,11 +18,15 @@ from typing import Any
 import pytest
 from needs import needs_nvrtc
 
+from dietcode.backends.cuda import domain as domain_module
+from dietcode.backends.cuda import measuring as measuring_module
+from dietcode.backends.cuda.backend import SYNTHETIC, CudaBackend
 from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import gpu_device
 from dietcode.measure.gpu import Gpu, find_gpu
 from dietcode.measure.gpu_worker import GpuWorker
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import Records, read_records, write_records
 from dietcode.measure.requests import (
     BuildRequest,
@@ -38,15 +43,13 @@ from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed
 from dietcode.target import nvrtc
 from dietcode.target.cuda import CudaTarget
-from dietcode.tuner import cuda_measuring
 from dietcode.tuner import reselect as reselect_module
-from dietcode.tuner.cuda import SYNTHETIC
-from dietcode.tuner.cuda_measuring import measure_cuda
-from dietcode.tuner.cuda_tuning import make_on_gpu
-from dietcode.tuner.events import Event
+from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.measuring import explore, open_records
 from dietcode.tuner.report import records_of
 from dietcode.tuner.result import TuneResult, write_library
-from dietcode.tuner.tune import tune
+from dietcode.tuner.search import Search
+from dietcode.tuner.tune import make_library, tune
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -85,8 +88,8 @@ class Run:
 
     def __init__(self, **options: Any) -> None:
         self.events: list[Event] = []
-        spec = options.pop("spec", None) or spec_of()
-        self.result: TuneResult = make_on_gpu(
+        spec = options.pop("spec", None) or spec_of(8)
+        self.result: TuneResult = make_library(
             spec, archs=ARCHS, allow_synthetic=True, listener=self.events.append, **options
         )
 
@@ -94,12 +97,22 @@ class Run:
         return [event.message for event in self.events if event.stage == stage]
 
 
+def measure(spec: Spec, *, force: bool = False, children: Any = None, listener: Listener = silent) -> Records:
+    """Measure what the cache lacks, and build nothing."""
+    backend, engine = CudaBackend(), LocalMachine()
+    task, device = backend.task(spec), engine.resolve(spec.target)
+    kept = open_records(task.digest, device, FileKeeper(), force)
+    deadline = time.monotonic() + spec.budget.seconds
+    with engine.children(device, lambda _: None) as own:
+        return explore(task, backend, device, kept, deadline, listener, children or own, Search())
+
+
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
     from emulated_gpu import emulated_gpu
 
     with emulated_gpu() as patch:
-        patch.setattr(cuda_measuring, "hardware_seeds", lambda *_: SEEDS)
+        patch.setattr(domain_module, "hardware_seeds", lambda *_: SEEDS)
         patch.setattr(gpu_device, "_L2_BYTES", 1 << 20)
         yield patch
 
@@ -110,7 +123,7 @@ def runs(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) ->
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as own:
         own.setenv("DIETCODE_CACHE", str(cache))
-        first = measure_cuda(spec_of(1), gpu_here(), FileKeeper())
+        first = measure(spec_of(1))
         assert list(first.measurements) == [SEEDS[0].tile]
         return Run(), cache
 
@@ -140,7 +153,7 @@ class Answers:
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
         num_points = len(request.points)
         facts = {"registers": 40, "stack_bytes": 0, "resident_blocks": 8}
-        error = next(self._answers, None) if 0 < num_points <= 6 else None  # others are the sweep's
+        error = None if Path(request.path).stem == "sweep" else next(self._answers, None)
         if error is not None:
             return TimeResult.failed(error)
         return TimeResult(tuple(1e-5 * (i + 1) for i in range(num_points)), facts)
@@ -172,15 +185,16 @@ def records_file(cache: Path) -> Path:
 
 def test_a_gpu_here_is_measured_on(runs: tuple[Run, Path]) -> None:
     second, cache = runs
-    assert second.result.measured == 3
+    assert second.result.measured == 7
     assert not second.said("calibrate")  # κ is known by then
     records = read_records(records_file(cache))
     assert records.is_synthetic
     assert records.device == second.result.device
     assert next(iter(records.measurements)) == SEEDS[0].tile
     assert {seed.tile for seed in SEEDS} < set(records.measurements)
-    assert {m.provenance for m in records.measurements.values()} == {"hardware", "neighbour"}
-    assert all(m.error is None and len(m.secs) == 6 for m in records.measurements.values())
+    assert {"hardware", "expansion"} <= {m.provenance for m in records.measurements.values()}
+    assert any(decision["expansions"] for decision in records.rounds), "five rows are no whole tiles"
+    assert all(m.error is None and len(m.secs) == len(m.points) > 5 for m in records.measurements.values())
     assert [decision["stop"] for decision in records.rounds] == [None, "trials", None, "trials"]
 
 
@@ -195,9 +209,9 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
 def test_nothing_is_measured_twice(kept: Path, runs: tuple[Run, Path]) -> None:
     heard: list[Event] = []
     before = records_file(kept).read_bytes()
-    records = measure_cuda(spec_of(), gpu_here(), FileKeeper(), listener=heard.append)
+    records = measure(spec_of(8), listener=heard.append)
     assert [event.message for event in heard] == [
-        "4 micro-kernels from the records; nothing is left to measure"
+        "8 micro-kernels from the records; nothing is left to measure"
     ]
     assert records.device == runs[0].result.device
     assert records_file(kept).read_bytes() == before
@@ -208,10 +222,8 @@ def test_force_measures_again(kept: Path, tmp_path: Path, monkeypatch: pytest.Mo
     copy.parent.mkdir(parents=True)
     copy.write_bytes(records_file(kept).read_bytes())
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
-    keeper, heard = FileKeeper(), list[Event]()
-    records = measure_cuda(
-        spec_of(1), gpu_here(), keeper, force=True, children=Answers(), listener=heard.append
-    )
+    heard = list[Event]()
+    records = measure(spec_of(1), force=True, children=Answers(), listener=heard.append)
     assert list(records.measurements) == [SEEDS[0].tile]
     assert [event.stage for event in heard].count("calibrate") == 2
     assert read_records(copy) == records
@@ -224,7 +236,7 @@ def test_records_travel(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(RecordsError, match="measured nothing of small-dense on this device yet"):
         export_file(spec_of(), tmp_path / "more.jsonl")
-    assert import_file(file) == (known, 4)
+    assert import_file(file) == (known, 8)
     assert import_file(file) == (known, 0)
 
 
@@ -258,8 +270,8 @@ def test_a_library_is_selected_again_without_measuring(
     with pytest.raises(RecordsError, match="synthetic"):
         reselect_module.reselect(library, {"max_kernels": 1}, other)
     assert not other.exists()
-    allowed = partial(make_on_gpu, allow_synthetic=True)
-    monkeypatch.setattr(reselect_module, "make_on_gpu", allowed)
+    allowed = partial(make_library, allow_synthetic=True)
+    monkeypatch.setattr(reselect_module, "make_library", allowed)
     heard: list[Event] = []
     result = reselect_module.reselect(library, {"max_kernels": 1}, other, listener=heard.append)
     assert result.report["standing"] == SYNTHETIC
@@ -307,8 +319,6 @@ def test_a_gpu_of_another_architecture_will_not_do(
         TargetError, match=r"no GPU of sm_80 here \(found: emulated.* \(sm_90\), .*\(sm_86\)\)"
     ):
         tune(spec_of(arch="sm_80"), tmp_path / "library")
-    with pytest.raises(TargetError, match=r"target.arch: sm_80; the GPU here is emulated.* \(sm_90\)"):
-        measure_cuda(spec_of(arch="sm_80"), gpu_here(), FileKeeper())
 
 
 def test_what_no_device_measures_is_refused_before_it_is_measured(
@@ -329,13 +339,13 @@ def test_what_fails_is_on_record_and_costs_itself(
     """A crash, one that the GPU stops, and those that work."""
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
     errors = ["ChildProcessError: Subprocess terminated", "GpuError: CUDA_ERROR_LAUNCH_FAILED (719)"]
-    records = measure_cuda(spec_of(4), gpu_here(), FileKeeper(), children=Answers(*errors))
+    records = measure(spec_of(4), children=Answers(*errors))
     assert [m.error for m in records.measurements.values() if m.error] == errors
     assert sum(m.usable for m in records.measurements.values()) == 2
     assert len(records.rounds[0]["failed"]) == 2
     assert read_records(records_file(tmp_path / "cache")) == records
     with pytest.raises(TuningError, match="no micro-kernel worked; the first said: ChildProcessError"):
-        measure_cuda(spec_of(2), gpu_here(), FileKeeper(), force=True, children=Answers(*errors))
+        measure(spec_of(2), force=True, children=Answers(*errors))
 
 
 def test_a_part_of_the_budget_is_metaschedules(
@@ -343,10 +353,10 @@ def test_a_part_of_the_budget_is_metaschedules(
 ) -> None:
     """What it proposes is measured as any other, and known from the records when it is asked for again."""
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cuda_measuring, "_SEED_PART", 1)  # all of it
+    monkeypatch.setattr(measuring_module, "_SHARE_OF_TRIALS", 1)  # all of it
     spec = spec_from_data(spec_of(8).to_json() | {"dims": {"m": "16*T", "n": 128, "k": 64}})
     heard: list[Event] = []
-    records = measure_cuda(spec, gpu_here(), FileKeeper(), children=Answers(), listener=heard.append)
+    records = measure(spec, children=Answers(), listener=heard.append)
     found = [m for m in records.measurements.values() if m.provenance == "metaschedule"]
     assert 4 <= len(found) <= 8  # some proposals are one micro-kernel
     best = min((m for m in found if m.usable), key=lambda m: (m.secs[-1], m.micro_kernel.order))

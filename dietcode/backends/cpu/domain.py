@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dietcode.cost_model.cpu.features import CpuEstimator
 from dietcode.cost_model.cpu.fitting import fit_all
 from dietcode.cost_model.model import Extents, Fitted
@@ -40,8 +42,10 @@ class CpuDomain:
         rows, columns = facts["tile"]
         return Seed(int(rows), int(columns), source)
 
-    def starting(self, seeds: Sequence[Seed], largest: tuple[int, int], mutate: bool) -> list[Candidate]:
+    def starting(self, seeds: Sequence[Seed], extents: Extents, mutate: bool) -> list[Candidate]:
         """As `Domain` has it; tiles that fit the largest instance where all around the seeds only pad."""
+        _, rows, columns, _ = self.problem.sizes(extents)
+        largest = (int(np.max(rows)), int(np.max(columns)))
         space = build_space(list(seeds), self.limits, *largest, mutate=mutate)
         return space or [Candidate(tile, "hardware") for tile in self.fitting_tiles(*largest)]
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietcode.cost_model.cpu.counts import Counts, count
-from dietcode.cost_model.model import Extents, FloatArray, Table
+from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.measure.calibration import REDUCTION
 from dietcode.search_space.access import ZERO, view_of
 from dietcode.search_space.cpu.axes import allows
@@ -31,22 +31,6 @@ _BODY_CYCLES = 80  # begin and end of a tile, measured with 9x48
 _PACKED_PER_CYCLE = 4  # elements: 60 cycles for a square of 16 x 16
 _GATHERED_PER_CYCLE = 8  # elements: half a vector, as sources come from farther away than L1
 _LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One column of the feature array.
-
-    Attributes
-    ----------
-    name, unit : str
-    rule : str
-        How it is counted.
-    """
-
-    name: str
-    unit: str
-    rule: str
 
 
 FEATURES = (

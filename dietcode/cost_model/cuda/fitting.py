@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from dietcode.cost_model.cuda.model import CudaLocalModel, fit_kappa, fit_local, wave_blocks
+from dietcode.cost_model.cuda.model import CudaLocalModel, Spread, fit_local, fit_sweep, wave_blocks
 from dietcode.cost_model.model import Extents, Factors, Fitted
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
@@ -28,10 +25,8 @@ def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
     TuningError
         The records hold no κ of their device, or no usable measurement.
     """
-    if records.calibration is None:
-        raise TuningError("the records hold no calibration of their device: no κ can be told")
-    target = CudaTarget.from_json(records.device["target"])
-    limits, kappa = CudaLimits.of(target), kappa_of(records.calibration)
+    spread, target = spread_of(records), CudaTarget.from_json(records.device["target"])
+    limits = CudaLimits.of(target)
     models, unused = [], {}
     for tile, measurement in records.measurements.items():
         reason = measurement.error or limits.why_not(problem, tile)
@@ -42,14 +37,14 @@ def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
         if reason is None and measurement.facts is not None:
             try:
                 wave = wave_blocks(target, records.device["num_sms"], tile, measurement.facts)
-                models.append(fit_local(problem, tile, wave, kappa, measurement.points, measurement.secs))
+                models.append(fit_local(problem, tile, wave, spread, measurement.points, measurement.secs))
                 continue
             except CandidateError as error:
                 reason = str(error)
         unused[tile.name] = str(reason)
 
     def predict_one(model: CudaLocalModel, extents: Extents) -> Factors:
-        return model.predict(problem, kappa, extents)
+        return model.predict(problem, spread, extents)
 
     def size(tile: CudaMicroKernel) -> int:
         facts = records.measurements[tile].facts
@@ -58,8 +53,14 @@ def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
     return Fitted.of(problem, models, predict_one, size, extents, unused)
 
 
-def kappa_of(calibration: Mapping[str, Any]) -> float:
-    try:
-        return fit_kappa(calibration["num_blocks"], calibration["secs"], calibration["wave_blocks"])
-    except CandidateError as error:
-        raise TuningError(str(error)) from error
+def spread_of(records: Records) -> Spread:
+    """How the device that measured spreads blocks.
+
+    Raises
+    ------
+    TuningError
+        The records hold no calibration, or nothing can be told from it.
+    """
+    if records.calibration is None:
+        raise TuningError("the records hold no calibration of their device: no κ can be told")
+    return fit_sweep(records.calibration, records.device["num_sms"]).spread

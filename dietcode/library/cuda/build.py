@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 
 from dietcode._version import __version__
-from dietcode.dispatcher.rule import Rule
 from dietcode.library.build import dispatch_tree, variable_facts
 from dietcode.library.cuda.code import CudaCode, compile_library
+from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import CODE, DISPATCH, FORMAT, MANIFEST, REPORT, file_facts, pretty_json
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import alignments, workspace_elements
-from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
 from dietcode.workload.binding import plan_bindings
 from dietcode.workload.identity import job_digest
 
 
-@dataclass(frozen=True)
-class CudaParts:
-    """What a library for CUDA is made of.
-
-    Attributes
-    ----------
-    targets : tuple of CudaTarget
-        Architectures to hold machine code for; the first is the one that was measured.
-    micro_kernels : tuple of CudaMicroKernel
-        One for each category.
-    rule : Rule
-        Total over the declared ranges.
-    table, report : dict
-        What a person reads; what the compiler tells of each kernel is added to the report.
-    """
-
-    task: Task
-    targets: tuple[CudaTarget, ...]
-    micro_kernels: tuple[CudaMicroKernel, ...]
-    rule: Rule
-    table: dict[str, Any]
-    report: dict[str, Any]
-
-
-def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
+def cuda_library_files(parts: Parts) -> dict[str, bytes]:
     """All files of the folder by relative path; the same parts give the same bytes.
 
     Raises
@@ -60,7 +33,7 @@ def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
         parts.micro_kernels,
         dispatch_tree(parts.rule.root),
         parts.task.variables,
-        parts.targets,
+        tuple(CudaTarget(arch) for arch in dict.fromkeys([parts.target.arch, *parts.archs])),
     )
     dispatch = {
         "categories": [
@@ -80,13 +53,13 @@ def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
     return {**files, MANIFEST: pretty_json(_manifest(parts, code, files))}
 
 
-def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict[str, Any]:
+def _manifest(parts: Parts, code: CudaCode, files: dict[str, bytes]) -> dict[str, Any]:
     spec, problem = parts.task.spec, parts.task.problem
     seen = spec.subscripts | spec.epilogue_tensors
     subscripts = {name: seen[name] for name in problem.inputs}
     needed = [alignments(problem, tile) for tile in parts.micro_kernels]
     workspaces = [4 * workspace_elements(problem, tile, parts.task.largest) for tile in parts.micro_kernels]
-    target = parts.targets[0].to_json()
+    target = parts.target.to_json()
     return {
         "format": FORMAT,
         "name": spec.name,

@@ -5,10 +5,9 @@
     {"kind": "calibration", "micro_kernel": "128x128-…", "wave_blocks": 264, "num_blocks": […], "secs": […]}
     {"kind": "micro_kernel", "rows": 128, …, "provenance": "hardware", "points": [{"m": 16, …}, …],
      "secs": […], "facts": {"registers": 128, "shared_bytes": 33792, "stack_bytes": 0, "code_bytes": 22016},
-     "max_error": 1e-6, "resident_blocks": 2, "error": null}
+     "error": null, …}
     {"kind": "round", "number": 1, "measured": ["128x128-…", …], "gain": null, "stop": null, …}
 
-``max_error`` is of the check against float64, ``resident_blocks`` what the driver says: both are for people.
 Records that no device measured say ``synthetic: true``, and nothing is published from them.
 """
 
@@ -27,7 +26,7 @@ from dietcode.workload.text import clip
 _MAX_SMS = 4096
 _MIN_SECS, _MAX_SECS = 1e-12, 1e6  # of one call
 _MAX_TIMES = 1024  # of one line
-_CALIBRATION = ("micro_kernel", "wave_blocks", "num_blocks", "secs")
+_CALIBRATION = ("micro_kernel", "unit", "block_flops", "wave_blocks", "num_blocks", "secs", "from_workload")
 _FACTS = ("registers", "shared_bytes", "stack_bytes", "code_bytes")
 # What lines of before GPUs had the one format of all records do not say.
 _DEFAULTS = {"object_bytes": 0, "build_secs": 0.0, "drift": 1.0, "attempts": 1, "num_readings": 1}
@@ -35,7 +34,9 @@ _DEFAULTS = {"object_bytes": 0, "build_secs": 0.0, "drift": 1.0, "attempts": 1, 
 
 def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     """The sweep of grids that κ is fitted on: blocks and seconds of each call, and the blocks of a wave."""
-    checks.line(body.get("micro_kernel", ""), "micro_kernel")
+    for name in ("micro_kernel", "unit", "from_workload"):
+        checks.line(body.get(name, ""), name)
+    checks.whole(body.get("block_flops", 1), "block_flops", most=checks.MAX_EXTENT)
     checks.whole(body["wave_blocks"], "wave_blocks", most=checks.MAX_EXTENT)
     blocks, secs = checks.array(body["num_blocks"], "num_blocks"), checks.array(body["secs"], "secs")
     for count in blocks:

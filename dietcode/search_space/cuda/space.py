@@ -21,7 +21,7 @@ from dietcode.search_space.problem import Problem
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 32), (16, 16), (32, 128), (16, 64))
 _STEPS = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128)}
-_EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
+EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def neighbours(
             for steps in _STEPS[tile.unit]
             if steps in {tile.steps // 2, tile.steps * 2}
         ),
-        *(_with_threads(tile, tile.rows, tile.columns, *shape) for shape in _shapes(tile)),
+        *(with_threads(tile, tile.rows, tile.columns, *shape) for shape in _shapes(tile)),
         *(_changed(tile, row_vthreads=v, column_vthreads=w) for v in (1, 2) for w in (1, 2)),
         *(_changed(tile, stages=stages) for stages in (tile.stages - 1, tile.stages + 1)),
         *(_changed(tile, tails=tails) for tails in tile.allowed_tails),
@@ -120,13 +120,13 @@ def _around(tile: CudaMicroKernel) -> Iterator[CudaMicroKernel]:
     for rows in _extents_around(tile.rows):
         for columns in _extents_around(tile.columns):
             for shape in ((tile.thread_rows, tile.thread_columns), *_shapes(tile)):
-                changed = _with_threads(tile, rows, columns, *shape)
+                changed = with_threads(tile, rows, columns, *shape)
                 if changed is not None:
                     yield changed
 
 
 def _extents_around(extent: int) -> list[int]:
-    return [e for e in _EXTENTS if extent <= 2 * e <= 4 * extent]
+    return [e for e in EXTENTS if extent <= 2 * e <= 4 * extent]
 
 
 def _shapes(tile: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
@@ -134,7 +134,7 @@ def _shapes(tile: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
     return _WARP_TILES if tile.unit == "mma" else _THREAD_TILES
 
 
-def _with_threads(
+def with_threads(
     tile: CudaMicroKernel, rows: int, columns: int, thread_rows: int, thread_columns: int
 ) -> CudaMicroKernel | None:
     """The tile with other extents, a thread's in two parts where these are still four wide."""
@@ -153,9 +153,9 @@ def _changed(tile: CudaMicroKernel, **axes: int | str) -> CudaMicroKernel | None
 
 
 def _only_pads(tile: CudaMicroKernel, max_rows: int | None, max_columns: int | None) -> bool:
-    too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows) and tile.rows > _EXTENTS[0]
+    too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows) and tile.rows > EXTENTS[0]
     too_wide = max_columns is not None and tile.columns >= 2 * max(1, max_columns)
-    return too_tall or (too_wide and tile.columns > _EXTENTS[0])
+    return too_tall or (too_wide and tile.columns > EXTENTS[0])
 
 
 def distance(tile: CudaMicroKernel, seed: CudaMicroKernel) -> float:

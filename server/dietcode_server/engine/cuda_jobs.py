@@ -59,18 +59,19 @@ def make_for_gpu(
     LeaseLostError
         The job is another's by now.
     """
+
     from dietcode.measure.gpu import find_gpu
     from dietcode.measure.gpu_device import gpu_device
     from dietcode.measure.local import LocalMachine
     from dietcode.target.cuda import resolve_cuda
-    from dietcode.tuner.cuda_tuning import make_on_gpu
     from dietcode.tuner.events import Event
+    from dietcode.tuner.tune import make_library
 
     known = known_records(database, job)
     if known is not None:
         line = f"from {len(known.measurements)} micro-kernels measured on {known.device['name']}"
         listener(Event("select", line))
-        return make_on_gpu(spec, known=known, listener=listener)
+        return make_library(spec, known=known, listener=listener)
     gpu = find_gpu(resolve_cuda(spec.target)) if job.measure else None
     if gpu is None or gpu.id != job.device_id:
         return None
@@ -81,4 +82,4 @@ def make_for_gpu(
     with LocalMachine().children(device, lambda message: listener(Event("calibrate", message))) as children:
         # Its slot was taken with the claim.
         held = HeldChildren(children, heartbeat.holds, lambda slot: None)
-        return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)
+        return make_library(spec, keeper=keeper, listener=listener, children=held)

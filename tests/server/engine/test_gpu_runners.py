@@ -16,14 +16,16 @@ import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
 from needs import needs_nvrtc
 
+from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.errors import ConflictError, RecordsError
 from dietcode.measure import gpu as gpu_module
+from dietcode.measure import local
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.local import LocalMachine
 from dietcode.protocol import JobState
 from dietcode.target.cuda import CudaTarget
-from dietcode.tuner import cuda_tuning
+from dietcode.tuner import tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
@@ -286,9 +288,10 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
     """Stand in for what runs on the GPU; says after how many lines it breaks."""
     most: list[int | None] = [None]
 
-    def measure(spec: Any, gpu: Gpu, keeper: Any, *, force: bool, listener: Any, children: Any) -> Any:
-        assert not force and isinstance(children, HeldChildren)
-        store = keeper.open(workload_digest(spec), gpu.record)
+    def measure(task: Any, backend: Any, device: Any, kept: Any, *given: Any) -> Any:
+        _, _, children, _ = given
+        assert isinstance(children, HeldChildren)
+        store = kept.store
         known = {one.name for one in store.records.measurements}
         for number, line in enumerate(list(made_records().lines())[1:]):
             if number == most[0]:
@@ -297,21 +300,16 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
                 store.append(line)
         return store.records
 
-    monkeypatch.setattr(cuda_tuning, "measure_cuda", measure)
-    monkeypatch.setattr(cuda_tuning, "verify_cuda", lambda *_: None)
-    monkeypatch.setattr(cuda_tuning, "find_gpu", gpu_module.find_gpu)
-    monkeypatch.setattr(cuda_tuning, "need_gpu", gpu_module.find_gpu)
+    monkeypatch.setattr(tune, "explore", measure)
+    monkeypatch.setattr(tune, "verify", lambda *_: None)
+    monkeypatch.setattr(local, "need_gpu", gpu_module.find_gpu)
     monkeypatch.setattr(LocalMachine, "children", lambda *_: contextlib.nullcontext(FakeChildren()))
-    monkeypatch.setattr(cuda_tuning, "make_on_gpu", _with_one_arch(cuda_tuning.make_on_gpu))
+    monkeypatch.setattr(CudaBackend, "archs", (ARCH,))
 
     def after(lines: int | None) -> None:
         most[0] = lines
 
     yield after
-
-
-def _with_one_arch(make: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: make(*arguments, **options, archs=(ARCH,))
 
 
 def test_a_job_is_measured_kept_and_published(
