@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,11 @@ class GpuWorker:
 
     index: int
     l2_bytes: int
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """None: float64 on the CPU may use all cores."""
+        return {}
 
     @property
     def num_builders(self) -> int:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ def rpc(folder: Path) -> Iterator[Case]:
         place.close()
 
 
+def _need_ray() -> None:
+    """Skip without it; it is not imported yet, because it reads once then whether there is a token."""
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray: pip install 'dietcode[ray]'")
+
+
 @contextmanager
 def _cluster() -> Iterator[tuple[Any, int]]:
     """A Ray cluster of one machine that measures, with this process as a driver; and its process."""
@@ -187,7 +194,7 @@ def _cluster() -> Iterator[tuple[Any, int]]:
 @contextmanager
 def ray(folder: Path) -> Iterator[Case]:
     """The CPU of a node of a Ray cluster."""
-    pytest.importorskip("ray", reason="needs Ray: pip install 'dietcode[ray]'")
+    _need_ray()
     with _cluster() as (engine, pid):
         device = engine.resolve(TargetSpec(kind="llvm"))
         with _on_cpu(folder, device, lambda: engine.children(device, print), [pid]) as case:
@@ -256,7 +263,7 @@ def gpu(folder: Path) -> Iterator[Case]:
 @contextmanager
 def ray_gpu(folder: Path) -> Iterator[Case]:
     """The GPU of a node of a Ray cluster, on the emulated driver."""
-    pytest.importorskip("ray", reason="needs Ray: pip install 'dietcode[ray]'")
+    _need_ray()
     with _emulated() as patch, _cluster() as (engine, pid):
         from emulated_gpu import building_both
 
