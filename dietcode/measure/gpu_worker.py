@@ -22,11 +22,11 @@ from dietcode.measure.gpu_session import Session, error_between, largest_error, 
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
+    CallRequest,
     CheckRequest,
     CheckResult,
     TimeRequest,
     TimeResult,
-    bindings_of,
 )
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -137,7 +137,7 @@ class GpuWorker:
         session, problem, tile = self._session(), request.problem, request.call.micro_kernel
         secs = []
         with _functions(session, request) as functions:
-            for extents, _ in bindings_of(request):
+            for extents, _ in request.bindings():
                 call, tensors = call_of(problem, tile, extents), session.tensors(problem, extents)
                 run = session.bind(problem, call, functions, tensors)
                 secs.append(session.seconds_of(run, len(tensors.sets), request.min_secs, request.repeats))
@@ -169,7 +169,7 @@ class GpuWorker:
     def _kernel_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
         session, problem = self._session(), request.problem
         with _functions(session, request) as functions:
-            for extents, _ in bindings_of(request):
+            for extents, _ in request.bindings():
                 call = call_of(problem, request.call.micro_kernel, extents)
                 tensors = session.tensors(problem, extents, request.seed)
                 run = session.bind(problem, call, functions, tensors)
@@ -177,7 +177,7 @@ class GpuWorker:
 
     def _library_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
         session, library = self._session(), _library(request.path)
-        for extents, values in bindings_of(request):
+        for extents, values in request.bindings():
             yield extents, self._library_error(session, library, request, extents, values)
 
     def _library_error(
@@ -216,7 +216,7 @@ class GpuWorker:
 
 
 @contextmanager
-def _functions(session: Session, request: TimeRequest | CheckRequest) -> Iterator[list[Function]]:
+def _functions(session: Session, request: CallRequest) -> Iterator[list[Function]]:
     """The functions of a cubin, in the order of the launches."""
     module = session.driver.load(Path(request.path).read_bytes())
     found = functions_of(request.problem, request.call.micro_kernel)

@@ -20,6 +20,7 @@ from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
+    CallRequest,
     CheckRequest,
     CheckResult,
     TimeRequest,
@@ -108,7 +109,7 @@ class RayChildren:
     def _run(
         self,
         method: str,
-        request: TimeRequest | CheckRequest,
+        request: CallRequest,
         timeout_secs: float,
         failed: Callable[[str], Result],
     ) -> Result:
