@@ -135,7 +135,7 @@ class GpuWorker:
     def time(self, request: TimeRequest) -> TimeResult:
         """Time a `KernelCall`; tensors stay in the GPU's memory where they are kept."""
         session, problem, tile = self._session(), request.problem, request.call.micro_kernel
-        secs = []
+        found, secs = functions_of(problem, tile), []
         with _functions(session, request) as functions:
             for extents, _ in request.bindings():
                 call, tensors = call_of(problem, tile, extents), session.tensors(problem, extents)
@@ -143,8 +143,8 @@ class GpuWorker:
                 secs.append(session.seconds_of(run, len(tensors.sets), request.min_secs, request.repeats))
                 if not request.keeps:
                     session.forget()
-            block = [f.symbol for f in functions_of(problem, tile)].index(tile.symbol)
-            resident = functions[block].resident_blocks(functions_of(problem, tile)[block].threads)
+            block = [function.symbol for function in found].index(tile.symbol)
+            resident = functions[block].resident_blocks(found[block].threads)
             facts = functions[block].facts() | {"resident_blocks": resident}
         return TimeResult(tuple(secs), facts)
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Case:
         How the code is called, by the names of both.
     roots : list of int
         Processes whose descendants are the children; empty for none.
+    others : list of int
+        Processes below those whose descendants are no children: the device.
     stage : 'check' or 'time'
         Where broken code runs: the emulated driver computes nothing of what it times.
     """
@@ -65,6 +67,7 @@ class Case:
     broken: dict[str, str]
     call: Callable[[str], Any]
     roots: list[int]
+    others: list[int] = field(default_factory=list)
     stage: str = "time"
     good_secs: float = 60.0
 
@@ -82,8 +85,12 @@ class Case:
 
     def processes(self) -> list[psutil.Process]:
         """Children that run now."""
-        tree = [p for root in self.roots for p in psutil.Process(root).children(recursive=True)]
-        return [process for process in tree if "tvm.exec.popen_worker" in _command(process)]
+        tree, device = _descendants(self.roots), _descendants(self.others)
+        return [p for p in tree if p not in device and "tvm.exec.popen_worker" in _command(p)]
+
+
+def _descendants(roots: list[int]) -> list[psutil.Process]:
+    return [process for root in roots for process in psutil.Process(root).children(recursive=True)]
 
 
 def _command(process: psutil.Process) -> str:
@@ -154,7 +161,12 @@ def rpc(folder: Path) -> Iterator[Case]:
         place.serve_for_ever(lambda: engine.num_servers() == 1)
         device = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=2))
         with _on_cpu(
-            folder, device, lambda: engine.children(device, print), [os.getpid()], good_secs=15.0
+            folder,
+            device,
+            lambda: engine.children(device, print),
+            [os.getpid()],
+            good_secs=15.0,
+            others=place.pids(),
         ) as case:
             yield case
     finally:
@@ -230,7 +242,7 @@ def _on_gpu(
             broken,
             lambda name: KernelCall(_GPU_TILES.get(name, _GPU_TILES["right"])),
             roots,
-            "check",
+            stage="check",
         )
 
 
