@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from dietcode.cli.common import need_compiler
-from dietcode.errors import RequestError
+from dietcode.errors import RequestError, TargetError
+from dietcode.measure.gpu import Gpu, list_gpus
+from dietcode.target.nvrtc import missing_packages
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -65,12 +67,22 @@ def ray_node(
 
 
 def _resources(measures: bool, builds: int | None) -> list[str]:
-    from dietcode.measure.gpu import list_gpus
     from dietcode.measure.ray_nodes import place_of
     from dietcode.runtime.cpu import available_cores
     from dietcode.target.cpu import Host
 
     if measures:
-        places = [place_of(Host.here()), *(place_of(gpu) for gpu in list_gpus() if gpu.target is not None)]
+        places = [place_of(Host.here()), *map(place_of, _gpus())]
         return ["--num-cpus=0", f"--resources={json.dumps(dict.fromkeys(places, 1))}"]
     return [f"--num-cpus={available_cores() if builds is None else builds}"]
+
+
+def _gpus() -> list[Gpu]:
+    """Those of this machine that candidates can be built for and measured on here."""
+    if missing_packages():
+        return []
+    try:
+        return [gpu for gpu in list_gpus() if gpu.target is not None]
+    except TargetError as error:
+        typer.echo(f"dietcode: the GPU of this machine is not measured on: {error}", err=True)
+        return []

@@ -38,7 +38,10 @@ class Children(Protocol):
         """MetaSchedule on the machine that measures."""
 
     def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
-        """Compile side by side, in confined processes; results in the order of `requests`."""
+        """Compile side by side, in confined processes; results in the order of `requests`.
+
+        What has not begun when the iterator is closed, or forgotten, is never built.
+        """
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
         """Time, with nothing else at work on the device."""

@@ -19,7 +19,6 @@ from dietcode.measure.requests import (
     CheckResult,
     TimeRequest,
     TimeResult,
-    bindings_of,
 )
 from dietcode.runtime.pool import thread_variables
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -106,7 +105,7 @@ class CpuWorker:
         """Time ``run`` of a library at each point; the library is unloaded then, unless it is kept."""
         run = _functions(request.path)["run"]
         secs = []
-        for extents, values in bindings_of(request):
+        for extents, values in request.bindings():
             arguments = [*_tensors(request.problem, extents, request.call.lanes), *values]
             secs.append(_time(lambda a=arguments: run(*a), request.min_secs, request.repeats))
         if not request.keeps:
@@ -195,7 +194,7 @@ def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:
     ValueError
         An error is above 1e-5 and what rounding the output to its dtype costs.
     """
-    errors = (_error_at(request, call, extents, values) for extents, values in bindings_of(request))
+    errors = (_error_at(request, call, extents, values) for extents, values in request.bindings())
     return CheckResult(max(errors, default=0.0))
 
 

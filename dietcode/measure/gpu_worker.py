@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from dietcode.measure.gpu_session import Session, error_between, largest_error, 
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
+    CallRequest,
     CheckRequest,
     CheckResult,
     TimeRequest,
     TimeResult,
-    bindings_of,
 )
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -93,7 +93,11 @@ class GpuWorker:
 
     index: int
     l2_bytes: int
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """None: float64 on the CPU may use all cores."""
+        return {}
 
     @property
     def num_builders(self) -> int:
@@ -131,16 +135,16 @@ class GpuWorker:
     def time(self, request: TimeRequest) -> TimeResult:
         """Time a `KernelCall`; tensors stay in the GPU's memory where they are kept."""
         session, problem, tile = self._session(), request.problem, request.call.micro_kernel
-        secs = []
+        found, secs = functions_of(problem, tile), []
         with _functions(session, request) as functions:
-            for extents, _ in bindings_of(request):
+            for extents, _ in request.bindings():
                 call, tensors = call_of(problem, tile, extents), session.tensors(problem, extents)
                 run = session.bind(problem, call, functions, tensors)
                 secs.append(session.seconds_of(run, len(tensors.sets), request.min_secs, request.repeats))
                 if not request.keeps:
                     session.forget()
-            block = [f.symbol for f in functions_of(problem, tile)].index(tile.symbol)
-            resident = functions[block].resident_blocks(functions_of(problem, tile)[block].threads)
+            block = [function.symbol for function in found].index(tile.symbol)
+            resident = functions[block].resident_blocks(found[block].threads)
             facts = functions[block].facts() | {"resident_blocks": resident}
         return TimeResult(tuple(secs), facts)
 
@@ -165,7 +169,7 @@ class GpuWorker:
     def _kernel_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
         session, problem = self._session(), request.problem
         with _functions(session, request) as functions:
-            for extents, _ in bindings_of(request):
+            for extents, _ in request.bindings():
                 call = call_of(problem, request.call.micro_kernel, extents)
                 tensors = session.tensors(problem, extents, request.seed)
                 run = session.bind(problem, call, functions, tensors)
@@ -173,7 +177,7 @@ class GpuWorker:
 
     def _library_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
         session, library = self._session(), _library(request.path)
-        for extents, values in bindings_of(request):
+        for extents, values in request.bindings():
             yield extents, self._library_error(session, library, request, extents, values)
 
     def _library_error(
@@ -212,7 +216,7 @@ class GpuWorker:
 
 
 @contextmanager
-def _functions(session: Session, request: TimeRequest | CheckRequest) -> Iterator[list[Function]]:
+def _functions(session: Session, request: CallRequest) -> Iterator[list[Function]]:
     """The functions of a cubin, in the order of the launches."""
     module = session.driver.load(Path(request.path).read_bytes())
     found = functions_of(request.problem, request.call.micro_kernel)

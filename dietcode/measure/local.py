@@ -83,9 +83,13 @@ class LocalChildren:
 
     def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         """As `Children.build`."""
-        self._pending = [self._builders.submit(self._worker.build, request) for request in requests]
-        for future in self._pending:
-            yield _outcome(future)
+        pending = [self._builders.submit(self._worker.build, request) for request in requests]
+        self._pending = pending
+        try:
+            for future in pending:
+                yield _outcome(future)
+        finally:
+            _cancel(pending)
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
         """As `Children.time`."""
@@ -97,8 +101,7 @@ class LocalChildren:
 
     def close(self) -> None:
         """End all children."""
-        for future in self._pending:
-            future.cancel()  # or the pool would start them all the same
+        _cancel(self._pending)
         self._runner.close()
         self._builders.shutdown(wait=False)
         self._open.close()
@@ -176,6 +179,12 @@ def _own_gpu(spec: TargetSpec) -> Device:
 
 
 _OWN: dict[str, Callable[[TargetSpec], Device]] = {"llvm": _own_cpu, "cuda": _own_gpu}
+
+
+def _cancel(pending: Sequence[concurrent.futures.Future[BuildResult]]) -> None:
+    """Begin no build that is not wanted any more; the pool would, beside what is timed next."""
+    for future in pending:
+        future.cancel()
 
 
 def _outcome(future: concurrent.futures.Future[BuildResult]) -> BuildResult:

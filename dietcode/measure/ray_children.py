@@ -20,6 +20,7 @@ from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
+    CallRequest,
     CheckRequest,
     CheckResult,
     TimeRequest,
@@ -70,10 +71,14 @@ class RayChildren:
         if not self._cluster.num_builders():
             yield from self._build_here(requests)
             return
-        self._pending = [self._build.remote(self._device.worker, request) for request in requests]
-        for request, task in zip(requests, list(self._pending), strict=True):
-            yield from self._collect(request, task)
-            self._pending.remove(task)
+        pending = [self._build.remote(self._device.worker, request) for request in requests]
+        self._pending = pending
+        try:
+            for request in requests:
+                yield from self._collect(request, pending[0])
+                pending.pop(0)
+        finally:
+            _cancel(pending)
 
     def _collect(self, request: BuildRequest, task: Any) -> Iterator[BuildResult]:
         """Wait for a build; where no machine is left that builds, the one that measures does it."""
@@ -108,7 +113,7 @@ class RayChildren:
     def _run(
         self,
         method: str,
-        request: TimeRequest | CheckRequest,
+        request: CallRequest,
         timeout_secs: float,
         failed: Callable[[str], Result],
     ) -> Result:
@@ -210,9 +215,7 @@ class RayChildren:
 
     def close(self) -> None:
         """End everything of this job on the cluster."""
-        for task in self._pending:
-            ray.cancel(task, force=True)
-        self._pending = []
+        _cancel(self._pending)
         if self._actor is not None:
             with contextlib.suppress(RayError, GetTimeoutError):  # it is ended all the same
                 ray.get(self._actor.close.remote(), timeout=_CLOSE_SECS)
@@ -242,6 +245,12 @@ class RaySeedSearch:
                 time.sleep(_POLL_SECS)
         except _LostError as error:
             return SeedResult(None, error=f"MetaSchedule did not end: {error}")
+
+
+def _cancel(pending: Sequence[Any]) -> None:
+    """End the builds that nobody waits for; those that are done stay so."""
+    for task in pending:
+        ray.cancel(task, force=True)
 
 
 def _place(request: BuildRequest, built: ray_node.Built) -> BuildResult:

@@ -55,10 +55,9 @@ class RayCluster(RayNodes):
         _connect(address)
 
     def devices(self) -> list[Device]:
-        """One for each kind of machine that measures."""
+        """One for each kind of machine; no GPUs: a server gives their jobs to runners that have one."""
         any_cpu = TargetSpec(kind="llvm")
-        cpus = [self._cpu(any_cpu, place, host)[0] for place, host in sorted(self.places().items())]
-        return cpus + [gpu_device(gpu, place) for place, gpu in sorted(self.gpus().items())]
+        return [self._cpu(any_cpu, place, host)[0] for place, host in sorted(self.places().items())]
 
     def resolve(self, spec: TargetSpec) -> Device:
         """The device of the cluster that a target names, or the only one that fits.

@@ -25,6 +25,7 @@ from dietcode.measure.ray_nodes import AUTH_MODE
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
+    CallRequest,
     CheckRequest,
     CheckResult,
     TimeRequest,
@@ -96,7 +97,7 @@ class MeasuringNode:
         """Check `code`, or what came earlier under its digest."""
         return self._children.check(replace(request, path=self._place(request, digest, code)), timeout_secs)
 
-    def _place(self, request: TimeRequest | CheckRequest, digest: str, code: bytes | None) -> str:
+    def _place(self, request: CallRequest, digest: str, code: bytes | None) -> str:
         path = self._folder / f"{digest}{Path(request.path).suffix}"
         if code is not None and not path.exists():
             path.write_bytes(code)

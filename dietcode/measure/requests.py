@@ -67,8 +67,8 @@ class BuildResult:
 
 
 @dataclass(frozen=True)
-class TimeRequest:
-    """Time some machine code at several points.
+class CallRequest:
+    """Call some machine code at several points.
 
     Attributes
     ----------
@@ -76,11 +76,31 @@ class TimeRequest:
     path : str
         The file of the code.
     call : object
-        How the code is called: `Limits` on a CPU, a `CudaCall` on a GPU.
+        How it is called: `Limits` on a CPU, a `KernelCall` or a `LibraryCall` on a GPU.
     points : tuple of dict of str to int
-        Extents of every index; none where the facts alone are wanted.
+        Extents of every index.
     values : tuple of tuple of int
         Shape variables at each point, in the workload's order; empty where the code takes none.
+    """
+
+    problem: Problem
+    path: str
+    call: Any
+    points: tuple[Point, ...]
+    values: tuple[tuple[int, ...], ...] = ()
+
+    def bindings(self) -> list[tuple[dict[str, int], tuple[int, ...]]]:
+        """Each point with the values of the shape variables there."""
+        values = self.values or ((),) * len(self.points)
+        return [(dict(point), own) for point, own in zip(self.points, values, strict=True)]
+
+
+@dataclass(frozen=True)
+class TimeRequest(CallRequest):
+    """Time some machine code; without points the facts alone are told.
+
+    Attributes
+    ----------
     min_secs : float
         Seconds that one reading lasts at least.
     repeats : int
@@ -89,14 +109,22 @@ class TimeRequest:
         Whether it will be asked for again soon: what was loaded for it stays.
     """
 
-    problem: Problem
-    path: str
-    call: Any
-    points: tuple[Point, ...]
-    values: tuple[tuple[int, ...], ...] = ()
     min_secs: float = 2e-3
     repeats: int = 7
     keeps: bool = False
+
+
+@dataclass(frozen=True)
+class CheckRequest(CallRequest):
+    """Run some machine code once at each point and compare it with float64.
+
+    Attributes
+    ----------
+    seed : int
+        Of the random inputs.
+    """
+
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,26 +150,6 @@ class TimeResult:
 
 
 @dataclass(frozen=True)
-class CheckRequest:
-    """Run some machine code once at each of several points and compare it with float64.
-
-    Attributes
-    ----------
-    problem, path, call, points, values
-        As `TimeRequest` has them.
-    seed : int
-        Of the random inputs.
-    """
-
-    problem: Problem
-    path: str
-    call: Any
-    points: tuple[Point, ...]
-    values: tuple[tuple[int, ...], ...] = ()
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class CheckResult:
     """The largest error, or why the code is wrong.
 
@@ -158,9 +166,3 @@ class CheckResult:
     def failed(cls, error: str) -> CheckResult:
         """Wrong, or never run to its end."""
         return cls(None, error)
-
-
-def bindings_of(request: TimeRequest | CheckRequest) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-    """Each point with the values of the shape variables there."""
-    values = request.values or ((),) * len(request.points)
-    return [(dict(point), own) for point, own in zip(request.points, values, strict=True)]

@@ -18,7 +18,6 @@ from dietcode.measure.requests import (
     CheckResult,
     TimeRequest,
     TimeResult,
-    bindings_of,
 )
 
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
@@ -149,7 +148,7 @@ def time(request: TimeRequest) -> TimeResult:
         min_repeat_ms=max(1, round(request.min_secs * 1e3)),
     )
     secs = []
-    for extents, values in bindings_of(request):
+    for extents, values in request.bindings():
         arguments = session.arguments(request.problem, extents, request.call.lanes)
         secs.append(cpu_worker.lower_quartile(evaluate(*arguments, *values).results))
     if not request.keeps:

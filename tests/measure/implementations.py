@@ -8,7 +8,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class Case:
         How the code is called, by the names of both.
     roots : list of int
         Processes whose descendants are the children; empty for none.
+    others : list of int
+        Processes below those whose descendants are no children: the device.
     stage : 'check' or 'time'
         Where broken code runs: the emulated driver computes nothing of what it times.
     """
@@ -64,6 +67,7 @@ class Case:
     broken: dict[str, str]
     call: Callable[[str], Any]
     roots: list[int]
+    others: list[int] = field(default_factory=list)
     stage: str = "time"
     good_secs: float = 60.0
 
@@ -81,8 +85,12 @@ class Case:
 
     def processes(self) -> list[psutil.Process]:
         """Children that run now."""
-        tree = [p for root in self.roots for p in psutil.Process(root).children(recursive=True)]
-        return [process for process in tree if "tvm.exec.popen_worker" in _command(process)]
+        tree, device = _descendants(self.roots), _descendants(self.others)
+        return [p for p in tree if p not in device and "tvm.exec.popen_worker" in _command(p)]
+
+
+def _descendants(roots: list[int]) -> list[psutil.Process]:
+    return [process for root in roots for process in psutil.Process(root).children(recursive=True)]
 
 
 def _command(process: psutil.Process) -> str:
@@ -153,11 +161,22 @@ def rpc(folder: Path) -> Iterator[Case]:
         place.serve_for_ever(lambda: engine.num_servers() == 1)
         device = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=2))
         with _on_cpu(
-            folder, device, lambda: engine.children(device, print), [os.getpid()], good_secs=15.0
+            folder,
+            device,
+            lambda: engine.children(device, print),
+            [os.getpid()],
+            good_secs=15.0,
+            others=place.pids(),
         ) as case:
             yield case
     finally:
         place.close()
+
+
+def _need_ray() -> None:
+    """Skip without it; it is not imported yet, because it reads once then whether there is a token."""
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray: pip install 'dietcode[ray]'")
 
 
 @contextmanager
@@ -187,7 +206,7 @@ def _cluster() -> Iterator[tuple[Any, int]]:
 @contextmanager
 def ray(folder: Path) -> Iterator[Case]:
     """The CPU of a node of a Ray cluster."""
-    pytest.importorskip("ray", reason="needs Ray: pip install 'dietcode[ray]'")
+    _need_ray()
     with _cluster() as (engine, pid):
         device = engine.resolve(TargetSpec(kind="llvm"))
         with _on_cpu(folder, device, lambda: engine.children(device, print), [pid]) as case:
@@ -223,7 +242,7 @@ def _on_gpu(
             broken,
             lambda name: KernelCall(_GPU_TILES.get(name, _GPU_TILES["right"])),
             roots,
-            "check",
+            stage="check",
         )
 
 
@@ -256,7 +275,7 @@ def gpu(folder: Path) -> Iterator[Case]:
 @contextmanager
 def ray_gpu(folder: Path) -> Iterator[Case]:
     """The GPU of a node of a Ray cluster, on the emulated driver."""
-    pytest.importorskip("ray", reason="needs Ray: pip install 'dietcode[ray]'")
+    _need_ray()
     with _emulated() as patch, _cluster() as (engine, pid):
         from emulated_gpu import building_both
 

@@ -155,6 +155,29 @@ def test_builds_come_back_in_order_and_failures_as_text() -> None:
     assert results[4].error == "the build did not finish in time; its process was ended"
 
 
+def test_what_nobody_waits_for_is_not_built(tmp_path: Path) -> None:
+    class Slow(CpuWorker):  # in here, so that it goes there by value
+        def build(self, request: BuildRequest) -> BuildResult:
+            import time
+            from pathlib import Path
+
+            Path(request.path).touch()
+            time.sleep(0.5)
+            return BuildResult(request.path, 0, 0.5)
+
+    children = LocalChildren(Slow(1), 1, measures=False)
+    paths = [tmp_path / name for name in "abcd"]
+    try:
+        for result in children.build([BuildRequest(str(path), None) for path in paths]):
+            assert result.path == str(paths[0])
+            break
+        (last,) = children.build([BuildRequest(str(tmp_path / "last"), None)])
+    finally:
+        children.close()
+    assert last.error is None
+    assert not paths[2].exists() and not paths[3].exists()
+
+
 def test_the_children_have_one_pool_of_all_cores() -> None:
     def environment(request: Any) -> dict[str, str]:
         import os
