@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,8 +157,16 @@ class MeasuringDevice(Protocol):
     def full_wave(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """An instance grown until nothing is padded and no core is idle, as far as it can grow."""
 
-    def check(self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point]) -> str | None:
-        """Why it gives wrong numbers; None where it is right."""
+    def check(
+        self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
+    ) -> str | None:
+        """Why it gives wrong numbers; None where it is right.
+
+        Parameters
+        ----------
+        max_flops : float
+            As `CheckRequest` has it.
+        """
 
     def time(self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
         """Time it at each point."""
@@ -236,6 +244,22 @@ class Backend(Protocol):
 
     def doubt(self, report: Facts) -> str | None:
         """Why the calibration looks disturbed by other work on the machine; None where not."""
+
+    def sum_order(self, micro_kernel: AnyMicroKernel) -> Hashable:
+        """What the order of additions depends on: micro-kernels alike in it give the same bits."""
+
+    def least_size(
+        self, records: Records, target: Any, archs: tuple[str, ...], cap: int | None
+    ) -> tuple[int, float]:
+        """Bytes of a library without micro-kernels, and in its file for each byte of theirs, at least.
+
+        Parameters
+        ----------
+        archs : tuple of str
+            As `Parts` has them.
+        cap : int or None
+            What the file may take; None: sizes are held against each other alone.
+        """
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         """All files of a library by relative path; the same parts give the same bytes."""

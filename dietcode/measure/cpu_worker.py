@@ -24,7 +24,7 @@ from dietcode.runtime.pool import thread_variables
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
-from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
@@ -202,7 +202,7 @@ def _error_at(
     request: CheckRequest, call: Callable[..., Any], extents: dict[str, int], values: Sequence[int]
 ) -> float:
     """Largest error at one point, relative to the output's scale."""
-    from dietcode.search_space.reference import reference
+    from dietcode.search_space.expected import expect
 
     problem = request.problem
     rng = np.random.default_rng(request.seed)
@@ -210,7 +210,7 @@ def _error_at(
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
     }
     output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-    expected = reference(problem, inputs)
+    expected = expect(problem, inputs, extents, request.max_flops)
     arguments = dict(inputs)
     if problem.column_operand_constant:
         shapes = dict(layouts(problem, extents, request.call.lanes))
@@ -218,8 +218,7 @@ def _error_at(
         call("pack", inputs[problem.column_operand], packed)
         arguments[problem.column_operand] = packed
     call("run", *(arguments[n] for n in problem.inputs), output, *values)
-    scale = float(np.abs(expected).max()) or 1.0
-    error = float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
+    error = expected.error_of(output)
     if not error <= SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
     return error

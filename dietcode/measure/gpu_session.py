@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ import numpy as np
 from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, Function, GpuError, Graph
 from dietcode.search_space.cuda.launches import Call, Launch
+from dietcode.search_space.expected import Expected, expect
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.reference import reference
-from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded, widened
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded
 
 _MAX_COPIES = 512
 _WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
@@ -39,14 +39,14 @@ class Tensors:
         Addresses by tensor; one dict for each copy.
     inputs : dict of str to array
         What the copies hold, as generated code does; empty once `expected` is known.
-    expected : float64 array or None
-        The output; None where it was not asked for yet.
+    expected : Expected or None
+        Of the output; None where it was not asked for yet.
     """
 
     address: int
     sets: list[dict[str, int]]
     inputs: dict[str, Any]
-    expected: Any = field(default=None)
+    expected: Expected | None = None
 
 
 class Session:
@@ -142,11 +142,22 @@ class Session:
         return self._workspace[0]
 
     def error_of(
-        self, problem: Problem, extents: dict[str, int], tensors: Tensors, run: Callable[[int], None]
+        self,
+        problem: Problem,
+        extents: dict[str, int],
+        tensors: Tensors,
+        run: Callable[[int], None],
+        max_flops: float,
     ) -> float:
-        """Largest error of the first copy's output against float64, over the largest value."""
+        """Largest error of the first copy's output against float64, over the largest value.
+
+        Parameters
+        ----------
+        max_flops : float
+            What float64 may take the first time; a sample of the rows is compared where all are more.
+        """
         if tensors.expected is None:
-            tensors.expected = reference(problem, tensors.inputs)
+            tensors.expected = expect(problem, tensors.inputs, extents, max_flops)
             tensors.inputs = {}
         output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
         self.driver.upload(tensors.sets[0][problem.output], output)
@@ -154,7 +165,7 @@ class Session:
         run(0)
         self.stream.synchronize()
         self.driver.download(output, tensors.sets[0][problem.output])
-        return error_between(problem, output, tensors.expected)
+        return tensors.expected.error_of(output)
 
     def seconds_of(self, run: Callable[[int], None], copies: int, min_secs: float, repeats: int) -> float:
         """Median seconds of one call, the GPU's time alone."""
@@ -198,12 +209,6 @@ def random_inputs(problem: Problem, extents: dict[str, int], seed: int = 0) -> d
         )
         for name in problem.inputs
     }
-
-
-def error_between(problem: Problem, output: Any, expected: Any) -> float:
-    """Largest error over the largest value."""
-    scale = float(np.abs(expected).max()) or 1.0
-    return float(np.abs(widened(output, problem.output_dtype) - expected).max()) / scale
 
 
 def largest_error(problem: Problem) -> float:

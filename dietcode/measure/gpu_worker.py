@@ -18,7 +18,7 @@ from dietcode.errors import CandidateError, TuningError
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.cuda_driver import Function
 from dietcode.measure.device_tensors import tensor_at
-from dietcode.measure.gpu_session import Session, error_between, largest_error, random_inputs
+from dietcode.measure.gpu_session import Session, largest_error, random_inputs
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -31,8 +31,8 @@ from dietcode.measure.requests import (
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
+from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.dtypes import nan_filled
@@ -173,7 +173,7 @@ class GpuWorker:
                 call = call_of(problem, request.call.micro_kernel, extents)
                 tensors = session.tensors(problem, extents, request.seed)
                 run = session.bind(problem, call, functions, tensors)
-                yield call.extents, session.error_of(problem, extents, tensors, run)
+                yield call.extents, session.error_of(problem, extents, tensors, run, request.max_flops)
 
     def _library_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
         session, library = self._session(), _library(request.path)
@@ -205,7 +205,7 @@ class GpuWorker:
         session.driver.download(output, addresses[problem.output])
         for address in (*addresses.values(), workspace):
             session.driver.free(address)
-        return error_between(problem, output, reference(problem, inputs))
+        return expect(problem, inputs, extents, request.max_flops).error_of(output)
 
     def _session(self) -> Session:
         """The only one of this process, in use by this thread."""

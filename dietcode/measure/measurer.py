@@ -7,6 +7,7 @@ text in its result, never as an exception.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -128,9 +129,18 @@ class Measurer:
         """Build all, side by side."""
         return list(self.children.build(requests))
 
-    def check(self, path: str, extents: Point, values: Sequence[int]) -> str | None:
-        """Why the library gives wrong numbers at one instance; None where it is right."""
-        request = CheckRequest(self.problem, path, self.limits, (extents,), (tuple(values),))
+    def check(
+        self, path: str, extents: Point, values: Sequence[int], max_flops: float = math.inf
+    ) -> str | None:
+        """Why the library gives wrong numbers at one instance; None where it is right.
+
+        Parameters
+        ----------
+        max_flops : float
+            As `CheckRequest` has it.
+        """
+        given = (extents,), (tuple(values),)
+        request = CheckRequest(self.problem, path, self.limits, *given, max_flops=max_flops)
         return self.children.check(request, self.timeout_secs).error
 
     def time(self, path: str, points: Sequence[Point]) -> RunResult:

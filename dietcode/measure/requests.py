@@ -10,6 +10,7 @@ sends the file beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,9 +123,12 @@ class CheckRequest(CallRequest):
     ----------
     seed : int
         Of the random inputs.
+    max_flops : float
+        What float64 may take at a point; where it takes more, a sample of the rows is compared.
     """
 
     seed: int = 0
+    max_flops: float = math.inf
 
 
 @dataclass(frozen=True)

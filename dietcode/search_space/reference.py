@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import IntArray, Problem
 from dietcode.workload.dtypes import widened
 
 FloatArray = npt.NDArray[np.float64]
+Positions = Mapping[str, IntArray]
+"""Positions along some letters of the output, ascending; all of a letter that it lacks."""
 
 
-def reference(problem: Problem, arrays: Mapping[str, Any]) -> FloatArray:
-    """Compute a problem.
+def reference(problem: Problem, arrays: Mapping[str, Any], positions: Positions | None = None) -> FloatArray:
+    """Compute a problem, or a part of its output.
 
     Parameters
     ----------
@@ -25,27 +27,63 @@ def reference(problem: Problem, arrays: Mapping[str, Any]) -> FloatArray:
         Any: broadcast operands, windows, split axes, every epilogue stage.
     arrays : mapping of str to array
         The inputs by tensor name, in the shapes that callers see, a bfloat16 as its bits; others are ignored.
+    positions : Positions, optional
+        Which part: what lies at these positions of every letter; all of the output by default.
 
     Returns
     -------
     float64 array
-        The output, in the shape that callers see.
+        The output, in the shape that callers see; the same as `part` of the whole one.
 
     Raises
     ------
     ValueError
         The shapes do not fit the problem or each other.
     """
-    extents = _extents(problem, arrays)
+    extents, positions = _extents(problem, arrays), positions or {}
     output = problem.subscripts[problem.output]
-    value = np.zeros([extents[letter] for letter in output])
+    sizes = _sizes(extents, positions)
+    value = np.zeros([sizes[letter] for letter in output])
     kernels = [window.kernel for window in problem.windows]
     # One place of the windows after another: all at once would take as many copies of the operand.
     for places in itertools.product(*(range(extents[letter]) for letter in kernels)):
         at = dict(zip(kernels, places, strict=True))
-        (first, a), (second, b) = (_seen(problem, n, arrays[n], extents, at) for n in problem.inputs[:2])
+        (first, a), (second, b) = (
+            _seen(problem, n, arrays[n], extents, at, positions) for n in problem.inputs[:2]
+        )
         value += np.einsum(f"{first},{second}->{output}", a, b, optimize=True)
-    return finish(problem, value.reshape(problem.shape(problem.output, extents)), arrays)
+    added = {name: part(problem, name, arrays[name], extents, positions) for name in problem.inputs[2:]}
+    return finish(problem, value.reshape(problem.shape(problem.output, sizes)), added)
+
+
+def part(
+    problem: Problem, name: str, array: Any, extents: Mapping[str, int], positions: Positions
+) -> npt.NDArray[Any]:
+    """What lies at some positions of the output, of the output itself or of a tensor of the epilogue.
+
+    Parameters
+    ----------
+    array : array
+        In the shape that callers see.
+    extents : mapping of str to int
+        Of every letter, without `positions`.
+
+    Returns
+    -------
+    array
+        In the shape that callers see, less what is left out; its bits are the same.
+    """
+    letters = problem.subscripts[name]
+    value = np.asarray(array).reshape([extents[letter] for letter in letters])
+    for axis, letter in enumerate(letters):
+        if letter in positions:
+            value = np.take(value, positions[letter], axis=axis)
+    return value.reshape(problem.shape(name, _sizes(extents, positions)))
+
+
+def _sizes(extents: Mapping[str, int], positions: Positions) -> dict[str, int]:
+    """Extent of every letter where only `positions` of them are there."""
+    return {**extents, **{letter: len(chosen) for letter, chosen in positions.items()}}
 
 
 def finish(problem: Problem, value: FloatArray, arrays: Mapping[str, Any]) -> FloatArray:
@@ -132,7 +170,12 @@ def _extents(problem: Problem, arrays: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _seen(
-    problem: Problem, name: str, array: Any, extents: Mapping[str, int], at: Mapping[str, int]
+    problem: Problem,
+    name: str,
+    array: Any,
+    extents: Mapping[str, int],
+    at: Mapping[str, int],
+    positions: Positions,
 ) -> tuple[str, FloatArray]:
     """What one place of the windows sees of an operand, zero outside; with the letters of its axes.
 
@@ -142,12 +185,13 @@ def _seen(
         Place in the window, by kernel letter.
     """
     letters = problem.subscripts[name]
-    value = _wide(problem, name, array).reshape([extents[letter] for letter in letters])
+    value = np.asarray(array).reshape([extents[letter] for letter in letters])
     for axis, letter in reversed(list(enumerate(letters))):  # from the last, so that no axis moves
         window = problem.window_over(letter)
         if window is not None:
             start = at[window.kernel] * window.dilation - window.padding
-            places = start + np.arange(extents[window.output]) * window.stride
+            outputs = positions.get(window.output, np.arange(extents[window.output]))
+            places = start + outputs * window.stride
             inside = (places >= 0) & (places < extents[letter])
             value = np.take(value, np.where(inside, places, 0), axis=axis)
             value[(slice(None),) * axis + (~inside,)] = 0
@@ -155,4 +199,6 @@ def _seen(
         elif letter in at:
             value = np.take(value, np.asarray(at[letter]), axis=axis)
             letters = letters.replace(letter, "")
-    return letters, value
+        elif letter in positions:
+            value = np.take(value, positions[letter], axis=axis)
+    return letters, _wide(problem, name, value)  # the last step: what is left out is not widened

@@ -11,7 +11,8 @@ Processing order::
     exploration  all of these, round after round, until the records are complete
     measuring    that, for a keeper of records
     assembly     records to a library's parts: fit, select, rule
-    verification the finished library against float64
+    size_cap     choosing again where the file is larger than asked
+    verification a finished library run in every category
     tune         everything, for the command line and the server; reselect: without measuring
     report       what a person reads afterwards; events: what a listener hears meanwhile
 

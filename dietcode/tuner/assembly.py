@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dietcode.backends.protocol import Backend
 from dietcode.cost_model.model import Fitted, FloatArray
@@ -18,9 +19,11 @@ from dietcode.measure.records import Records
 from dietcode.search_space.problem import IntArray, instance_extents
 from dietcode.search_space.task import Task
 from dietcode.tuner.report import Choice, build_report
+from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
+BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
@@ -50,7 +53,12 @@ class _Sample:
 
 
 def assemble(
-    task: Task, backend: Backend, target: Any, records: Records, archs: tuple[str, ...] | None = None
+    task: Task,
+    backend: Backend,
+    target: Any,
+    records: Records,
+    archs: tuple[str, ...] | None = None,
+    size: FileSize | None = None,
 ) -> Parts:
     """Choose categories and fit the rule; deterministic in its arguments.
 
@@ -58,6 +66,8 @@ def assemble(
     ----------
     archs : tuple of str, optional
         As `Parts` has them; by default all that the backend has.
+    size : FileSize, optional
+        What a library takes; by default as far as it was measured.
 
     Raises
     ------
@@ -65,20 +75,25 @@ def assemble(
         The records are not enough, or the objective's hard caps cannot be met.
     """
     fitted = backend.domain(task.problem, target, records.device).fit(records, task.extents)
-    choice = choose(task, fitted, records.fixed_bytes or 0)
+    allowed = fitted
+    if task.spec.objective.reproducible:
+        orders = [backend.sum_order(model.micro_kernel) for model in fitted.models]
+        kept = one_order(orders, fitted.throughput, task.instances.weights)
+        allowed = replace(fitted, throughput=np.where(kept, fitted.throughput, 0.0))
+    choice = choose(task, allowed, size or FileSize(records.fixed_bytes or 0))
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
     report = build_report(task, records, fitted, choice) | backend.report_facts(task, records, fitted)
     archs = backend.archs if archs is None else archs
     return Parts(task, target, kernels, choice.rule, choice.table, report, archs)
 
 
-def choose(task: Task, fitted: Fitted, fixed_bytes: int) -> Choice:
+def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
     """Choose categories from predictions and fit the rule.
 
     Parameters
     ----------
-    fixed_bytes : int
-        Of a library without any micro-kernel.
+    size : FileSize
+        What a library takes.
 
     Raises
     ------
@@ -90,7 +105,7 @@ def choose(task: Task, fitted: Fitted, fixed_bytes: int) -> Choice:
         fitted.throughput,
         fitted.flops,
         instances.weights,
-        fitted.sizes,
+        size.sizes(fitted.sizes),
         Objective(
             binary_size=spec.objective.binary_size,
             max_loss=spec.objective.max_loss,
@@ -98,7 +113,7 @@ def choose(task: Task, fitted: Fitted, fixed_bytes: int) -> Choice:
             max_bytes=spec.objective.max_bytes,
             weight=spec.objective.weight,
         ),
-        fixed_bytes=fixed_bytes,
+        fixed_bytes=size.fixed,
     )
 
     def predict(bindings: IntArray) -> FloatArray:
@@ -134,7 +149,7 @@ def _fitting_sample(
     """
     if instances.exhaustive:
         return _Sample(instances.bindings, chosen, best, instances.weights, None)
-    more = make_instances(spec, limit=_NUM_FITTED, seed=2)
+    more = further_instances(spec)
     bindings = np.concatenate([instances.bindings, more.bindings])
     weights = np.concatenate([instances.weights * len(instances), more.weights * len(more)]) / len(bindings)
     further = predict(more.bindings)
@@ -148,6 +163,11 @@ def _fitting_sample(
         weights,
         None if spec.objective.max_loss is not None else _MAX_LEAVES,
     )
+
+
+def further_instances(spec: Spec) -> Instances:
+    """Shapes that a rule is fitted on beside sampled instances: every category that it names serves one."""
+    return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
 def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:
@@ -175,3 +195,27 @@ def _unseen_regret(
     bindings = fresh.bindings[new]
     mean, worst = regret(rule.predict(bindings), predict(bindings), fresh.weights[new])
     return {"num_shapes": len(bindings), "loss_mean": float(mean), "loss_worst": float(worst)}
+
+
+def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: FloatArray) -> BoolArray:
+    """Choose the order of additions that a reproducible library keeps to in all of its categories.
+
+    Parameters
+    ----------
+    orders : sequence
+        Of each micro-kernel.
+    throughput : float64 [num_instances, num_micro_kernels]
+        FLOP/s; 0 where it cannot serve the instance.
+    weights : float64 [num_instances]
+        Probabilities.
+
+    Returns
+    -------
+    bool [num_micro_kernels]
+        Those of the order whose best ones have the highest weighted geometric mean; of equals the first.
+    """
+    masks = [np.asarray([other == order for other in orders]) for order in dict.fromkeys(orders)]
+    best = np.stack([throughput[:, mask].max(axis=1) for mask in masks])
+    with np.errstate(divide="ignore"):
+        scores = np.where(best > 0, np.log(best), -1e9) @ weights
+    return masks[int(scores.argmax())]

@@ -26,7 +26,7 @@ class Event:
     secs_left : float or None
         Estimate until the end of the stage.
     data : dict
-        Facts of a decision.
+        Facts of a decision; ``not_run``: why a stage is passed over.
     """
 
     stage: str
@@ -36,6 +36,11 @@ class Event:
     best_gflops: float | None = None
     secs_left: float | None = None
     data: dict[str, Any] = field(default_factory=dict)
+
+
+def not_run(stage: str, why: str, message: str = "not run here") -> Event:
+    """Return the event of a stage that is passed over, for a reason."""
+    return Event(stage, f"{message}: {why}", data={"not_run": why})
 
 
 Listener = Callable[[Event], None]

@@ -21,13 +21,14 @@ from dietcode.measure.local import LocalMachine
 from dietcode.measure.opening import open_engine
 from dietcode.measure.records import Records, check_belongs, check_kind, read_records
 from dietcode.measure.store import FileKeeper
-from dietcode.runtime.manifest import check_writable
+from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import assemble
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
+from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.tuner.verification import verify
 from dietcode.workload.spec import Spec
 
@@ -144,9 +145,9 @@ def make_library(
             measured = len(known.measurements) - before
         parts, files = _build(task, backend, known, listener, bool(measured), archs)
         if device is None or children is None:
-            listener(Event("verify", f"not run here: {why}"))
+            listener(not_run("verify", why))
         else:
-            verify(parts, files, backend, children, listener)
+            verify(task, files, backend.library_call(parts, files), children, listener)
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
@@ -165,15 +166,23 @@ def _build(
     is_new: bool,
     archs: tuple[str, ...] | None,
 ) -> tuple[Parts, dict[str, bytes]]:
-    """Select, and build the files of the library."""
-    listener(Event("select", "fitting the cost model and choosing categories"))
-    parts = assemble(task, backend, backend.target_of(known, "the records"), known, archs)
-    listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-    doubt = doubt_of(parts.report, backend) if is_new else None
-    if doubt is not None:
-        listener(Event("select", doubt))
-    listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
-    return parts, backend.emit(parts)
+    """Select, and build the files of the library; again where the code is larger than asked."""
+    target = backend.target_of(known, "the records")
+    archs = backend.archs if archs is None else archs
+
+    def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        parts = assemble(task, backend, target, known, archs, size)
+        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        doubt = doubt_of(parts.report, backend) if is_new else None
+        if doubt is not None:
+            listener(Event("select", doubt))
+        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+        files = backend.emit(parts)
+        return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    cap = task.spec.objective.max_bytes
+    return build_within(cap, FileSize(*backend.least_size(known, target, archs, cap)), build)
 
 
 def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:

@@ -162,11 +162,12 @@ class Objective(Model):
     max_loss : float, optional
         Largest fraction of performance that any instance may give up.
     max_kernels, max_bytes : int, optional
-        Most micro-kernels, most bytes of the library.
+        Most micro-kernels, most bytes of ``library.so``, with all that is in it.
     weight : None or "flops"
         ``flops`` weighs instances by their FLOPs: the paper's Equation 1.
     reproducible : bool
-        Whether a row's bits may not depend on the shape it came in; every micro-kernel keeps to it anyway.
+        Whether a row's bits may not depend on the shape it came in. On a CPU every micro-kernel keeps to it
+        anyway; on a GPU those are chosen that add in one order: with one split of the reduction, on one unit.
     """
 
     binary_size: Fraction = 0.02

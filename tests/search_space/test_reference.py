@@ -11,8 +11,9 @@ from compiled import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import Problem, Stage, instance_extents, problem_from_spec
-from dietcode.search_space.reference import reference
+from dietcode.search_space.reference import part, reference
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -36,8 +37,8 @@ def einsums(draw: Any) -> str:
 
 
 @settings(deadline=None, max_examples=200)
-@given(einsums(), st.integers(0, 2**31), st.booleans())
-def test_any_einsum(einsum: str, seed: int, bias: bool) -> None:
+@given(einsums(), st.integers(0, 2**31), st.booleans(), st.floats(0.0, 1.0))
+def test_any_einsum(einsum: str, seed: int, bias: bool, share: float) -> None:
     rng = np.random.default_rng(seed)
     problem = make_problem(einsum, stages=[Stage("bias", "bias"), Stage("scale", value=0.5)] if bias else [])
     problem.check()
@@ -47,6 +48,29 @@ def test_any_einsum(einsum: str, seed: int, bias: bool) -> None:
     if bias:
         expected = (expected + arrays["bias"]) * 0.5
     np.testing.assert_allclose(reference(problem, arrays), expected, atol=1e-9)
+    check_sample(problem, arrays, extents, share)
+
+
+def check_sample(problem: Problem, arrays: dict[str, Any], extents: dict[str, int], share: float) -> None:
+    """A sample of the output is what lies there in all of it."""
+    whole = expect(problem, arrays, extents)
+    assert not whole.positions
+    flops = float(problem.flops(dict(extents)))
+    some = expect(problem, arrays, extents, share * flops)
+    counts = [len(some.positions.get(k, range(extents[k]))) for k in problem.subscripts[problem.output]]
+    sampled = flops * np.prod(counts) / np.prod([extents[k] for k in problem.subscripts[problem.output]])
+    assert sampled <= max(share * flops, flops / np.prod(whole.values.shape)) * (1 + 1e-9)
+    assert all(positions[-1] == extents[k] - 1 for k, positions in some.positions.items())
+    assert all((np.diff(positions) > 0).all() for positions in some.positions.values())
+    expected = part(problem, problem.output, whole.values, extents, some.positions)
+    np.testing.assert_allclose(some.values, expected, atol=1e-9)
+    output = whole.values.astype(np.float32)
+    assert some.error_of(output) < 1e-6
+    output.flat[-1] += 2 * np.abs(whole.values).max() + 1
+    assert some.error_of(output) > 0.5  # the last element is always in it
+    output[...] = whole.values
+    output.flat[0] = np.nan
+    assert np.isnan(some.error_of(output))
 
 
 def conv_spec(options: dict[str, Any], dims: dict[str, Any], epilogue: tuple[Any, ...] = ()) -> Spec:
@@ -118,19 +142,21 @@ steps = st.integers(1, 3)
     ),
     window=st.tuples(steps, steps),
     size=st.integers(1, 3),
+    share=st.floats(0.0, 1.0),
 )
-def test_any_convolution(options: dict[str, Any], window: tuple[int, int], size: int) -> None:
+def test_any_convolution(options: dict[str, Any], window: tuple[int, int], size: int, share: float) -> None:
     dims = {"n": "T", "h": "2*T + 5", "w": 8, "c": 4, "i": 2, "o": 6, "r": window[0], "s": window[1]}
     spec = conv_spec(options, dims, ("bias", {"residual": "R"}, "relu"))
     problem = problem_from_spec(spec)
     problem.check()
-    _, arrays = drawn(spec, problem, size)
+    extents, arrays = drawn(spec, problem, size)
     for name, letters in (spec.subscripts | spec.epilogue_tensors).items():
         assert arrays[name].shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in letters)
     channels = [-1 if axis == "C" else 1 for axis in options["data_layout"]]
     expected = convolved(spec, arrays["X"], arrays["W"]) + arrays["bias"].reshape(channels) + arrays["R"]
     assert expected.shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in spec.output_subscripts)
     np.testing.assert_allclose(reference(problem, arrays), np.maximum(expected, 0), atol=1e-9)
+    check_sample(problem, arrays, extents, share)
 
 
 def test_what_lies_outside_is_zero_whatever_is_inside() -> None:

@@ -18,7 +18,7 @@ from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Records
-from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.target.cpu import CpuTarget
@@ -86,6 +86,16 @@ class CpuBackend:
         if is_plausible(kappa, report["target"]["num_cores"]):
             return None
         return f"κ = {kappa:.2f}: the cores did not run side by side"
+
+    def sum_order(self, micro_kernel: MicroKernel) -> int:
+        """As `Backend` has it: all add one step after the other."""
+        return 0
+
+    def least_size(
+        self, records: Records, target: CpuTarget, archs: tuple[str, ...], cap: int | None
+    ) -> tuple[int, float]:
+        """As `Backend` has it."""
+        return records.fixed_bytes or 0, 1.0
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         """As `Backend` has it."""

@@ -73,11 +73,13 @@ class MeasuringCpu:
         """As `MeasuringDevice` has it: rows and columns rounded up to whole tiles, where they vary."""
         return full_wave(self.measurer.problem, micro_kernel, anchor)
 
-    def check(self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point]) -> str | None:
+    def check(
+        self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
+    ) -> str | None:
         """As `MeasuringDevice` has it."""
         zeros = [0] * len(self.measurer.variables)
         for point in points:
-            error = None if built.path is None else self.measurer.check(built.path, point, zeros)
+            error = None if built.path is None else self.measurer.check(built.path, point, zeros, max_flops)
             if error is not None:
                 return error
         return None

@@ -25,6 +25,7 @@ from dietcode.measure.gpu_worker import LibraryCall
 from dietcode.measure.records import Records
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
@@ -102,6 +103,16 @@ class CudaBackend:
     def doubt(self, report: Mapping[str, Any]) -> str | None:
         """None: a GPU's sweep is of its own clock."""
         return None
+
+    def sum_order(self, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
+        """As `Backend` has it."""
+        return micro_kernel.sum_order
+
+    def least_size(
+        self, records: Records, target: CudaTarget, archs: tuple[str, ...], cap: int | None
+    ) -> tuple[int, float]:
+        """As `Backend` has it: a copy for each architecture, and PTX, which is as long."""
+        return 0, 1.0 if cap is None else len({target.arch, *archs}) + 1.0
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
         """As `Backend` has it."""

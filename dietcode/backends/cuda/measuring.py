@@ -27,7 +27,7 @@ from dietcode.target.cuda import CudaTarget
 MIN_SECS, READINGS = 2e-3, 5  # as the GPU benchmark has them
 _TIMEOUT_SECS = 120.0  # of one micro-kernel; the first one of a process waits for float64 on the CPU
 _SWEEP_TIMEOUT_SECS = 300.0
-_MAX_CHECKED_FLOPS = 1e10  # of a call: larger ones are timed alone, float64 on the CPU would take too long
+_MAX_CHECKED_FLOPS = 4e9  # in float64 at each point, while the first micro-kernel waits
 _SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
 _MIN_SEED_TRIALS = 8
 _MAX_SEED_SECS = 600.0
@@ -149,12 +149,13 @@ class MeasuringGpu:
         waves = -(-row_tiles * per_row // wave)
         return full | {rows[-1]: max(row_tiles, waves * wave // per_row) * micro_kernel.rows}
 
-    def check(self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point]) -> str | None:
+    def check(
+        self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
+    ) -> str | None:
         """As `MeasuringDevice` has it."""
         assert built.path is not None
-        most = max(_MAX_CHECKED_FLOPS, float(self.problem.flops(dict(points[0]))))
-        small = tuple(point for point in points if self.problem.flops(dict(point)) <= most)
-        request = CheckRequest(self.problem, built.path, KernelCall(micro_kernel), small)
+        call, most = KernelCall(micro_kernel), min(max_flops, _MAX_CHECKED_FLOPS)
+        request = CheckRequest(self.problem, built.path, call, tuple(points), max_flops=most)
         return self.children.check(request, _TIMEOUT_SECS).error
 
     def time(self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:

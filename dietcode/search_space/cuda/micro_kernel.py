@@ -167,6 +167,15 @@ class CudaMicroKernel:
         return f"micro_kernel_{self.name}".replace("-", "_")
 
     @property
+    def sum_order(self) -> tuple[str, int, int]:
+        """What the order of the additions depends on: micro-kernels that are alike in it give the same bits.
+
+        Parts of the reduction are of whole pieces, so that their lengths depend on `steps`; but for these all
+        add one step after the other, and zeros past the end change nothing.
+        """
+        return self.unit, self.splits, self.steps if self.splits > 1 else 0
+
+    @property
     def order(self) -> tuple[int, ...]:
         """What micro-kernels are sorted by."""
         tiles = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
@@ -50,15 +51,19 @@ class Stage:
     Attributes
     ----------
     status : str
-        done, now, stopped (the job ended or rests in it), skipped or ahead.
+        done, now, stopped (the job ended or rests in it), ahead; or skipped (not needed), passed (not run) or
+        unreached (the job ended before it).
     secs : float or None
         How long the newest attempt has worked on it; None where it has not.
+    why_not : str or None
+        Why it was not run.
     """
 
     name: str
     meaning: str
     status: str
     secs: float | None
+    why_not: str | None
 
 
 @router.get("", response_class=HTMLResponse)
@@ -151,10 +156,10 @@ def stages_of(job: Job, told: list[Step], end: datetime) -> list[Stage]:
         if not step.is_state:
             until = following.worked_secs if following else step.worked_secs + _since(step, end)
             spent[step.name] = spent.get(step.name, 0.0) + until - step.worked_secs
-    seen = [name for name in STAGES if name in spent]
+    why_not = {step.name: step.not_run for step in own if not step.is_state}
     newest = next((step.name for step in reversed(own) if not step.is_state), None)
     return [
-        Stage(name, meaning, _status(name, job, seen, newest), spent.get(name))
+        Stage(name, meaning, _status(name, job, why_not, newest), spent.get(name), why_not.get(name))
         for name, meaning in STAGES.items()
     ]
 
@@ -163,7 +168,10 @@ def _since(step: Step, end: datetime) -> float:
     return max(0.0, (end - step.at).total_seconds())
 
 
-def _status(name: str, job: Job, seen: list[str], newest: str | None) -> str:
+def _status(name: str, job: Job, seen: Mapping[str, str | None], newest: str | None) -> str:
+    """Where a job stands in a stage, by those that it was seen in, each with why it was not run."""
+    if seen.get(name) is not None:
+        return "passed"
     if job.state == JobState.SUCCEEDED:
         return "done" if name in seen else "skipped"
     if name == newest:
@@ -171,9 +179,10 @@ def _status(name: str, job: Job, seen: list[str], newest: str | None) -> str:
     order = list(STAGES)
     if name in seen:
         return "done"
-    passed = newest is not None and newest in order and order.index(name) < order.index(newest)
     # What has its turn before the search may also come in its middle.
-    return "skipped" if passed or job.state in FINAL_STATES else "ahead"
+    if newest is not None and newest in order and order.index(name) < order.index(newest):
+        return "skipped"
+    return "unreached" if job.state in FINAL_STATES else "ahead"
 
 
 def _best(points: list[Point]) -> Point | None:

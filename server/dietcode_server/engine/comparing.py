@@ -18,7 +18,7 @@ from dietcode.bench.confined import Compare, Vendor, confined_bench, vendor_of
 from dietcode.errors import DietCodeError, TuningError
 from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.runtime.manifest import read_manifest
-from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.events import Event, Listener, not_run
 from dietcode.tuner.tune import TuneResult
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 from dietcode.workload.text import one_line
@@ -70,7 +70,7 @@ def compare_library(
         secs = min(secs, (job.deadline_at - utc_now()).total_seconds() - _BEFORE_DEADLINE_SECS)
     why = _why_not(job, asked, engine, secs)
     if why is not None:
-        listener(Event("compare", f"not compared with a vendor's kernels: {why}"))
+        listener(not_run("compare", why, "not compared with a vendor's kernels"))
         return []
     vendor = vendor_of(asked)
     found: list[Compared] = []
@@ -91,8 +91,10 @@ def compare_library(
     except Exception as error:
         _log.exception("the comparison failed", extra={"job": job.id})
         why = type(error).__name__
-    if why:
+    if why and found:
         listener(Event("compare", f"the comparison ended early: {why}", len(found)))
+    elif why:
+        listener(not_run("compare", why, "the comparison ended early"))
     return found
 
 

@@ -37,6 +37,8 @@ class Step:
         Counts the times that a worker started, from 1; 0 before the first.
     worked_secs : float
         How long workers had worked on the job by then.
+    not_run : str or None
+        Why the stage is passed over.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Step:
     at: datetime
     attempt: int
     worked_secs: float
+    not_run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def history_of(session: Session, job_id: str) -> History:
             func.lag(name).over(order_by=EventRow.seq).label("name_before"),
             best.label("best"),
             func.lag(best).over(order_by=EventRow.seq).label("best_before"),
+            EventRow.data["not_run"].as_string().label("not_run"),
         )
         .where(EventRow.job_id == plain(job_id))
         .subquery()
@@ -95,29 +99,28 @@ def history_of(session: Session, job_id: str) -> History:
     now = found.c
     steps_on = or_(now.kind == "state", now.name_before.is_(None), now.name_before != now.name)
     improves = and_(now.best.is_not(None), or_(now.best_before.is_(None), now.best_before != now.best))
-    query = select(now.at, now.kind, now.name, now.name_before, now.best, now.message)
-    rows = session.execute(
-        query.where(or_(steps_on, improves)).order_by(now.seq.desc()).limit(MAX_CHANGES)
-    ).all()[::-1]
+    query = select(now.at, now.kind, now.name, now.name_before, now.not_run, now.best, now.message)
+    changes = or_(steps_on, improves, now.not_run.is_not(None))
+    rows = session.execute(query.where(changes).order_by(now.seq.desc()).limit(MAX_CHANGES)).all()[::-1]
     told = _clocked(
         [
-            (at, kind == "state", str(name))
-            for at, kind, name, before, _, _ in rows
-            if kind == "state" or before != name
+            (at, kind == "state", str(name), why)
+            for at, kind, name, before, why, _, _ in rows
+            if kind == "state" or before != name or why is not None
         ]
     )
     points: list[Point] = []
-    for at, kind, name, _, gflops, message in rows:
+    for at, kind, name, _, _, gflops, message in rows:
         if kind != "state" and gflops is not None and not (points and points[-1].gflops == gflops):
             points.append(Point(worked_secs_at(told, at), float(gflops), str(name), message))
     return History(told, points)
 
 
-def _clocked(changes: Sequence[tuple[datetime, bool, str]]) -> list[Step]:
+def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[Step]:
     """Steps with the time that workers had worked: what passed while none did is left out."""
     told: list[Step] = []
     attempt, worked, since = 0, 0.0, None
-    for at, is_state, name in changes:
+    for at, is_state, name, why in changes:
         if since is not None:
             worked += max(0.0, (at - since).total_seconds())
         if is_state:
@@ -126,7 +129,7 @@ def _clocked(changes: Sequence[tuple[datetime, bool, str]]) -> list[Step]:
             since = at if working else None
         elif since is not None:
             since = at
-        told.append(Step(name, is_state, at, attempt, worked))
+        told.append(Step(name, is_state, at, attempt, worked, why))
     return told
 
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event, insert
 
 from dietcode.protocol import JobState, Progress
+from dietcode.tuner.events import Event, not_run
 from dietcode_server.store import jobs
 from dietcode_server.store.tables import EventRow
 
@@ -94,8 +95,47 @@ def test_a_job_that_failed_shows_where(service, story):
         jobs.finish(session, story, JobState.FAILED, error="no space is left")
     page = service.client.get(f"/jobs/{story}").text
     found = stages(page)
-    assert found["select"][0] == "stopped" and found["build"][0] == "skipped"
+    assert found["select"][0] == "stopped"
+    assert found["calibrate"] == ("skipped", "not needed"), "it had its turn"
+    assert {found[name] for name in ("build", "verify", "compare", "publish")} == {
+        ("unreached", "not reached")
+    }
     assert re.search(r'role="alert">.*no space is left', page) and "Resume it once the reason is gone" in page
+
+
+def test_a_stage_that_was_not_run_says_so_and_why(service, story):
+    """As the tuner and the worker say it; the same facts are in the events of the API."""
+    told = [
+        Event("build", "compiling 2 micro-kernels"),
+        not_run("verify", "there is no GPU of sm_90a here"),
+        not_run("compare", "DIETCODE_SERVE_COMPARE is none", "not compared with a vendor's kernels"),
+        Event("publish", "small@1"),
+    ]
+    with service.database.write() as session:
+        for step in told:
+            progress = Progress(stage=step.stage, message=step.message)
+            jobs.add_progress(session, story, progress, step.data)
+        jobs.finish(session, story, JobState.SUCCEEDED)
+    page = service.client.get(f"/jobs/{story}").text
+    found = stages(page)
+    assert found["verify"] == found["compare"] == ("passed", "not run")
+    assert {found[name][0] for name in ("seed", "measure", "select", "build", "publish")} == {"done"}
+    reasons = re.findall(r'<p class="[^"]*not-run"><strong>(\w+)</strong> was not run: ([^<]*)\.</p>', page)
+    assert reasons == [
+        ("verify", "there is no GPU of sm_90a here"),
+        ("compare", "DIETCODE_SERVE_COMPARE is none"),
+    ]
+    assert "verify: not run" in re.sub(r"<[^>]*>", "", page), "also for who listens"
+
+
+def test_a_stage_that_ended_before_anything_was_done_was_not_run(service, story):
+    with service.database.write() as session:
+        jobs.add_progress(session, story, Progress(stage="compare", message="beside numpy"))
+        ended = not_run("compare", "it was killed", "the comparison ended early")
+        jobs.add_progress(session, story, Progress(stage="compare", message=ended.message), ended.data)
+        jobs.finish(session, story, JobState.SUCCEEDED)
+    page = service.client.get(f"/jobs/{story}").text
+    assert stages(page)["compare"] == ("passed", "not run") and "was not run: it was killed." in page
 
 
 def test_a_job_that_waits_says_for_what(service):

@@ -1,0 +1,104 @@
+"""What an output has to be: all of it in float64, or a sample of its rows where that takes too long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.reference import FloatArray, Positions, part, reference
+from dietcode.workload.dtypes import widened
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """The right output of a problem, or a part of it.
+
+    Attributes
+    ----------
+    extents : mapping of str to int
+        Of every letter.
+    values : float64 array
+        In the shape that callers see, less what is left out.
+    positions : Positions
+        Which part it is; empty for the whole output.
+    """
+
+    problem: Problem
+    extents: Mapping[str, int]
+    values: FloatArray
+    positions: Positions
+
+    def error_of(self, output: Any) -> float:
+        """Return the largest error of an output over the largest value that is known.
+
+        Parameters
+        ----------
+        output : array
+            As generated code stores it, in the shape that callers see, NaN before it was computed.
+
+        Returns
+        -------
+        float
+            NaN where any of it is NaN, also outside the part.
+        """
+        if self.positions and np.isnan(widened(output, self.problem.output_dtype)).any():
+            return math.nan
+        name = self.problem.output
+        found = widened(
+            part(self.problem, name, output, self.extents, self.positions), self.problem.output_dtype
+        )
+        scale = float(np.abs(self.values).max()) or 1.0
+        return float(np.abs(found - self.values).max()) / scale
+
+
+def expect(
+    problem: Problem,
+    arrays: Mapping[str, Any],
+    extents: Mapping[str, int],
+    max_flops: float = math.inf,
+) -> Expected:
+    """Compute what the output has to be, at a sample of it where all of it is more than `max_flops`.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        As `reference` takes them.
+    extents : mapping of str to int
+        Of every letter.
+    """
+    positions = sample_positions(problem, extents, max_flops)
+    return Expected(problem, extents, reference(problem, arrays, positions), positions)
+
+
+def sample_positions(problem: Problem, extents: Mapping[str, int], max_flops: float) -> Positions:
+    """Choose positions of the output whose values take at most `max_flops`, or a single one.
+
+    The longest axes are thinned out first. Of each, half of what stays is at the end, where tiles reach past
+    the edge, a quarter at the beginning, and the rest is drawn at random between them, the same each time.
+
+    Returns
+    -------
+    Positions
+        Empty where all of the output takes no more.
+    """
+    counts = {letter: int(extents[letter]) for letter in problem.subscripts[problem.output]}
+    flops = float(problem.flops(dict(extents)))
+    while flops > max_flops and max(counts.values()) > 1:
+        longest = max(counts, key=lambda letter: counts[letter])
+        halved = counts[longest] // 2
+        flops *= halved / counts[longest]
+        counts[longest] = halved
+    rng, positions = np.random.default_rng(0), {}
+    for letter, count in counts.items():
+        extent = int(extents[letter])
+        if count < extent:
+            first, last = count // 4, -(-count // 2)
+            between = rng.choice(extent - first - last, count - first - last, replace=False) + first
+            ends = [np.arange(first), np.arange(extent - last, extent)]
+            positions[letter] = np.sort(np.concatenate([between, *ends])).astype(np.int64)
+    return positions
