@@ -24,8 +24,10 @@ from typing import Any
 import psutil
 
 from benchmarks.facts import write
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
-from dietcode.measure.measurer import Children, Measurer
+from dietcode.measure.measurer import Measurer
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.space import build_space, hardware_seeds
 from dietcode.search_space.problem import Problem, problem_from_spec
@@ -127,7 +129,7 @@ def with_ray(num_workers: int, spec: Spec) -> dict[str, Any]:
 
 def without_ray(num_workers: int, spec: Spec) -> dict[str, Any]:
     """Throughput of child processes of this one."""
-    children = LocalChildren(num_workers, num_workers, measures=False)
+    children = LocalChildren(CpuWorker(num_workers), measures=False)
     try:
         return {"workers": num_workers} | throughput(children, spec, 2 * num_workers)
     finally:
@@ -140,22 +142,28 @@ class TimedChildren:
     def __init__(self, children: LocalChildren) -> None:
         self._children = children
         self.slot = children.slot
+        self.seeds = self
         self.secs = {"builds": 0.0, "measurements": 0.0, "metaschedule": 0.0}
 
-    def map_builds(self, requests: Any) -> Any:
+    def build(self, requests: Any) -> Any:
         """Timed until the last result."""
         with self._timed("builds"):
-            return iter(list(self._children.map_builds(requests)))
+            return iter(list(self._children.build(requests)))
 
-    def run(self, *given: Any) -> Any:
-        """Checks and timings."""
+    def time(self, *given: Any) -> Any:
+        """One timing."""
         with self._timed("measurements"):
-            return self._children.run(*given)
+            return self._children.time(*given)
 
-    def run_seed(self, *given: Any) -> Any:
+    def check(self, *given: Any) -> Any:
+        """One check."""
+        with self._timed("measurements"):
+            return self._children.check(*given)
+
+    def find(self, *given: Any) -> Any:
         """MetaSchedule, its builds included."""
         with self._timed("metaschedule"):
-            return self._children.run_seed(*given)
+            return self._children.seeds.find(*given)
 
     def close(self) -> None:
         """End them."""
@@ -171,7 +179,7 @@ class TimedChildren:
 def share(spec: Spec) -> dict[str, Any]:
     """Seconds of one tuning job from nothing, by kind of work."""
     target = resolve_target(spec.target)
-    children = TimedChildren(LocalChildren(target.num_cores, target.num_cores))
+    children = TimedChildren(LocalChildren(CpuWorker(target.num_cores)))
     try:
         result = make_library(spec, children=children, force=True)
     finally:

@@ -27,12 +27,15 @@ from tvm.tirx.script.builder import ir as T
 import dietcode
 from benchmarks import synthetic
 from benchmarks.facts import write
+from dietcode.backends.cpu.backend import CpuBackend
 from dietcode.dispatcher.rule import Branch, Leaf, Node, Rule
-from dietcode.library.build import Parts, dispatch_tree, library_files
+from dietcode.library.build import dispatch_tree, library_files
+from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cpu.host import _emit_tree
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import IntArray, problem_from_spec
+from dietcode.search_space.problem import IntArray
+from dietcode.search_space.task import Task
 from dietcode.search_space.tir import i64
 from dietcode.target.cpu import resolve_target
 from dietcode.tuner.assembly import assemble
@@ -47,7 +50,7 @@ def make_parts() -> Parts:
     spec = synthetic.two_variables(objective=_OBJECTIVE)
     target = resolve_target(spec.target)
     records = synthetic.fake_records(spec, target)
-    return assemble(spec, problem_from_spec(spec), target, make_instances(spec), records)
+    return assemble(Task.of(spec), CpuBackend(), target, records)
 
 
 def loop(tree: DispatchTree | None, variables: tuple[str, ...]) -> Any:
@@ -114,8 +117,8 @@ def per_call(call: Callable[[], Any]) -> float:
 def main() -> None:
     """Build, measure and write JSON."""
     parts = make_parts()
-    tree, empty = (loop(some, parts.spec.variables) for some in (dispatch_tree(parts.rule.root), None))
-    drawn = make_instances(parts.spec, limit=65_536, seed=3).bindings
+    tree, empty = (loop(some, parts.task.variables) for some in (dispatch_tree(parts.rule.root), None))
+    drawn = make_instances(parts.task.spec, limit=65_536, seed=3).bindings
     drawn = np.random.default_rng(0).permutation(drawn)
     check = tvm.runtime.tensor(np.zeros(1, np.int64))
     tree(tvm.runtime.tensor(np.ascontiguousarray(drawn)), check)

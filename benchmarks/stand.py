@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dietcode.measure.calibration import attach_reference
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
+from dietcode.measure.requests import TimeRequest
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem, extents_of
@@ -39,7 +42,7 @@ class Stand:
         self.spec = spec_of(read_manifest(folder))
         self.problem = Problem.from_json(self.report["problem"])
         self.target = CpuTarget.from_json(self.report["target"])
-        self.children = LocalChildren(self.target.num_cores, self.target.num_cores)
+        self.children = LocalChildren(CpuWorker(self.target.num_cores))
         self._measurer: Measurer | None = None
         self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-")
 
@@ -78,29 +81,28 @@ class Stand:
         requests = []
         for kernel in kernels:
             path = Path(self._temporary.name) / f"{kernel.name}.so"
-            requests.append(measurer.build_request([kernel], kernel.name) | {"path": str(path)})
+            requests.append(replace(measurer.build_request([kernel], kernel.name), path=str(path)))
         results = measurer.build(requests)
         measurer.close()
         return {k.name: r.path for k, r in zip(kernels, results, strict=True) if r.path is not None}
 
     def read(self, path: str | None, binding: dict[str, int]) -> float:
         """Seconds of one call of a library, or of this stand's own, at one instance."""
-        request = {
-            "problem": self.problem,
-            "limits": Limits.of(self.target),
-            "path": path or str(self.folder / CODE),
-            "points": [self.extents(binding)],
-            "values": [[binding[name] for name in self.spec.variables]],
-            "variables": self.spec.variables,
-            "min_secs": _MIN_SECS,
-            "repeats": _REPEATS,
-            "keep": True,
-        }
-        outcome = self.children.run("time_library", request, _TIMEOUT_SECS)
-        if isinstance(outcome, str):
-            raise SystemExit(f"{request['path']}: {outcome}")
-        (secs,) = outcome["secs"]
-        return float(secs)
+        request = TimeRequest(
+            self.problem,
+            path or str(self.folder / CODE),
+            Limits.of(self.target),
+            (self.extents(binding),),
+            (tuple(binding[name] for name in self.spec.variables),),
+            _MIN_SECS,
+            _REPEATS,
+            keeps=True,
+        )
+        result = self.children.time(request, _TIMEOUT_SECS)
+        if result.error is not None:
+            raise SystemExit(f"{request.path}: {result.error}")
+        (secs,) = result.secs
+        return secs
 
 
 def _key(extents: dict[str, int]) -> str:

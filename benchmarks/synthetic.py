@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.model import LocalModel, cost_array, terms_of
+from dietcode.cost_model.cpu.model import LocalModel, terms_of
+from dietcode.cost_model.model import FloatArray, cost_array
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.fake import FIXED_BYTES, FakeChildren, kernel_bytes
-from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.measure.points import choose_anchors, full_wave, wave_points
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, instance_extents, problem_from_spec
@@ -88,7 +89,7 @@ def fake_records(spec: Spec, target: CpuTarget, seed: int = 0) -> Records:
     records = Records(workload_digest(spec), device_record(target))
     records.calibration, records.fixed_bytes = {"kappa": KAPPA}, FIXED_BYTES
     for tile in all_tiles(limits):
-        points = tuple(wave_points(problem, tile, anchors))
+        points = tuple(wave_points(partial(full_wave, problem, tile), anchors))
         factor = rng.uniform(0.95, 1.05)
         secs = tuple(factor * fake.secs(problem, tile, limits, point) for point in points)
         size = FIXED_BYTES + kernel_bytes(tile, limits)

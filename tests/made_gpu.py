@@ -6,7 +6,7 @@ from typing import Any
 
 from small_libraries import spec_data
 
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
+from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.workload.identity import workload_digest
@@ -33,9 +33,9 @@ def device(synthetic: bool = False, arch: str = ARCH) -> dict[str, Any]:
     return {"id": "f00d", "name": NAME, "num_sms": 4, "target": target, "synthetic": synthetic}
 
 
-def made_records(synthetic: bool = False, arch: str = ARCH, **changes: Any) -> CudaRecords:
+def made_records(synthetic: bool = False, arch: str = ARCH, **changes: Any) -> Records:
     """Three micro-kernels, the larger the more efficient in full waves, and one that spills."""
-    records = CudaRecords(workload_digest(spec_from_data(gpu_spec(**changes))), device(synthetic, arch))
+    records = Records(workload_digest(spec_from_data(gpu_spec(**changes))), device(synthetic, arch))
     blocks = list(range(2, 4 * _WAVE, 2))
     secs = [3e-6 + 1e-5 * (-(-n // _WAVE) + n / _WAVE) / 2 for n in blocks]
     records.calibration = {"wave_blocks": _WAVE, "num_blocks": blocks, "secs": secs}
@@ -47,13 +47,13 @@ def made_records(synthetic: bool = False, arch: str = ARCH, **changes: Any) -> C
             waves = (-(-count // _WAVE) + count / _WAVE) / 2
             times.append(3e-6 + waves * tile.rows * tile.columns * 48 / tile.splits / rate / 1e9)
         facts = KernelFacts(64, tile.shared_bytes, 0, 9000)
-        records.measurements[tile] = CudaMeasurement(tile, "hardware", points, tuple(times), facts)
+        records.measurements[tile] = Measurement(tile, "hardware", points, tuple(times), facts=facts)
     spilling = CudaMicroKernel(128, 64, 16, 8, 8)
     facts = KernelFacts(255, spilling.shared_bytes, 64, 1)
-    records.measurements[spilling] = CudaMeasurement(spilling, "hardware", points, tuple(times), facts)
+    records.measurements[spilling] = Measurement(spilling, "hardware", points, tuple(times), facts=facts)
     return records
 
 
-def lines_of(records: CudaRecords) -> list[dict[str, Any]]:
+def lines_of(records: Records) -> list[dict[str, Any]]:
     """As a records file has them."""
     return list(records.lines())

@@ -112,9 +112,9 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     """Two micro-kernels and a rule that splits the first variable's range in the middle."""
     from dietcode.dispatcher.rule import Branch, Leaf, Rule
     from dietcode.dispatcher.table import dispatch_table
-    from dietcode.library.build import Parts
+    from dietcode.library.parts import Parts
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
-    from dietcode.search_space.problem import problem_from_spec
+    from dietcode.search_space.task import Task
     from dietcode.target.cpu import resolve_target
     from dietcode.workload.instances import make_instances
     from dietcode.workload.parse import spec_from_data
@@ -129,7 +129,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     assignment = rule.predict(bindings)
     table = dispatch_table(spec.variables, bindings, assignment, names=[k.name for k in kernels])
     report = _report(spec, target, kernels, instances, assignment)
-    return Parts(spec, target, problem_from_spec(spec), kernels, rule, table, report)
+    return Parts(Task.of(spec), target, kernels, rule, table, report)
 
 
 def _report(spec: Any, target: Any, kernels: Any, instances: Any, assignment: Any) -> dict[str, Any]:

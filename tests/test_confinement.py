@@ -132,6 +132,7 @@ def test_secrets_of_the_environment_are_gone() -> None:
 
 @SECCOMP
 def test_children_that_build_and_measure_are_confined() -> None:
+    from dietcode.measure.cpu_worker import CpuWorker
     from dietcode.measure.local import LocalChildren
 
     def attempt() -> list[str]:
@@ -145,14 +146,14 @@ def test_children_that_build_and_measure_are_confined() -> None:
             return ["refused", os.environ["TMPDIR"], str(resource.getrlimit(resource.RLIMIT_CORE)[0])]
         return ["got one"]
 
-    children = LocalChildren(num_builders=1, num_threads=1)
+    children = LocalChildren(CpuWorker(1))
     try:
         children._runner.started.wait(60)
         children._runner.process.send(attempt)
         measuring = children._runner.process.recv()
         building = children._builders.submit(attempt).result(60)
-        folder = children._temporary.name
+        assert Path(measuring[1]).is_dir()
     finally:
         children.close()
-    assert measuring == building == ["refused", folder, "0"]
-    assert not Path(folder).exists()
+    assert measuring == building == ["refused", measuring[1], "0"]
+    assert not Path(measuring[1]).exists()

@@ -11,6 +11,7 @@ import pytest
 from needs import of_extra
 
 from dietcode.lean import with_torch, without_torch
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 
 LOOK = "import importlib.util as u; print(u.find_spec('torch').origin if u.find_spec('torch') else None)"
@@ -26,7 +27,7 @@ def test_children_find_no_torch() -> None:
         return "torch" in sys.modules
 
     before = dict(os.environ)
-    children = LocalChildren(1, 1, measures=False)
+    children = LocalChildren(CpuWorker(1), measures=False)
     try:
         assert children._runner.process is not None
         children._runner.process.send(has_torch)

@@ -21,15 +21,16 @@ import yaml
 
 from benchmarks.evidence.shop import Row
 from benchmarks.evidence.versions import ROOT, generator, generator_at
-from dietcode.cost_model.cuda_fitting import CudaFitted, fit_cuda
+from dietcode.cost_model.cuda.fitting import fit_cuda
+from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
-from dietcode.measure.records import FORMAT
+from dietcode.measure.records import FORMAT, Measurement, Records, read_records
 from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import Choice, choose
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, make_instances
+from dietcode.workload.instances import Instances
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -51,7 +52,7 @@ class Measured:
     """
 
     spec: Spec
-    records: CudaRecords
+    records: Records
     made: Row
     wall_secs: float | None
 
@@ -61,36 +62,31 @@ class Measured:
         return self.spec.name
 
     @cached_property
+    def task(self) -> Task:
+        """What follows from the spec."""
+        return Task.of(self.spec, device_problem)
+
+    @property
     def problem(self) -> Problem:
         """As device code sees it."""
-        return device_problem(problem_from_spec(self.spec))
+        return self.task.problem
 
-    @cached_property
+    @property
     def instances(self) -> Instances:
         """Those that a library is made for."""
-        return make_instances(self.spec)
+        return self.task.instances
 
     @cached_property
-    def fitted(self) -> CudaFitted:
+    def fitted(self) -> Fitted:
         """Every usable micro-kernel, fitted, at every instance."""
-        return fit_cuda(self.problem, self.records, instance_extents(self.spec, self.instances.columns()))
+        return fit_cuda(self.problem, self.records, self.task.extents)
 
     @cached_property
     def choice(self) -> Choice:
         """The categories that a library would hold."""
-        fitted = self.fitted
-        return choose(
-            self.spec,
-            self.instances,
-            fitted.throughput,
-            fitted.flops,
-            fitted.sizes,
-            [model.micro_kernel.name for model in fitted.models],
-            lambda chosen, extents: fitted.predict(self.problem, list(chosen), extents),
-            0,
-        )
+        return choose(self.task, self.fitted, 0)
 
-    def gflops(self, measurement: CudaMeasurement) -> dict[tuple[tuple[str, int], ...], float]:
+    def gflops(self, measurement: Measurement) -> dict[tuple[tuple[str, int], ...], float]:
         """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""
         pairs = zip(measurement.points, measurement.secs, strict=True)
         return {point_key(p): self.problem.flops(dict(p)) / secs / 1e9 for p, secs in pairs}
@@ -208,7 +204,7 @@ def read_device(folder: Path) -> Device:
 
 
 def _measured(path: Path) -> Measured:
-    records = read_cuda_records(path)
+    records = read_records(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     known = _examples().get(records.workload)
     if known is None:

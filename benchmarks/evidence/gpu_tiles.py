@@ -9,8 +9,7 @@ import numpy as np
 
 from benchmarks.evidence.gpu import Device, Measured
 from benchmarks.evidence.shop import Row
-from dietcode.cost_model.cuda import count
-from dietcode.cost_model.cuda_fitting import fit_kappa
+from dietcode.cost_model.cuda.model import count, fit_sweep
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 from dietcode.search_space.tails import TAILS
@@ -191,7 +190,7 @@ def sweep(device: Device, names: list[str]) -> Row | None:
         return None
     blocks, secs = (np.asarray(calibration[key], float) for key in ("num_blocks", "secs"))
     wave = int(calibration["wave_blocks"])
-    kappa = fit_kappa(calibration["num_blocks"], calibration["secs"], wave)
+    kappa = fit_sweep(calibration).spread.kappa
     stretched = kappa * np.ceil(blocks / wave) + (1.0 - kappa) * blocks / wave
     terms = np.column_stack([np.ones_like(stretched), stretched]) / secs[:, None]
     fitted = terms @ np.linalg.lstsq(terms, np.ones_like(secs), rcond=None)[0] * secs

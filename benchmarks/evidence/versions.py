@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from dietcode.cost_model.features import VERSION as FEATURES
+from dietcode.cost_model.cpu.features import VERSION as FEATURES
 from dietcode.measure.records import FORMAT as RECORDS
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.parse import load_spec

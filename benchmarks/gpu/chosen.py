@@ -7,12 +7,13 @@ from pathlib import Path
 
 from benchmarks.gpu.pack import instances_of, spec_for, write_pack
 from dietcode.errors import DietCodeError
-from dietcode.measure.cuda_records import read_cuda_records
+from dietcode.measure.records import read_records
 from dietcode.runtime.manifest import CODE, write_folder
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import problem_from_spec
-from dietcode.tuner.cuda import make_cuda_library
+from dietcode.target.cuda import CudaTarget
+from dietcode.tuner.tune import make_library
 
 
 def main() -> None:
@@ -26,11 +27,11 @@ def main() -> None:
     )
     given = parser.parse_args()
     try:
-        records = read_cuda_records(given.records)
-        spec = spec_for(given.spec, records.target.arch)
-        files, report, _ = make_cuda_library(
-            spec, records, archs=(records.target.arch,), allow_synthetic=given.synthetic
-        )
+        records = read_records(given.records)
+        target = CudaTarget.from_json(records.device["target"])
+        spec = spec_for(given.spec, target.arch)
+        made = make_library(spec, known=records, archs=(target.arch,), allow_synthetic=given.synthetic)
+        files, report = made.files, made.report
         write_folder(given.output / "library", files)
         by_shape = {tuple(sorted(row["shape_vars"].items())): row for row in report["instances"]}
         kernels = [k for k in report["micro_kernels"] if k["category"] is not None]
@@ -46,7 +47,7 @@ def main() -> None:
             "kappa": report["calibration"]["kappa"],
         }
         tiles = [(CudaMicroKernel.from_json(kernel), kernel["provenance"]) for kernel in kernels]
-        for line in write_pack(given.output / "chosen", spec, records.target, tiles, more):
+        for line in write_pack(given.output / "chosen", spec, target, tiles, more):
             raise SystemExit(line)
     except (DietCodeError, ValueError) as error:
         raise SystemExit(str(error)) from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from dietcode.backends.cuda.backend import EXPERIMENTAL
 from dietcode.errors import TargetError
 from dietcode.extras import what_to_install
 from dietcode.measure.gpu import Gpu, list_gpus
 from dietcode.measure.store import is_measured
 from dietcode.target.cuda import ARCHS
 from dietcode.target.nvrtc import missing_packages, nvrtc_version
-from dietcode.tuner.cuda import EXPERIMENTAL
 
 
 def cuda_facts() -> dict[str, Any]:

@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from dietcode.cli.common import need_compiler
-from dietcode.errors import RequestError
+from dietcode.errors import RequestError, TargetError
 from dietcode.extras import need
+from dietcode.measure.gpu import Gpu, list_gpus
+from dietcode.target.nvrtc import missing_packages
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -35,7 +37,7 @@ def ray_node(
     need("ray", "this command")
     need_compiler()
     from dietcode.measure.engine_spec import split_address
-    from dietcode.measure.ray_cluster import need_token
+    from dietcode.measure.ray_nodes import need_token
 
     need_token()
     if address is None:
@@ -60,15 +62,28 @@ def ray_node(
     if dry_run:
         typer.echo(json.dumps(command))
         return
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or its workers would see no GPU
     sys.stdout.flush()
     os.execv(sys.executable, command)
 
 
 def _resources(measures: bool, builds: int | None) -> list[str]:
-    from dietcode.measure.ray_node import place_of
+    from dietcode.measure.ray_nodes import place_of
     from dietcode.runtime.cpu import available_cores
     from dietcode.target.cpu import Host
 
     if measures:
-        return ["--num-cpus=0", f"--resources={json.dumps({place_of(Host.here()): 1})}"]
+        places = [place_of(Host.here()), *map(place_of, _gpus())]
+        return ["--num-cpus=0", f"--resources={json.dumps(dict.fromkeys(places, 1))}"]
     return [f"--num-cpus={available_cores() if builds is None else builds}"]
+
+
+def _gpus() -> list[Gpu]:
+    """Those of this machine that candidates can be built for and measured on here."""
+    if missing_packages():
+        return []
+    try:
+        return [gpu for gpu in list_gpus() if gpu.target is not None]
+    except TargetError as error:
+        typer.echo(f"dietcode: the GPU of this machine is not measured on: {error}", err=True)
+        return []

@@ -31,10 +31,12 @@ def import_to_server(file: Path, spec: Path | None, server: str) -> None:
         The server refuses it, or does not answer; what was sent before stays, and the same command goes on.
     """
     from dietcode.client import Client, calls
-    from dietcode.measure.cuda_records import read_cuda_records
+    from dietcode.measure.records import read_records
     from dietcode.workload.parse import load_spec
 
-    records = read_cuda_records(file)  # a server takes no others: its runners measure CPUs themselves
+    records = read_records(file)
+    if not records.format.is_imported:
+        raise RecordsError(f"{file}: measured on {records.format.word}, as a server's own runners do alone")
     given = None if spec is None else load_spec(spec).to_json()
     if not records.measurements:
         raise RecordsError(f"{file}: holds no micro-kernel")
@@ -73,7 +75,6 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
         The file cannot be written.
     """
     from dietcode.client import Client, calls
-    from dietcode.measure.cuda_records import CudaRecords
     from dietcode.measure.records import Records, write_records
     from dietcode.workload.identity import workload_digest
     from dietcode.workload.parse import load_spec
@@ -86,8 +87,7 @@ def export_from_server(file: Path, spec: Path, device: str | None, server: str) 
             names = ", ".join(one_line(f"{one.id} ({one.name})") for one in there) or "none"
             raise RequestError(f"--device: given {device or 'none'}; devices that measured it: {names}")
         lines = client.transport.send(calls.export_records(workload, wanted[0].id)).lines
-    kind = CudaRecords if wanted[0].target.get("kind") == "cuda" else Records
-    known = kind(workload, lines[0]["device"])
+    known = Records(workload, lines[0]["device"])
     for line in lines[1:]:
         known.apply(line)
     write_records(file, known)

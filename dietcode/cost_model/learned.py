@@ -1,7 +1,7 @@
 """A learned f_local: gradient-boosted trees that rank micro-kernels before they are measured.
 
 The target is what arithmetic misses, ``log(measured seconds / estimated seconds)`` of each measured wave, so
-that a model of few waves falls back on the estimate (`features.estimate_secs`). Several models on resampled
+that a model of few waves falls back on the estimate (`Estimator.estimate`). Several models on resampled
 micro-kernels give a spread, and the micro-kernels that each one did not see give an honest error (bagging).
 """
 
@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.features import Device, Table, features
+from dietcode.cost_model.model import Estimator, Extents, FloatArray, Table
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.cpu.axes import allows
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 _NUM_MODELS = 4
@@ -63,7 +61,7 @@ class Waves:
         return len(np.unique(self.kernel))
 
 
-def gather(limits: Limits, workloads: Sequence[tuple[Problem, Records]]) -> Waves | None:
+def gather(workloads: Sequence[tuple[Problem, Records, Estimator | None]]) -> Waves | None:
     """Rows of every usable measurement of several workloads on one device; None where there is none.
 
     Each workload's rows are relative to its own calibration, since machines drift. At most `_MAX_WAVES` are
@@ -73,19 +71,19 @@ def gather(limits: Limits, workloads: Sequence[tuple[Problem, Records]]) -> Wave
     ratios: list[FloatArray] = []
     kernels: list[IntArray] = []
     num_workloads = num_waves = 0
-    for problem, records in reversed(workloads):
+    for problem, records, estimator in reversed(workloads):
         before = num_waves
-        if records.calibration is None:
+        if estimator is None:
             continue
-        device = Device.of(limits, records.calibration)
         for measurement in records.measurements.values():
             known = all(set(p) == set(problem.extents) for p in measurement.points)
-            if not measurement.points or not known or not allows(problem, measurement.micro_kernel, limits):
+            kernel = measurement.micro_kernel
+            if not measurement.points or not known or not estimator.allows(problem, kernel):
                 continue
             if num_waves >= _MAX_WAVES:
                 break
             extents = columns_of(measurement.points)
-            table, estimate = features(problem, measurement.micro_kernel, device, extents)
+            table, estimate = estimator.features(problem, kernel, extents)
             tables.append(table)
             ratios.append(np.log(np.asarray(measurement.secs) / estimate))
             kernels.append(np.full(len(estimate), len(kernels), dtype=np.int64))
@@ -133,12 +131,12 @@ class LearnedLocal:
     num_workloads: int
 
     def predict(
-        self, problem: Problem, kernels: Sequence[MicroKernel], device: Device, extents: dict[str, IntArray]
+        self, problem: Problem, kernels: Sequence[AnyMicroKernel], estimator: Estimator, extents: Extents
     ) -> tuple[FloatArray, FloatArray]:
         """Predicted FLOP/s [num_instances, num_kernels], and the spread of its log [num_kernels]."""
         import xgboost
 
-        parts = [features(problem, kernel, device, extents) for kernel in kernels]
+        parts = [estimator.features(problem, kernel, extents) for kernel in kernels]
         estimate = np.stack([secs for _, secs in parts], axis=1)
         table = xgboost.DMatrix(np.concatenate([rows for rows, _ in parts]), nthread=1)
         logs = np.stack([booster.predict(table) for booster in self.boosters])
@@ -178,7 +176,7 @@ def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
 
 
 def missed(
-    model: LearnedLocal, problem: Problem, device: Device, measurements: Sequence[Measurement]
+    model: LearnedLocal, problem: Problem, estimator: Estimator, measurements: Sequence[Measurement]
 ) -> float | None:
     """Median relative error of what the model predicted for waves measured since; None for a few kernels.
 
@@ -188,7 +186,7 @@ def missed(
     for measurement in measurements:
         if measurement.points:
             extents = columns_of(measurement.points)
-            throughput, _ = model.predict(problem, [measurement.micro_kernel], device, extents)
+            throughput, _ = model.predict(problem, [measurement.micro_kernel], estimator, extents)
             measured = problem.flops(extents) / np.asarray(measurement.secs)
             errors.append(np.log(throughput[:, 0] / measured))
     if len(errors) < _MIN_KERNELS:

@@ -1,43 +1,21 @@
-"""f_local fitted from measured waves, and the product of the three factors.
-
-The paper's f_local is one number, the throughput of a full wave. On a CPU a wave's throughput depends on how
-often a panel of the packed operand is reused after it was streamed in, so f_local is a function of the
-shape, fitted for each micro-kernel on its own measured waves (non-negative least squares on relative
-errors):
-
-    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
-    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
-
-What the terms are depends on how the micro-kernel treats tails:
-
-    local, checked   visits·K, tiles·K, tiles, padded tiles·K
-    partition        visits·K, full tiles·K, bodies, tail vectors·K, tail pieces·K
-    global           visits·K, tiles·K, tiles, copied elements
-    any              packed elements, where tasks pack the column operand
-    any              gathered elements, where tasks copy the row operand
-
-The coefficient of visits·K is the time to stream a panel beyond what computing hides (the place of bytes /
-bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
-padded tiles·K what local padding, or a check, adds. With loop partitioning a tail costs what it computes
-(tail vectors·K) and what its small register tiles miss of the steady rate (tail pieces·K), and every body has
-a prologue (bodies = full tiles + tail pieces). With global padding all tiles are alike, and the copies are
-added. c₀ is the launch.
-"""
+"""What every kind of device's cost model gives: the three factors, the array, and what is told unmeasured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
-from scipy.optimize import nnls
+import numpy.typing as npt
 
-from dietcode.cost_model.counts import Counts, FloatArray, count
-from dietcode.errors import CandidateError
-from dietcode.search_space.cpu.axes import copies_rows
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.errors import TuningError
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import IntArray, Problem
+
+FloatArray = npt.NDArray[np.float64]
+Table = npt.NDArray[np.float32]
+Extents = dict[str, IntArray]
 
 
 @dataclass(frozen=True)
@@ -46,11 +24,11 @@ class Factors:
 
     Attributes
     ----------
-    f_local : FLOP/s of the padded work on P balanced cores, launch left out.
+    f_local : FLOP/s of the padded work in full waves, launch left out.
     f_spatial, f_pad : ratios, at most 1 (f_spatial is above 1 only if κ was fitted below 0).
     throughput : predicted FLOP/s of a call, launch included.
-    imbalance : x of f_spatial.
-    waves : tiles over P.
+    imbalance : x of f_spatial, pad(n, P) / n.
+    waves : n / P, tiles over those that are computed at a time.
     """
 
     f_local: FloatArray
@@ -61,122 +39,120 @@ class Factors:
     waves: FloatArray
 
 
+class FittedLocal(Protocol):
+    """The fitted f_local of one micro-kernel."""
+
+    @property
+    def micro_kernel(self) -> AnyMicroKernel:
+        """Whose it is."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the report, ``median_fit_error`` among it."""
+
+
 @dataclass(frozen=True)
-class LocalModel:
-    """The fitted f_local of one micro-kernel.
+class Fitted:
+    """The cost array and what it was made from.
 
     Attributes
     ----------
-    coefficients : float64 array [1 + num_terms]
-        c₀, then one for each of `terms`.
-    terms : tuple of str
-        Names of the terms of t_work, see `terms_of`.
-    fit_error : float
-        Median relative error on the measured waves.
+    models : tuple of FittedLocal
+        Of the usable micro-kernels, in their order.
+    throughput : float64 array [num_instances, num_micro_kernels]
+        Predicted FLOP/s.
+    sizes : int64 array [num_micro_kernels]
+        Compiled bytes of each micro-kernel.
+    predict_one : callable
+        ``(model, extents) -> Factors``, at any instances.
+    unused : dict of str to str
+        Measured micro-kernels that cannot be used, by name, and why.
     """
 
-    micro_kernel: MicroKernel
-    coefficients: FloatArray
-    terms: tuple[str, ...]
-    fit_error: float
+    models: tuple[Any, ...]
+    factors: tuple[Factors, ...]
+    throughput: FloatArray
+    flops: FloatArray
+    sizes: IntArray
+    predict_one: Callable[[Any, Extents], Factors]
+    unused: Mapping[str, str] = field(default_factory=dict)
 
-    def predict(
-        self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]
-    ) -> Factors:
-        """The three factors and their product for every instance."""
-        counts = count(problem, self.micro_kernel, limits, extents)
-        work = _work(counts, self.terms) @ self.coefficients[1:]
-        f_local = counts.padded_flops / np.maximum(work, 1e-12)
-        f_spatial = 1.0 / counts.stretch(kappa)
-        cost = f_local * f_spatial * counts.f_pad
-        secs = self.coefficients[0] + counts.flops / cost
-        rates = f_local, f_spatial, counts.f_pad, counts.flops / secs
-        return Factors(*rates, counts.imbalance, counts.tiles)
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        models: Sequence[FittedLocal],
+        predict_one: Callable[[Any, Extents], Factors],
+        sizes: Callable[[AnyMicroKernel], int],
+        extents: Extents,
+        unused: Mapping[str, str] | None = None,
+    ) -> Fitted:
+        """Predict every instance by every model.
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for the report."""
-        names = ("launch_secs", *self.terms)
-        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
-            "median_fit_error": self.fit_error
-        }
+        Parameters
+        ----------
+        sizes : callable
+            Compiled bytes of a micro-kernel.
+        extents : dict of str to int64 array [num_instances]
 
+        Raises
+        ------
+        TuningError
+            There is no model.
+        """
+        if not models:
+            raise TuningError("the records hold no usable measurement of this workload")
+        ordered = sorted(models, key=lambda model: model.micro_kernel.order)
+        factors = tuple(predict_one(model, extents) for model in ordered)
+        flops = np.broadcast_to(np.asarray(problem.flops(extents)), factors[0].throughput.shape)
+        bytes_ = np.asarray([max(1, sizes(model.micro_kernel)) for model in ordered], dtype=np.int64)
+        array = cost_array(factors)
+        return cls(tuple(ordered), factors, array, flops, bytes_, predict_one, unused or {})
 
-_PACKED, _GATHERED = "secs_per_packed_element", "secs_per_gathered_element"
-# What a coefficient is the seconds of, by its name in the report.
-_TERMS: dict[str, Callable[[Counts], FloatArray]] = {
-    "secs_per_visit_k": lambda c: c.visits * c.reduction,
-    "secs_per_tile_k": lambda c: c.tiles * c.reduction,
-    "secs_per_tile": lambda c: c.tiles,
-    "secs_per_padded_tile_k": lambda c: c.padded_tiles * c.reduction,
-    "secs_per_full_tile_k": lambda c: (c.tiles - c.padded_tiles) * c.reduction,
-    "secs_per_body": lambda c: c.tiles - c.padded_tiles + c.tail_pieces,
-    "secs_per_tail_vector_k": lambda c: c.tail_vectors * c.reduction,
-    "secs_per_tail_piece_k": lambda c: c.tail_pieces * c.reduction,
-    "secs_per_copied_element": lambda c: c.copied,
-    _PACKED: lambda c: c.packed,
-    _GATHERED: lambda c: c.gathered,
-}
-_CHECKED_OR_CLAMPED = ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_padded_tile_k")
-_TERMS_OF: dict[str, tuple[str, ...]] = {
-    "local": _CHECKED_OR_CLAMPED,
-    "checked": _CHECKED_OR_CLAMPED,
-    "partition": (
-        "secs_per_visit_k",
-        "secs_per_full_tile_k",
-        "secs_per_body",
-        "secs_per_tail_vector_k",
-        "secs_per_tail_piece_k",
-    ),
-    "global": ("secs_per_visit_k", "secs_per_tile_k", "secs_per_tile", "secs_per_copied_element"),
-}
+    def predict(self, chosen: Sequence[int], extents: Extents) -> FloatArray:
+        """Predicted FLOP/s of some micro-kernels at further instances, [num_instances, num_chosen]."""
+        return cost_array([self.predict_one(self.models[i], extents) for i in chosen])
 
 
-def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
-    """Names of the terms of t_work."""
-    terms = _TERMS_OF[micro_kernel.tails]
-    if not problem.column_operand_constant and not micro_kernel.direct:
-        terms = (*terms, _PACKED)
-    if copies_rows(problem, micro_kernel):
-        terms = (*terms, _GATHERED)
-    return terms
-
-
-def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
-    """The terms of t_work, [num_instances, num_terms]."""
-    return np.stack([_TERMS[name](counts) for name in terms], axis=1)
-
-
-def fit_local(
-    problem: Problem,
-    micro_kernel: MicroKernel,
-    limits: Limits,
-    kappa: float,
-    points: tuple[dict[str, int], ...],
-    secs: tuple[float, ...],
-) -> LocalModel:
-    """Fit all coefficients on the measured waves of one micro-kernel.
-
-    Raises
-    ------
-    CandidateError
-        There is no usable measurement.
-    """
-    times = np.asarray(secs, dtype=np.float64)
-    known = all(set(p) == set(problem.extents) and min(p.values()) >= 1 for p in points)
-    if not known or not len(times) or not np.all(np.isfinite(times)) or np.any(times <= 0):
-        raise CandidateError(f"{micro_kernel.name}: no usable measurement")
-    extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
-    counts = count(problem, micro_kernel, limits, extents)
-    terms = terms_of(problem, micro_kernel)
-    work = _work(counts, terms) * counts.stretch(kappa)[:, None]
-    regressors = np.column_stack([np.ones_like(times), work])
-    scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
-    solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
-    coefficients = solution / scale
-    error = float(np.median(np.abs(regressors @ coefficients / times - 1.0)))
-    return LocalModel(micro_kernel, coefficients, terms, error)
-
-
-def cost_array(factors: list[Factors]) -> FloatArray:
+def cost_array(factors: Sequence[Factors]) -> FloatArray:
     """Predicted FLOP/s, [num_instances, num_micro_kernels]."""
     return np.stack([f.throughput for f in factors], axis=1)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of the feature array.
+
+    Attributes
+    ----------
+    name, unit : str
+    rule : str
+        How it is counted.
+    """
+
+    name: str
+    unit: str
+    rule: str
+
+
+class Estimator(Protocol):
+    """What can be told of a micro-kernel on one calibrated device before it is measured.
+
+    Attributes
+    ----------
+    version : int
+        Of the set of features.
+    """
+
+    @property
+    def version(self) -> int: ...
+
+    def allows(self, problem: Problem, micro_kernel: AnyMicroKernel) -> bool:
+        """Whether the micro-kernel computes the problem on the device."""
+
+    def estimate(self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents) -> FloatArray:
+        """Seconds of a call by arithmetic alone, [num_points]."""
+
+    def features(
+        self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """Features, float32 [num_points, num_features], and `estimate`."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray, count
-from dietcode.cost_model.features import Device, estimate_secs
 from dietcode.cost_model.learned import columns_of
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.cost_model.model import Estimator, Extents, FloatArray
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.problem import Problem
 
 MARGIN = 0.1
 
@@ -29,13 +28,13 @@ class Pruning:
         Instances that a micro-kernel may win.
     """
 
-    def __init__(self, problem: Problem, device: Device, extents: dict[str, IntArray]) -> None:
-        self.problem, self.device, self.extents = problem, device, extents
+    def __init__(self, problem: Problem, estimator: Estimator, extents: Extents) -> None:
+        self.problem, self.estimator, self.extents = problem, estimator, extents
         self._flops: FloatArray = np.asarray(problem.flops(extents), dtype=np.float64)
         self._best: FloatArray = np.zeros(len(next(iter(extents.values()))))
 
     def reached(
-        self, micro_kernel: MicroKernel, points: Sequence[dict[str, int]], secs: Sequence[float]
+        self, micro_kernel: AnyMicroKernel, points: Sequence[dict[str, int]], secs: Sequence[float]
     ) -> FloatArray:
         """FLOP/s at each instance, by the waves that were timed [num_instances]."""
         waves = columns_of(points)
@@ -46,9 +45,8 @@ class Pruning:
         reached: FloatArray = self._flops / (self._estimate(micro_kernel, self.extents) * slower)
         return reached
 
-    def _estimate(self, micro_kernel: MicroKernel, extents: dict[str, IntArray]) -> FloatArray:
-        counts = count(self.problem, micro_kernel, self.device.limits, extents)
-        return estimate_secs(counts, micro_kernel, self.device)
+    def _estimate(self, micro_kernel: AnyMicroKernel, extents: Extents) -> FloatArray:
+        return self.estimator.estimate(self.problem, micro_kernel, extents)
 
     def note(self, reached: FloatArray) -> None:
         """Remember what a micro-kernel reaches."""

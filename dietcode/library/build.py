@@ -7,7 +7,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ import tvm_ffi
 from tvm.support.cc import get_cc
 
 from dietcode._version import __version__
-from dietcode.dispatcher.rule import Branch, Leaf, Rule
+from dietcode.dispatcher.rule import Branch, Leaf
 from dietcode.errors import TuningError
+from dietcode.library.parts import Parts
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     BLOBS,
@@ -32,37 +32,13 @@ from dietcode.runtime.manifest import (
 )
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.host import build_module
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem, extents_of
+from dietcode.search_space.problem import Problem
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.binding import plan_bindings
-from dietcode.workload.identity import job_digest, workload_digest
-from dietcode.workload.instances import largest_instance
+from dietcode.workload.identity import job_digest
 from dietcode.workload.spec import Spec
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a library is made of.
-
-    Attributes
-    ----------
-    micro_kernels : tuple of MicroKernel
-        One for each category.
-    rule : Rule
-        Total over the declared ranges.
-    table, report : dict
-        What a person reads.
-    """
-
-    spec: Spec
-    target: CpuTarget
-    problem: Problem
-    micro_kernels: tuple[MicroKernel, ...]
-    rule: Rule
-    table: dict[str, Any]
-    report: dict[str, Any]
 
 
 def dispatch_tree(node: Leaf | Branch) -> DispatchTree:
@@ -94,10 +70,10 @@ def compile_code(parts: Parts) -> bytes:
     """
     check_linker()
     module = build_module(
-        parts.problem,
+        parts.task.problem,
         parts.micro_kernels,
         dispatch_tree(parts.rule.root),
-        parts.spec.variables,
+        parts.task.variables,
         Limits.of(parts.target),
     )
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
@@ -156,7 +132,7 @@ def _dispatch(parts: Parts) -> dict[str, Any]:
 
 
 def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[str, Any]:
-    spec, target, problem = parts.spec, parts.target, parts.problem
+    spec, target, problem = parts.task.spec, parts.target, parts.task.problem
     # As callers see the tensors: the problem may have split an axis in several letters.
     seen = spec.subscripts | spec.epilogue_tensors
     subscripts = {name: seen[name] for name in problem.inputs}
@@ -167,7 +143,7 @@ def _manifest(parts: Parts, files: Mapping[str, bytes], runtime: bytes) -> dict[
         "name": spec.name,
         "workload": spec.to_json(),
         "tensor_order": list(spec.tensors),  # of the operator's operands; JSON's keys are sorted
-        "workload_digest": workload_digest(spec),
+        "workload_digest": parts.task.digest,
         "job_digest": job_digest(spec, target.to_json()),
         "target": target.to_json(),
         "requires": {
@@ -229,6 +205,5 @@ def _packed(problem: Problem, target: CpuTarget) -> dict[str, Any]:
 
 def _workspace_bytes(parts: Parts) -> int:
     """Bytes that a call takes at the largest instance, with the micro-kernel that needs most."""
-    extents = extents_of(parts.spec, largest_instance(parts.spec))
-    limits = Limits.of(parts.target)
-    return max(workspace_bytes(parts.problem, kernel, limits, extents) for kernel in parts.micro_kernels)
+    problem, limits = parts.task.problem, Limits.of(parts.target)
+    return max(workspace_bytes(problem, kernel, limits, parts.task.largest) for kernel in parts.micro_kernels)

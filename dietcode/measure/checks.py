@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.workload.text import clip, one_line
 
 WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -21,33 +20,21 @@ MAX_PROVENANCE = 64  # characters
 MAX_MESSAGE = 4000  # characters
 MAX_TILE = 65_536
 MAX_EXTENT = 1 << 40
-_MIN_SWEEP = 2  # points that a line goes through
 STOPS = ("converged", "stalled", "exhausted", "trials", "seconds")  # as in `dietcode.tuner.decisions`
+ReadsTile = Callable[[Mapping[str, Any]], Any]
+
 _JOB = re.compile(r"[0-9a-f]{16}")
 
 
-def check_calibration(body: Mapping[str, Any]) -> None:
-    """κ, the sweep of tiles and the reference kernel's reading."""
-    real(body["kappa"], "kappa", least=0.0, most=1.0)
-    real(body["reference_secs"], "reference_secs", above=0.0)
-    counts, rates = array(body["num_tiles"], "num_tiles"), array(body["tile_gflops"], "tile_gflops")
-    for count in counts:
-        whole(count, "num_tiles")
-    for rate in rates:
-        real(rate, "tile_gflops", above=0.0)
-    if len(counts) != len(rates) or len(counts) < _MIN_SWEEP:
-        raise ValueError(f"{len(rates)} rates for {len(counts)} num_tiles; allowed: as many, two at least")
-    if len(set(counts)) != len(counts):
-        raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
-
-
-def check_seed(body: Mapping[str, Any]) -> None:
+def check_seed(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
     """A tile, and where it comes from."""
     tile = array(body["tile"], "tile")
     for extent in tile:
         whole(extent, "tile", most=MAX_TILE)
     if len(tile) != 2:
         raise ValueError(f"tile {clip(tile)}; allowed: two extents")
+    if "micro_kernel" in body:
+        micro_kernel(body["micro_kernel"])
     whole(body["trials"], "trials", least=0)
     if body["best_gflops"] is not None:
         real(body["best_gflops"], "best_gflops", least=0.0)
@@ -61,15 +48,19 @@ def check_fixed_bytes(body: Mapping[str, Any]) -> None:
     whole(body["bytes"], "bytes", least=0)
 
 
-def check_measurement(body: Mapping[str, Any], letters: frozenset[str] | None = None) -> None:
+def check_measurement(
+    body: Mapping[str, Any], letters: frozenset[str] | None, micro_kernel: ReadsTile
+) -> None:
     """A micro-kernel and its times; one that failed has none.
 
     Parameters
     ----------
-    letters : frozenset of str, optional
-        Those of the problem; by default what the first point has.
+    letters : frozenset of str or None
+        Those of the problem; None: what the first point has.
+    micro_kernel : callable
+        As `dietcode.measure.formats.RecordFormat` has it.
     """
-    _check_tile(body)
+    _check_tile(body, micro_kernel)
     _provenance(body)
     points, secs = array(body["points"], "points"), array(body["secs"], "secs")
     if len(points) != len(secs):
@@ -101,7 +92,7 @@ def check_letters(points: Sequence[Mapping[str, int]], letters: frozenset[str]) 
             raise ValueError(f"a point {clip(point)}; allowed: extents of {clip(sorted(letters))}")
 
 
-def check_round(body: Mapping[str, Any]) -> None:
+def check_round(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
     """A decision of the search, as `dietcode.tuner.decisions.round_line` writes it, and its message."""
     whole(body["number"], "number")
     line(body["message"], "message")
@@ -118,7 +109,7 @@ def check_round(body: Mapping[str, Any]) -> None:
     for expansion in array(body["expansions"], "expansions"):
         _check_expansion(expansion)
     for added in array(body["added"], "added"):
-        _check_tile(added)
+        _check_tile(added, micro_kernel)
         _provenance(added)
     job = body.get("job")
     if job is not None and not (isinstance(job, str) and _JOB.fullmatch(job)):
@@ -134,10 +125,10 @@ def _check_expansion(facts: Mapping[str, Any]) -> None:
         line(name, "micro_kernels")
 
 
-def _check_tile(body: Mapping[str, Any]) -> None:
+def _check_tile(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
     for key in ("rows", "columns"):
         whole(body[key], key, most=MAX_TILE)
-    MicroKernel.from_json(body)
+    micro_kernel(body)
 
 
 def _provenance(body: Mapping[str, Any]) -> None:

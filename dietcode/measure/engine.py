@@ -7,15 +7,16 @@ job at a time. `dietcode.measure.engine_spec.EngineSpec` names one; `open_engine
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dietcode.errors import TuningError
-from dietcode.measure.engine_spec import EngineSpec, split_address
-from dietcode.measure.measurer import Children
-from dietcode.target.cpu import CpuTarget, Host
+from dietcode.measure.children import Children, Worker
+from dietcode.measure.engine_spec import split_address
+from dietcode.target.base import Target
+from dietcode.target.cpu import Host
 from dietcode.workload.target_spec import TargetSpec
 
 Say = Callable[[str], None]
@@ -29,9 +30,11 @@ class Device:
 
     Attributes
     ----------
-    target : CpuTarget
+    target : Target
     record : dict
         Who measures: ``name``, ``target`` and a stable ``id``.
+    worker : Worker
+        What runs in children there.
     refusal : str or None
         Why nothing can be measured for the target there.
     host : Host or None
@@ -40,8 +43,9 @@ class Device:
         The engine's own name of such devices.
     """
 
-    target: CpuTarget
+    target: Target
     record: dict[str, Any] = field(hash=False)
+    worker: Worker
     refusal: str | None = None
     host: Host | None = None
     place: str = ""
@@ -78,37 +82,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of everything."""
-
-
-@contextmanager
-def open_engine(spec: EngineSpec) -> Iterator[Engine]:
-    """The engine that `spec` names.
-
-    Raises
-    ------
-    RequestError
-        What it needs is not installed, or not set.
-    TuningError
-        It cannot be reached.
-    """
-    engine: Engine
-    if spec.ray_address is not None:
-        from dietcode.measure.ray_cluster import RayCluster
-
-        engine = RayCluster(spec.ray_address)
-    elif spec.rpc_tracker is not None and spec.rpc_key is not None:
-        from dietcode.measure.rpc import RpcDevice
-
-        host = None if spec.rpc_host is None else Host.from_json(spec.rpc_host)
-        engine = RpcDevice(spec.rpc_tracker, spec.rpc_key, host=host)
-    else:
-        from dietcode.measure.local import LocalMachine
-
-        engine = LocalMachine()
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def check_reachable(what: str, address: str) -> None:

@@ -16,15 +16,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from dietcode.measure.measurer import Progress
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
 from dietcode.search_space.cpu.axes import copies_rows, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import NoTrialError, Seed
-from dietcode.target.cpu import CpuTarget
+from dietcode.search_space.seed import Seed
 
 FIXED_BYTES = 20_000
 _BYTES_PER_FMA = 16
@@ -56,15 +63,48 @@ class Fault:
 
 
 @dataclass
+class FakeSeedSearch:
+    """`SeedSearch` that finds a tile of 4x32 at once.
+
+    Parameters
+    ----------
+    error : str, optional
+        Why it finds nothing.
+
+    Attributes
+    ----------
+    asked : list of SeedRequest
+        In the order of the calls.
+    """
+
+    error: str | None = None
+    asked: list[SeedRequest] = field(default_factory=list)
+
+    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
+        """As if MetaSchedule had found it."""
+        self.asked.append(request)
+        if self.error is not None:
+            return SeedResult(None, error=self.error)
+        facts = {
+            "trials": request.num_trials,
+            "secs": 1.0,
+            "best_gflops": 50.0,
+            "decisions": [],
+            "tile": [4, 32],
+        }
+        return SeedResult(Seed(4, 32, "metaschedule"), facts)
+
+
+@dataclass
 class FakeChildren:
-    """`dietcode.measure.measurer.Children` without children.
+    """`dietcode.measure.children.Children` without children.
 
     Parameters
     ----------
     faults : mapping of str to Fault
         By name of the micro-kernel, as in ``12x32``.
     disturbed : mapping of int to float
-        Factor on all times of a reading, by the reading's number: every call of ``time_library`` counts,
+        Factor on all times of a reading, by the reading's number: every call of `time` counts,
         those of the reference kernel included, from 0.
     interrupt_after : int, optional
         Raise KeyboardInterrupt instead of timing another micro-kernel after this many were timed.
@@ -74,8 +114,8 @@ class FakeChildren:
         Seconds of an empty call.
     build_secs : float
         Seconds that each build takes on the fake's clock.
-    no_seed : str, optional
-        Why MetaSchedule finds nothing.
+    seeds : SeedSearch
+        In MetaSchedule's place.
 
     Attributes
     ----------
@@ -83,7 +123,7 @@ class FakeChildren:
         Names of micro-kernels in the order of the calls, failed calls included; the reference kernel and
         finished libraries are left out.
     num_calls : Counter of str
-        Calls by function: build, check_library, time_library.
+        Calls by function: build, check, time.
     now : float
         Seconds on the fake's clock: builds, runs and hangs take time on it.
     closed : bool
@@ -97,7 +137,7 @@ class FakeChildren:
     launch_secs: float = 2e-6
     build_secs: float = 0.2
     build_timeout_secs: float = 60.0
-    no_seed: str | None = None
+    seeds: SeedSearch = field(default_factory=FakeSeedSearch)
     slot: str = "fake"
     built: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
@@ -111,78 +151,57 @@ class FakeChildren:
         """Seconds on the fake's clock, in the place of `time.monotonic`."""
         return self.now
 
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """Results in the order of `requests`."""
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """Take `build_secs` for each."""
         for request in requests:
-            kernels, path = request["micro_kernels"], str(request["path"])
+            kernels, path = request.recipe.micro_kernels, request.path
             self.num_calls["build"] += 1
             self.now += self.build_secs
+            error = None
             if not _is_reference(path):
                 self.built.append(kernels[0].name)
-            error = self._fault(kernels[0], "build", self.build_timeout_secs)
-            if error is not None and not _is_reference(path):
-                yield error
+                error = self._fault(kernels[0], "build", self.build_timeout_secs)
+            if error is not None:
+                yield BuildResult.failed(error)
                 continue
             self._kernels[path] = kernels[0]
-            yield {
-                "path": path,
-                "object_bytes": FIXED_BYTES + sum(kernel_bytes(k, request["limits"]) for k in kernels),
-                "secs": self.build_secs,
-            }
+            added = sum(kernel_bytes(kernel, request.recipe.limits) for kernel in kernels)
+            yield BuildResult(path, FIXED_BYTES + added, self.build_secs)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """Answer ``check_library`` or ``time_library``.
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """Find nothing wrong but the faults."""
+        self.num_calls["check"] += 1
+        kernel = self._kernels.get(request.path)
+        if kernel is None:
+            return CheckResult(0.0)  # a finished library
+        self.checked.append(kernel.name)
+        error = self._fault(kernel, "check", timeout_secs)
+        return CheckResult(0.0) if error is None else CheckResult.failed(error)
+
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """Compute `secs` of every point.
 
         Raises
         ------
         KeyboardInterrupt
             After `interrupt_after` timed micro-kernels.
         """
-        number = self.num_calls[function]
-        self.num_calls[function] += 1
-        path = str(request["path"])
-        kernel = self._kernels.get(path)
-        if function == "check_library":
-            if kernel is None:
-                return {"max_error": 0.0}  # a finished library
-            self.checked.append(kernel.name)
-            return self._fault(kernel, "check", timeout_secs) or {"max_error": 0.0}
+        number = self.num_calls["time"]
+        self.num_calls["time"] += 1
+        kernel = self._kernels.get(request.path)
         if kernel is None:
-            return f"{path}: was not built"
-        if not _is_reference(path):
+            return TimeResult.failed(f"{request.path}: was not built")
+        if not _is_reference(request.path):
             if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:
                 raise KeyboardInterrupt
             self.timed.append(kernel.name)
             error = self._fault(kernel, "time", timeout_secs)
             if error is not None:
-                return error
+                return TimeResult.failed(error)
         slower = self.disturbed.get(number, 1.0)
-        problem, limits = request["problem"], request["limits"]
-        secs = [slower * self.secs(problem, kernel, limits, point) for point in request["points"]]
-        self.now += sum(max(request["min_secs"], value) * request["repeats"] for value in secs)
-        return {"secs": secs}
-
-    def run_seed(
-        self,
-        problem: Problem,
-        extents: Mapping[str, int],
-        target: CpuTarget,
-        work_dir: Path,
-        num_trials: int,
-        max_secs: float,
-        progress: Progress,
-    ) -> tuple[Seed, dict[str, Any]]:
-        """A tile of 4x32, as if MetaSchedule had found it.
-
-        Raises
-        ------
-        NoTrialError
-            `no_seed` says so.
-        """
-        if self.no_seed is not None:
-            raise NoTrialError(self.no_seed)
-        facts = {"trials": num_trials, "secs": 1.0, "best_gflops": 50.0, "decisions": [], "tile": [4, 32]}
-        return Seed(4, 32, "metaschedule"), facts
+        secs = [slower * self.secs(request.problem, kernel, request.call, point) for point in request.points]
+        self.now += sum(max(request.min_secs, value) * request.repeats for value in secs)
+        return TimeResult(tuple(secs))
 
     def close(self) -> None:
         """Note that it was called."""

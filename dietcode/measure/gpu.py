@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dietcode.errors import TargetError
@@ -54,7 +54,7 @@ class Gpu:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The device in the header of its records, see `dietcode.measure.cuda_records`.
+        """The device in the header of its records, see `dietcode.measure.formats.cuda`.
 
         Raises
         ------
@@ -66,6 +66,22 @@ class Gpu:
         facts = {"name": self.name, "num_sms": self.num_sms, "target": self.target.to_json()}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         return facts | {"id": digest, "synthetic": self.is_synthetic}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Gpu:
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A field is missing, unknown or no such thing.
+        """
+        target = data.get("target")
+        return cls(**data | {"target": None if target is None else CudaTarget.from_json(target)})
 
     def __str__(self) -> str:
         return f"{self.name} (sm_{self.capability})"

@@ -2,9 +2,9 @@
 
 The method is that of ``benchmarks/gpu/device.seconds_of``: calls are captured in a graph, so that launching
 costs nothing, over copies of the tensors that are more than the L2 cache holds (512 at most); warm, by 20
-milliseconds of replays; a reading lasts two milliseconds at least, by events; the median of five. What
-differs: the tensors come from the driver and not from PyTorch's allocator, all copies hold the same numbers,
-and the cache is taken for larger where the driver says that it is.
+milliseconds of replays; a reading lasts two milliseconds at least, by events, which tell half microseconds;
+the median of five. What differs: the tensors come from the driver and not from PyTorch's allocator, all
+copies hold the same numbers, and the cache is taken for larger where the driver says that it is.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, Function, GpuError, Graph
-from dietcode.measure.worker import SAFE_ERROR
 from dietcode.search_space.cuda.launches import Call, Launch
 from dietcode.search_space.expected import Expected, expect
 from dietcode.search_space.problem import Problem
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded
 
-MIN_SECS = 2e-3  # of one reading: events tell half microseconds
-_READINGS = 5
 _MAX_COPIES = 512
 _WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
 _ALIGNMENT = 256
@@ -86,15 +84,15 @@ class Session:
             self.driver.free(tensors.address)
         self._tensors.clear()
 
-    def tensors(self, problem: Problem, extents: dict[str, int]) -> Tensors:
+    def tensors(self, problem: Problem, extents: dict[str, int], seed: int = 0) -> Tensors:
         """Normal numbers for the inputs of an instance; made once."""
-        key = (str(problem), *sorted(extents.items()))
+        key = (str(problem), seed, *sorted(extents.items()))
         if key not in self._tensors:
-            self._tensors[key] = self._make(problem, extents)
+            self._tensors[key] = self._make(problem, extents, seed)
         return self._tensors[key]
 
-    def _make(self, problem: Problem, extents: dict[str, int]) -> Tensors:
-        inputs, offsets, total = random_inputs(problem, extents), {}, 0
+    def _make(self, problem: Problem, extents: dict[str, int], seed: int) -> Tensors:
+        inputs, offsets, total = random_inputs(problem, extents, seed), {}, 0
         output = problem.shape(problem.output, extents)
         sizes = {name: array.nbytes for name, array in inputs.items()}
         sizes[problem.output] = int(np.prod(output)) * problem.storage(problem.output).itemsize
@@ -169,7 +167,7 @@ class Session:
         self.driver.download(output, tensors.sets[0][problem.output])
         return tensors.expected.error_of(output)
 
-    def seconds_of(self, run: Callable[[int], None], copies: int) -> float:
+    def seconds_of(self, run: Callable[[int], None], copies: int, min_secs: float, repeats: int) -> float:
         """Median seconds of one call, the GPU's time alone."""
 
         def all_copies() -> None:
@@ -182,8 +180,8 @@ class Session:
         try:
             once = max(self._reading(graph, 1), 1e-7)
             self._reading(graph, math.ceil(_WARM_SECS / once))
-            replays = max(1, math.ceil(MIN_SECS / max(self._reading(graph, 1), 1e-7)))
-            return statistics.median(self._reading(graph, replays) for _ in range(_READINGS)) / copies
+            replays = max(1, math.ceil(min_secs / max(self._reading(graph, 1), 1e-7)))
+            return statistics.median(self._reading(graph, replays) for _ in range(repeats)) / copies
         finally:
             graph.close()
 

@@ -1,126 +1,229 @@
-"""What runs in the process that measures on a GPU; as in `dietcode.measure.worker`, with plain data."""
+"""What runs in the child processes of a GPU: compiling one micro-kernel, and using the GPU."""
 
 from __future__ import annotations
 
 import functools
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
-from dietcode.confinement import confine
+from dietcode.confinement import MEMORY_BYTES, confine
+from dietcode.errors import CandidateError, TuningError
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.cuda_driver import Function
 from dietcode.measure.device_tensors import tensor_at
 from dietcode.measure.gpu_session import Session, largest_error, random_inputs
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CallRequest,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.search_space.cuda.launches import call_of
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
 from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import Problem
+from dietcode.target.cuda import CudaTarget
+from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.dtypes import nan_filled
 
 _SESSIONS: list[Session] = []
 
 
-def start_child(temporary: str) -> None:
-    """First thing in the process: end with the parent, confined as far as a driver allows.
+@dataclass(frozen=True)
+class CudaRecipe:
+    """One micro-kernel; ``facts["kernels"]`` of the result has a `KernelFacts` by symbol.
+
+    Attributes
+    ----------
+    problem : Problem
+        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    """
+
+    problem: Problem
+    micro_kernel: CudaMicroKernel
+    target: CudaTarget
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """The launches of one micro-kernel in a cubin.
+
+    ``facts`` of a time has ``registers``, ``stack_bytes`` and ``resident_blocks`` of its own function, as the
+    driver tells them.
+    """
+
+    micro_kernel: CudaMicroKernel
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """``run`` of a finished library.
+
+    Attributes
+    ----------
+    workspace_bytes : int
+        As its manifest has it.
+    """
+
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class GpuWorker:
+    """`dietcode.measure.children.Worker` of a GPU.
 
     Parameters
     ----------
-    temporary : str
-        As `dietcode.confinement.confine` takes it. Address space is not bounded: a driver reserves more of it
-        than there is memory.
+    index : int
+        The driver's number of it.
+    l2_bytes : int
+        What its cache holds at most.
     """
-    die_with_parent()
-    confine(None, temporary, drives_gpu=True)
+
+    index: int
+    l2_bytes: int
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """None: float64 on the CPU may use all cores."""
+        return {}
+
+    @property
+    def num_builders(self) -> int:
+        """Half of the cores: what launches needs one."""
+        return max(1, (os.cpu_count() or 1) // 2)
+
+    def start(self, temporary: str, measures: bool) -> None:
+        """As `dietcode.measure.children.Worker` has it, as far as a driver allows.
+
+        Address space is not bounded for it: it reserves more than there is memory.
+        """
+        die_with_parent()
+        confine(None if measures else MEMORY_BYTES, temporary, drives_gpu=measures)
+
+    def get_ready(self) -> None:
+        """Nothing more than this module is needed; the GPU is not touched before the first call."""
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        """Compile a `CudaRecipe` to a cubin; what does not fit in registers is an error too."""
+        started, recipe = time.perf_counter(), request.recipe
+        tiles = [recipe.micro_kernel]
+        try:
+            cubin = compile_cubin(cuda_text(recipe.problem, tiles, recipe.target), recipe.target)
+            kernels = facts_of(cubin, recipe.problem, tiles, recipe.micro_kernel.name)
+        except (CandidateError, TuningError) as error:
+            return BuildResult.failed(str(error))
+        spilled = max(facts.stack_bytes for facts in kernels.values())
+        if spilled:
+            return BuildResult.failed(f"spills {spilled} bytes a thread")
+        Path(request.path).write_bytes(cubin)
+        code_bytes = sum(facts.code_bytes for facts in kernels.values())
+        secs = time.perf_counter() - started
+        return BuildResult(request.path, code_bytes, secs, facts={"kernels": kernels})
+
+    def time(self, request: TimeRequest) -> TimeResult:
+        """Time a `KernelCall`; tensors stay in the GPU's memory where they are kept."""
+        session, problem, tile = self._session(), request.problem, request.call.micro_kernel
+        found, secs = functions_of(problem, tile), []
+        with _functions(session, request) as functions:
+            for extents, _ in request.bindings():
+                call, tensors = call_of(problem, tile, extents), session.tensors(problem, extents)
+                run = session.bind(problem, call, functions, tensors)
+                secs.append(session.seconds_of(run, len(tensors.sets), request.min_secs, request.repeats))
+                if not request.keeps:
+                    session.forget()
+            block = [function.symbol for function in found].index(tile.symbol)
+            resident = functions[block].resident_blocks(found[block].threads)
+            facts = functions[block].facts() | {"resident_blocks": resident}
+        return TimeResult(tuple(secs), facts)
+
+    def check(self, request: CheckRequest) -> CheckResult:
+        """Compare a `KernelCall` or a `LibraryCall` with float64.
+
+        Raises
+        ------
+        ValueError
+            It gives wrong numbers.
+        GpuError, RuntimeError
+            It cannot be loaded or run.
+        """
+        at = self._library_errors if isinstance(request.call, LibraryCall) else self._kernel_errors
+        worst = 0.0
+        for extents, error in at(request):
+            if not error <= largest_error(request.problem):
+                raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
+            worst = max(worst, error)
+        return CheckResult(worst)
+
+    def _kernel_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
+        session, problem = self._session(), request.problem
+        with _functions(session, request) as functions:
+            for extents, _ in request.bindings():
+                call = call_of(problem, request.call.micro_kernel, extents)
+                tensors = session.tensors(problem, extents, request.seed)
+                run = session.bind(problem, call, functions, tensors)
+                yield call.extents, session.error_of(problem, extents, tensors, run, request.max_flops)
+
+    def _library_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
+        session, library = self._session(), _library(request.path)
+        for extents, values in request.bindings():
+            yield extents, self._library_error(session, library, request, extents, values)
+
+    def _library_error(
+        self,
+        session: Session,
+        library: Any,
+        request: CheckRequest,
+        extents: dict[str, int],
+        values: Sequence[int],
+    ) -> float:
+        problem = request.problem
+        inputs = random_inputs(problem, extents, request.seed)
+        output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
+        arrays = inputs | {problem.output: output}
+        addresses = {name: session.allocate(array.nbytes) for name, array in arrays.items()}
+        workspace = session.allocate(request.call.workspace_bytes)
+        for name, array in arrays.items():
+            session.driver.upload(addresses[name], array)
+        tensors = [
+            tensor_at(addresses[name], array.shape, problem.dtype(name), self.index)
+            for name, array in arrays.items()
+        ]
+        library["run"](*tensors, workspace, *values)
+        session.driver.synchronize()
+        session.driver.download(output, addresses[problem.output])
+        for address in (*addresses.values(), workspace):
+            session.driver.free(address)
+        return expect(problem, inputs, extents, request.max_flops).error_of(output)
+
+    def _session(self) -> Session:
+        """The only one of this process, in use by this thread."""
+        if not _SESSIONS:
+            _SESSIONS.append(Session(self.index, self.l2_bytes))
+        _SESSIONS[0].driver.use(self.index)
+        return _SESSIONS[0]
 
 
-def _session(request: dict[str, Any]) -> Session:
-    """The only one of this process, in use by this thread."""
-    if not _SESSIONS:
-        _SESSIONS.append(Session(request["index"], request["l2_bytes"]))
-    _SESSIONS[0].driver.use(request["index"])
-    return _SESSIONS[0]
+@contextmanager
+def _functions(session: Session, request: CallRequest) -> Iterator[list[Function]]:
+    """The functions of a cubin, in the order of the launches."""
+    module = session.driver.load(Path(request.path).read_bytes())
+    found = functions_of(request.problem, request.call.micro_kernel)
+    yield [module.function(function.symbol, function.shared_bytes) for function in found]
+    module.unload()
 
 
 @functools.cache
 def _library(path: str) -> Any:
     return tvm_ffi.load_module(path)
-
-
-def measure_kernel(request: dict[str, Any]) -> dict[str, Any]:
-    """Check one micro-kernel against float64 and time it, at several extents.
-
-    `request` holds ``problem``, ``cubin``, ``calls`` (`dietcode.search_space.cuda.launches.Call`, at least
-    one), ``is_timed``, ``keeps`` (whether the tensors will be wanted again) and ``max_checked_flops`` (of a
-    call: of larger ones a sample of the rows is checked, because float64 on the CPU would take too long;
-    without ``samples`` they are timed alone, as in a sweep, whose kernel is right where it is smallest).
-
-    Returns ``{"secs": [float for each call], "max_error", "registers", "stack_bytes", "resident_blocks"}``.
-
-    Raises
-    ------
-    ValueError
-        It gives wrong numbers.
-    GpuError
-        The driver refuses it, or the GPU stopped it.
-    """
-    problem, session = request["problem"], _session(request)
-    module = session.driver.load(request["cubin"])
-    launches, block = request["calls"][0].launches, request["calls"][0].block
-    functions = [module.function(launch.symbol, launch.shared_bytes) for launch in launches]
-    worst, secs = 0.0, []
-    for call in request["calls"] if request["is_timed"] else ():
-        tensors = session.tensors(problem, call.extents)
-        run = session.bind(problem, call, functions, tensors)
-        most = request["max_checked_flops"]
-        if request.get("samples", True) or problem.flops(dict(call.extents)) <= most:
-            error = session.error_of(problem, call.extents, tensors, run, most)
-            _refuse(problem, error, call.extents)
-            worst = max(worst, error)
-        secs.append(session.seconds_of(run, len(tensors.sets)))
-        if not request["keeps"]:
-            session.forget()
-    resident = functions[block].resident_blocks(launches[block].threads)
-    facts = functions[block].facts() | {"resident_blocks": resident}
-    module.unload()
-    return {"secs": secs, "max_error": worst, **facts}
-
-
-def check_library(request: dict[str, Any]) -> dict[str, Any]:
-    """Call a finished library on the GPU and compare it with float64, at one instance.
-
-    `request` holds ``problem``, ``path``, ``extents``, ``values`` (of the shape variables), ``seed``,
-    ``workspace_bytes`` and ``max_checked_flops``, as `measure_kernel` has it.
-
-    Returns ``{"max_error"}``.
-
-    Raises
-    ------
-    ValueError
-        It gives wrong numbers.
-    GpuError, RuntimeError
-        It cannot be loaded or run.
-    """
-    problem, extents, session = request["problem"], request["extents"], _session(request)
-    library = _library(request["path"])
-    inputs = random_inputs(problem, extents, request["seed"])
-    output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-    arrays = inputs | {problem.output: output}
-    addresses = {name: session.allocate(array.nbytes) for name, array in arrays.items()}
-    workspace = session.allocate(request["workspace_bytes"])
-    for name, array in arrays.items():
-        session.driver.upload(addresses[name], array)
-    tensors = [
-        tensor_at(addresses[name], array.shape, problem.dtype(name), request["index"])
-        for name, array in arrays.items()
-    ]
-    library["run"](*tensors, workspace, *request["values"])
-    session.driver.synchronize()
-    session.driver.download(output, addresses[problem.output])
-    for address in (*addresses.values(), workspace):
-        session.driver.free(address)
-    error = expect(problem, inputs, extents, request["max_checked_flops"]).error_of(output)
-    _refuse(problem, error, extents)
-    return {"max_error": error}
-
-
-def _refuse(problem: Problem, error: float, extents: dict[str, int]) -> None:
-    if not error <= largest_error(problem):
-        raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")

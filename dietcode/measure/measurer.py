@@ -10,17 +10,26 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dietcode.errors import TuningError
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuRecipe
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    Point,
+    TimeRequest,
+    TimeResult,
+)
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import Seed
 from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
@@ -30,18 +39,6 @@ _SLOWEST = 1.3  # slower than that against the calibration is no drift: somethin
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
 _TRIES = 2  # of the reference kernel: the machine that measures may have been lost, and another taken
-
-Progress = Callable[[int, float | None], None]
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """One built library, or why there is none."""
-
-    path: str | None
-    object_bytes: int
-    secs: float
-    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,35 +63,6 @@ class RunResult:
     disturbed: float = 1.0
     attempts: int = 1
     error: str | None = None
-
-
-class Children(Protocol):
-    """Runs a function of `dietcode.measure.worker` elsewhere, with a timeout."""
-
-    @property
-    def slot(self) -> str:
-        """What is measured on, where one job at a time may; empty where that is not known yet."""
-
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """Results in order; a text instead of a result is an error."""
-
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """One call in the measuring process; a text instead of a result is an error."""
-
-    def run_seed(
-        self,
-        problem: Problem,
-        extents: Mapping[str, int],
-        target: CpuTarget,
-        work_dir: Path,
-        num_trials: int,
-        max_secs: float,
-        progress: Progress,
-    ) -> tuple[Seed, dict[str, Any]]:
-        """MetaSchedule where it is measured, as `dietcode.search_space.cpu.seed.run_seed` has it."""
-
-    def close(self) -> None:
-        """End all children."""
 
 
 @dataclass
@@ -130,65 +98,66 @@ class Measurer:
         return Limits.of(self.target)
 
     def build_request(
-        self, micro_kernels: Sequence[MicroKernel], name: str, problem: Problem | None = None
-    ) -> dict[str, Any]:
-        """What `worker.build` needs for a library that always runs the first micro-kernel."""
-        return {
-            "problem": problem or self.problem,
-            "micro_kernels": tuple(micro_kernels),
-            "tree": 0,
-            "variables": self.variables if problem is None else (),
-            "limits": self.limits,
-            "target": self.target,
-            "path": str(Path(self._folder.name) / f"{name}.so"),
-        }
+        self,
+        micro_kernels: Sequence[MicroKernel],
+        name: str,
+        problem: Problem | None = None,
+        tree: Any = 0,
+    ) -> BuildRequest:
+        """What builds a library of these micro-kernels; by default it always runs the first one.
 
-    def build(self, requests: Sequence[dict[str, Any]]) -> list[BuildResult]:
+        Parameters
+        ----------
+        name : str
+            Of its file.
+        problem : Problem, optional
+            Another one than the measurer's, without shape variables.
+        tree : int or tuple
+            The rule, as `dietcode.measure.cpu_worker.CpuRecipe` has it.
+        """
+        recipe = CpuRecipe(
+            problem or self.problem,
+            tuple(micro_kernels),
+            tree,
+            self.variables if problem is None else (),
+            self.limits,
+            self.target,
+        )
+        return BuildRequest(str(Path(self._folder.name) / f"{name}.so"), recipe)
+
+    def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
         """Build all, side by side."""
-        results = []
-        for outcome in self.children.map_builds(requests):
-            if isinstance(outcome, str):
-                results.append(BuildResult(None, 0, 0.0, outcome))
-            else:
-                results.append(BuildResult(outcome["path"], outcome["object_bytes"], outcome["secs"]))
-        return results
+        return list(self.children.build(requests))
 
     def check(
-        self, path: str, extents: dict[str, int], values: Sequence[int], max_flops: float = math.inf
+        self, path: str, extents: Point, values: Sequence[int], max_flops: float = math.inf
     ) -> str | None:
         """Why the library gives wrong numbers at one instance; None where it is right.
 
         Parameters
         ----------
         max_flops : float
-            What float64 may take; a sample of the rows is compared where all are more.
+            As `CheckRequest` has it.
         """
-        request = {
-            "problem": self.problem,
-            "limits": self.limits,
-            "path": path,
-            "extents": extents,
-            "values": list(values),
-            "max_checked_flops": max_flops,
-        }
-        outcome = self.children.run("check_library", request, self.timeout_secs)
-        return outcome if isinstance(outcome, str) else None
+        given = (extents,), (tuple(values),)
+        request = CheckRequest(self.problem, path, self.limits, *given, max_flops=max_flops)
+        return self.children.check(request, self.timeout_secs).error
 
-    def time(self, path: str, points: Sequence[dict[str, int]]) -> RunResult:
+    def time(self, path: str, points: Sequence[Point]) -> RunResult:
         """Time one library; repeats the batch while the reference kernel beside it is slow."""
-        request = self._time_request(self.problem, path, points, self.variables)
+        request = self._time_request(self.problem, path, points, len(self.variables))
         result = RunResult((), error="not measured")
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             before = self.read_reference()
-            outcome = self.children.run("time_library", request, self.timeout_secs)
-            if isinstance(outcome, str):
-                return RunResult((), attempts=attempt, error=outcome)
+            outcome = self.children.time(request, self.timeout_secs)
+            if outcome.error is not None:
+                return RunResult((), attempts=attempt, error=outcome.error)
             after, usual = self.read_reference(), self.usual_reference_secs
             disturbed = max(before, after) / usual
             if result.error is not None or disturbed < result.disturbed:
                 # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
                 drift = self._trend(usual) * float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
-                result = RunResult(tuple(s / drift for s in outcome["secs"]), drift, disturbed, attempt)
+                result = RunResult(tuple(s / drift for s in outcome.secs), drift, disturbed, attempt)
             if disturbed <= _DISTURBED:
                 break
             time.sleep(_REST_SECS * attempt)
@@ -214,7 +183,7 @@ class Measurer:
         self.reference_readings.append(secs)
         return secs
 
-    def time_problem(self, problem: Problem, path: str, points: Sequence[dict[str, int]]) -> list[float]:
+    def time_problem(self, problem: Problem, path: str, points: Sequence[Point]) -> list[float]:
         """Seconds of another problem's library at each point, unscaled.
 
         Raises
@@ -222,25 +191,27 @@ class Measurer:
         TuningError
             It does not run: there is nothing to compare measurements with.
         """
-        request = self._time_request(problem, path, points, ()) | {"keep": True}
+        request = replace(self._time_request(problem, path, points, 0), keeps=True)
+        outcome = TimeResult.failed("not timed")
         for _ in range(_TRIES):
-            outcome = self.children.run("time_library", request, self.timeout_secs)
-            if not isinstance(outcome, str):
-                return [float(secs) for secs in outcome["secs"]]
-        raise TuningError(f"the reference kernel does not run on the machine that measures: {outcome}")
+            outcome = self.children.time(request, self.timeout_secs)
+            if outcome.error is None:
+                return list(outcome.secs)
+        raise TuningError(f"the reference kernel does not run on the machine that measures: {outcome.error}")
 
     def _time_request(
-        self, problem: Problem, path: str, points: Sequence[dict[str, int]], variables: tuple[str, ...]
-    ) -> dict[str, Any]:
-        return {
-            "problem": problem,
-            "limits": self.limits,
-            "path": path,
-            "points": list(points),
-            "variables": variables,
-            "min_secs": self.min_secs,
-            "repeats": self.repeats,
-        }
+        self, problem: Problem, path: str, points: Sequence[Point], num_variables: int
+    ) -> TimeRequest:
+        """Shape variables are zeros: there is one micro-kernel, which every value runs."""
+        return TimeRequest(
+            problem,
+            path,
+            self.limits,
+            tuple(points),
+            ((0,) * num_variables,) * len(points),
+            self.min_secs,
+            self.repeats,
+        )
 
     def close(self) -> None:
         """Delete what was built; the children are their owner's."""

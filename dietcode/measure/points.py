@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.measure.requests import Point
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import IntArray, Problem
 
 NUM_ANCHORS = 5
@@ -30,24 +33,40 @@ def choose_anchors(
     return [{letter: int(values[i]) for letter, values in extents.items()} for i in picked]
 
 
+def full_wave(problem: Problem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:
+    """An anchor with dynamic row and column extents rounded up to whole tiles, so that nothing is padded."""
+    full = dict(anchor)
+    for indices, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
+        if can_grow(problem, indices, anchor):
+            full[indices[-1]] = -(-anchor[indices[-1]] // tile) * tile
+    return full
+
+
+def can_grow(problem: Problem, indices: Sequence[str], anchor: Point) -> bool:
+    """Whether rows, or columns, may be more: their last index varies, alone, and no window slides."""
+    last = indices[-1:]
+    alone = problem.product(tuple(indices[:-1]), dict(anchor)) == 1
+    slides = any(window.output in last for window in problem.windows)
+    return bool(last) and bool(alone) and not slides and problem.extents[last[0]] is None
+
+
 def wave_points(
-    problem: Problem, micro_kernel: MicroKernel, anchors: list[dict[str, int]]
+    grow: Callable[[Point], Point], anchors: Sequence[Point], first: Point | None = None
 ) -> list[dict[str, int]]:
     """Extents to time one micro-kernel on.
 
-    Each anchor twice: once with dynamic row and column extents rounded up to full tiles (a full wave of the
-    micro-kernel, nothing padded), and once as it is, where that differs.
+    Each anchor twice: grown to a full wave, and once as it is, where that differs.
+
+    Parameters
+    ----------
+    grow : callable
+        An anchor's full wave.
+    first : mapping of str to int, optional
+        A point to begin with.
     """
-    points: list[dict[str, int]] = []
+    points = [] if first is None else [dict(first)]
     for anchor in anchors:
-        full = dict(anchor)
-        for letters, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
-            last = letters[-1:]
-            alone = problem.product(letters[:-1], anchor) == 1
-            slides = any(window.output in last for window in problem.windows)
-            if last and alone and not slides and problem.extents[last[0]] is None:
-                full[last[0]] = -(-anchor[last[0]] // tile) * tile
-        for point in (full, anchor):
+        for point in (dict(grow(anchor)), dict(anchor)):
             if point not in points:
                 points.append(point)
     return points

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -15,20 +16,25 @@ from ray.exceptions import GetTimeoutError, RayError
 from dietcode.errors import TuningError
 from dietcode.measure import ray_node
 from dietcode.measure.engine import Device, Say
-from dietcode.measure.local import describe
-from dietcode.measure.measurer import Progress
-from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import NoTrialError, Seed
-from dietcode.target.cpu import CpuTarget
-
-if TYPE_CHECKING:
-    from dietcode.measure.ray_cluster import RayCluster
+from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CallRequest,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.runner import describe
+from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
 
 _POLL_SECS = 1.0
 _SAY_SECS = 15.0
 _RETRIES = 2  # of a build whose machine was lost
 _START_SECS = 60.0  # for the measuring process on the node to start, besides what a call may take
 _CLOSE_SECS = 3.0
+Result = TypeVar("Result")
 _STARTS = 3  # machines that may be lost one after the other while a job waits for one
 
 
@@ -37,7 +43,7 @@ class _LostError(Exception):
 
 
 class RayChildren:
-    """`dietcode.measure.measurer.Children` on a Ray cluster.
+    """`dietcode.measure.children.Children` on a Ray cluster.
 
     A build whose machine is lost is built elsewhere. Where the machine that measures is lost, the call says
     so, and the next one waits for another like it.
@@ -48,7 +54,7 @@ class RayChildren:
         The machine that is held.
     """
 
-    def __init__(self, cluster: RayCluster, device: Device, say: Say) -> None:
+    def __init__(self, cluster: RayNodes, device: Device, say: Say) -> None:
         self._cluster, self._device, self._say = cluster, device, say
         self._build = ray.remote(ray_node.build).options(
             num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD"
@@ -57,19 +63,24 @@ class RayChildren:
         self._sent: set[str] = set()
         self._pending: list[Any] = []
         self.slot = ""
-        self._acquire()
+        self.seeds: SeedSearch = RaySeedSearch(self)
+        self.acquire()
 
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """Results in the order of `requests`; the code is at their paths on this machine."""
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """As `Children.build`; the code is at the requests' paths on this machine."""
         if not self._cluster.num_builders():
             yield from self._build_here(requests)
             return
-        self._pending = [self._build.remote(request) for request in requests]
-        for request, task in zip(requests, list(self._pending), strict=True):
-            yield from self._collect(request, task)
-            self._pending.remove(task)
+        pending = [self._build.remote(self._device.worker, request) for request in requests]
+        self._pending = pending
+        try:
+            for request in requests:
+                yield from self._collect(request, pending[0])
+                pending.pop(0)
+        finally:
+            _cancel(pending)
 
-    def _collect(self, request: dict[str, Any], task: Any) -> Iterator[dict[str, Any] | str]:
+    def _collect(self, request: BuildRequest, task: Any) -> Iterator[BuildResult]:
         """Wait for a build; where no machine is left that builds, the one that measures does it."""
         while not ray.wait([task], timeout=_POLL_SECS)[0]:
             if not self._cluster.num_builders():
@@ -79,82 +90,47 @@ class RayChildren:
         try:
             yield _place(request, ray.get(task))
         except RayError as error:
-            yield f"the build was lost with its machine, {_RETRIES + 1} times: {describe(error)}"
+            lost = f"the build was lost with its machine, {_RETRIES + 1} times: {describe(error)}"
+            yield BuildResult.failed(lost)
 
-    def _build_here(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
+    def _build_here(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        built: list[ray_node.Built]
         try:
-            built = self._call("build", list(requests), timeout_secs=None)
+            built = self.call("build", list(requests), timeout_secs=None)
         except _LostError as error:
-            built = [(str(error), b"")] * len(requests)
-        for request, outcome in zip(requests, built, strict=True):
-            yield _place(request, outcome)
+            built = [(BuildResult.failed(str(error)), b"")] * len(requests)
+        for request, one in zip(requests, built, strict=True):
+            yield _place(request, one)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """Call `worker.<function>` on the machine that measures; waits for one where it was lost.
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """As `Children.time`; waits for another machine where the last one was lost."""
+        return self._run("time", request, timeout_secs, TimeResult.failed)
 
-        Raises
-        ------
-        TuningError
-            None came back in time.
-        """
-        self._acquire()
-        code = Path(request["path"]).read_bytes()
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """As `Children.check`; waits for another machine where the last one was lost."""
+        return self._run("check", request, timeout_secs, CheckResult.failed)
+
+    def _run(
+        self,
+        method: str,
+        request: CallRequest,
+        timeout_secs: float,
+        failed: Callable[[str], Result],
+    ) -> Result:
+        self.acquire()
+        code = Path(request.path).read_bytes()
         digest = hashlib.sha256(code).hexdigest()
         sent = None if digest in self._sent else code
         try:
-            outcome: dict[str, Any] | str = self._call(
-                "run", function, request, digest, sent, timeout_secs, timeout_secs=timeout_secs + _START_SECS
+            result: Result = self.call(
+                method, request, digest, sent, timeout_secs, timeout_secs=timeout_secs + _START_SECS
             )
         except _LostError as error:
-            return str(error)
+            return failed(str(error))
         self._sent.add(digest)
-        return outcome
+        return result
 
-    def run_seed(
-        self,
-        problem: Problem,
-        extents: Mapping[str, int],
-        target: CpuTarget,
-        work_dir: Path,
-        num_trials: int,
-        max_secs: float,
-        progress: Progress,
-    ) -> tuple[Seed, dict[str, Any]]:
-        """MetaSchedule on the machine that measures; `work_dir` here has a copy of its database.
-
-        Raises
-        ------
-        NoTrialError
-            It finished no trial, or its machine was lost.
-        """
-        work_dir.mkdir(parents=True, exist_ok=True)
-        request = {
-            "problem": problem.to_json(),
-            "extents": dict(extents),
-            "target": target.to_json(),
-            "num_trials": num_trials,
-            "max_secs": max_secs,
-        }
-        self._acquire()
-        try:
-            self._call(
-                "start_seed", request, ray_node.read_database(work_dir), timeout_secs=_START_SECS + max_secs
-            )
-            while True:
-                state = self._call("seed_state", timeout_secs=_START_SECS)
-                for name, data in state["database"].items():
-                    (work_dir / name).write_bytes(data)
-                progress(state["done"], state["gflops"])
-                if "result" in state:
-                    found: tuple[Seed, dict[str, Any]] = state["result"]
-                    return found
-                if "error" in state:
-                    raise NoTrialError(state["error"])
-                time.sleep(_POLL_SECS)
-        except _LostError as error:
-            raise NoTrialError(f"MetaSchedule did not end: {error}") from error
-
-    def _call(self, method: str, *arguments: Any, timeout_secs: float | None) -> Any:
+    def call(self, method: str, *arguments: Any, timeout_secs: float | None) -> Any:
         """Call the machine that measures; after an error of Ray's it is given up."""
         task = getattr(self._actor, method).remote(*arguments)
         try:
@@ -163,7 +139,7 @@ class RayChildren:
             self._give_up()
             raise _LostError(f"the machine that measures was lost: {describe(error)}") from error
 
-    def _acquire(self) -> None:
+    def acquire(self) -> None:
         """Take the slot of a machine of the device, if none is held.
 
         Raises
@@ -178,7 +154,7 @@ class RayChildren:
             node = ray.remote(ray_node.MeasuringNode).options(
                 num_cpus=0, resources={self._device.place: 1}, max_restarts=0, max_task_retries=0
             )
-            self._actor = node.remote(self._device.target.num_cores)
+            self._actor = node.remote(self._device.worker)
             greeting = self._actor.hello.remote()
             self._wait_for(greeting)
             try:
@@ -195,7 +171,7 @@ class RayChildren:
         said = False
         while not ray.wait([greeting], timeout=_POLL_SECS)[0]:
             now = time.monotonic()
-            if self._device.place in self._cluster.places():
+            if self._device.place in self._cluster.resources():
                 seen = now
             if now - seen > self._cluster.wait_secs:
                 self._give_up()
@@ -209,7 +185,7 @@ class RayChildren:
 
     @property
     def _name(self) -> str:
-        return f"{self._device.record['name']} ({self._device.target.num_cores} cores)"
+        return f"{self._device.record['name']}, {self._device.target.label}"
 
     def _check(self, hello: Mapping[str, Any]) -> None:
         """See that the machine is like this one, and asks for a token.
@@ -227,9 +203,7 @@ class RayChildren:
             )
         if not hello["secured"]:
             self._give_up()
-            raise TuningError(
-                f"{hello['host']} runs without a token; set {ray_node.AUTH_MODE}=token on every machine"
-            )
+            raise TuningError(f"{hello['host']} runs without a token; set {AUTH_MODE}=token on every machine")
         self.slot = f"ray/{hello['host']}"
 
     def _give_up(self) -> None:
@@ -241,19 +215,48 @@ class RayChildren:
 
     def close(self) -> None:
         """End everything of this job on the cluster."""
-        for task in self._pending:
-            ray.cancel(task, force=True)
-        self._pending = []
+        _cancel(self._pending)
         if self._actor is not None:
             with contextlib.suppress(RayError, GetTimeoutError):  # it is ended all the same
                 ray.get(self._actor.close.remote(), timeout=_CLOSE_SECS)
             self._give_up()
 
 
-def _place(request: Mapping[str, Any], built: ray_node.Built) -> dict[str, Any] | str:
+class RaySeedSearch:
+    """`SeedSearch` on the machine that measures; the folder here has a copy of its database."""
+
+    def __init__(self, children: RayChildren) -> None:
+        self._children = children
+
+    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
+        """As `SeedSearch.find`."""
+        work_dir.mkdir(parents=True, exist_ok=True)
+        self._children.acquire()
+        try:
+            database = ray_node.read_database(work_dir)
+            self._children.call("start_seed", request, database, timeout_secs=_START_SECS + request.max_secs)
+            while True:
+                state: ray_node.SeedState = self._children.call("seed_state", timeout_secs=_START_SECS)
+                for name, data in state.database.items():
+                    (work_dir / name).write_bytes(data)
+                progress(*state.progress)
+                if state.result is not None:
+                    return state.result
+                time.sleep(_POLL_SECS)
+        except _LostError as error:
+            return SeedResult(None, error=f"MetaSchedule did not end: {error}")
+
+
+def _cancel(pending: Sequence[Any]) -> None:
+    """End the builds that nobody waits for; those that are done stay so."""
+    for task in pending:
+        ray.cancel(task, force=True)
+
+
+def _place(request: BuildRequest, built: ray_node.Built) -> BuildResult:
     """Write built code to where the driver wants it."""
-    outcome, code = built
-    if isinstance(outcome, str):
-        return outcome
-    Path(request["path"]).write_bytes(code)
-    return outcome | {"path": request["path"]}
+    result, code = built
+    if result.path is None:
+        return result
+    Path(request.path).write_bytes(code)
+    return replace(result, path=request.path)

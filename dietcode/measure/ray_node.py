@@ -6,73 +6,61 @@ paths mean something on one machine only.
 
 from __future__ import annotations
 
-import base64
 import importlib.metadata
-import json
 import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from dietcode._version import __version__
-from dietcode.errors import DietCodeError
-from dietcode.measure.local import LocalChildren, describe
-from dietcode.search_space.cpu.seed import run_seed
-from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget, Host
+from dietcode.measure.children import Worker
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.ray_nodes import AUTH_MODE
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CallRequest,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.runner import describe
+from dietcode.measure.seed_search import LocalSeedSearch, SeedRequest, SeedResult
 
-AUTH_MODE = "RAY_AUTH_MODE"
-_PLACE = "dietcode-measures:"
-_BUILDERS: list[LocalChildren] = []
+_BUILDERS: dict[Worker, LocalChildren] = {}
 
-Built = tuple[dict[str, Any] | str, bytes]  # an outcome, and the code
-
-
-def place_of(host: Host) -> str:
-    """The resource of which a machine that measures has one: its slot.
-
-    The name holds the description of the machine, so that whoever sees the cluster's resources can resolve a
-    target for it without disturbing what it measures.
-    """
-    text = json.dumps(host.to_json(), sort_keys=True, separators=(",", ":"))
-    return _PLACE + base64.urlsafe_b64encode(text.encode()).decode()
+Built = tuple[BuildResult, bytes]  # and the code
 
 
-def host_of(place: str) -> Host | None:
-    """The inverse of `place_of`; None for any other resource."""
-    if not place.startswith(_PLACE):
-        return None
-    try:
-        return Host.from_json(json.loads(base64.urlsafe_b64decode(place.removeprefix(_PLACE))))
-    except (ValueError, TypeError):  # a node of another version
-        return None
-
-
-def build(request: dict[str, Any]) -> Built:
+def build(worker: Worker, request: BuildRequest) -> Built:
     """Build in a child process, which stays for the next task on this worker of Ray; says on which node."""
     import ray
 
     if not _BUILDERS:
         own_folder()
-        _BUILDERS.append(LocalChildren(1, 1, measures=False))
-    outcome, code = build_all(_BUILDERS[0], [request])[0]
-    if not isinstance(outcome, str):
-        outcome["node"] = ray.get_runtime_context().get_node_id()
-    return outcome, code
+    if worker not in _BUILDERS:
+        _BUILDERS[worker] = LocalChildren(worker, 1, measures=False)
+    result, code = build_all(_BUILDERS[worker], [request])[0]
+    return replace(result, node=ray.get_runtime_context().get_node_id()), code
 
 
-def build_all(children: LocalChildren, requests: Sequence[dict[str, Any]]) -> list[Built]:
-    """Build side by side; the code of each beside its outcome."""
+def build_all(children: LocalChildren, requests: Sequence[BuildRequest]) -> list[Built]:
+    """Build side by side; the code of each beside its result."""
     built: list[Built] = []
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
-        moved = [request | {"path": str(Path(folder) / f"{i}.so")} for i, request in enumerate(requests)]
-        for outcome in children.map_builds(moved):
-            built.append((outcome, b"" if isinstance(outcome, str) else Path(outcome["path"]).read_bytes()))
+        moved = [
+            replace(request, path=str(Path(folder) / f"{i}{Path(request.path).suffix}"))
+            for i, request in enumerate(requests)
+        ]
+        for result in children.build(moved):
+            built.append((result, b"" if result.path is None else Path(result.path).read_bytes()))
     return built
 
 
@@ -82,9 +70,9 @@ class MeasuringNode:
     It is not detached: Ray ends it with the job's driver, and its child processes end with it.
     """
 
-    def __init__(self, num_cores: int) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._folder = own_folder()
-        self._children = LocalChildren(num_cores, num_cores)
+        self._children = LocalChildren(worker)
         self._seeding: Seeding | None = None
 
     def hello(self) -> dict[str, Any]:
@@ -95,29 +83,36 @@ class MeasuringNode:
             "secured": os.environ.get(AUTH_MODE, "").lower() == "token",
         }
 
-    def build(self, requests: Sequence[dict[str, Any]]) -> list[Built]:
+    def build(self, requests: Sequence[BuildRequest]) -> list[Built]:
         """Build where the cluster has no machine for it; nothing is measured meanwhile."""
         return build_all(self._children, requests)
 
-    def run(
-        self, function: str, request: dict[str, Any], digest: str, code: bytes | None, timeout_secs: float
-    ) -> dict[str, Any] | str:
-        """Call a function of `dietcode.measure.worker` on a library: `code`, or one that came earlier."""
-        path = self._folder / f"{digest}.so"
+    def time(self, request: TimeRequest, digest: str, code: bytes | None, timeout_secs: float) -> TimeResult:
+        """Time `code`, or what came earlier under its digest."""
+        return self._children.time(replace(request, path=self._place(request, digest, code)), timeout_secs)
+
+    def check(
+        self, request: CheckRequest, digest: str, code: bytes | None, timeout_secs: float
+    ) -> CheckResult:
+        """Check `code`, or what came earlier under its digest."""
+        return self._children.check(replace(request, path=self._place(request, digest, code)), timeout_secs)
+
+    def _place(self, request: CallRequest, digest: str, code: bytes | None) -> str:
+        path = self._folder / f"{digest}{Path(request.path).suffix}"
         if code is not None and not path.exists():
             path.write_bytes(code)
-        return self._children.run(function, request | {"path": str(path)}, timeout_secs)
+        return str(path)
 
-    def start_seed(self, request: Mapping[str, Any], database: Mapping[str, bytes]) -> None:
+    def start_seed(self, request: SeedRequest, database: Mapping[str, bytes]) -> None:
         """Begin MetaSchedule, from a database of earlier trials."""
         folder = self._folder / "seed"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         for name, data in database.items():
             (folder / name).write_bytes(data)
         self._seeding = Seeding(request, folder)
 
-    def seed_state(self) -> dict[str, Any]:
-        """How far it is: ``done``, ``gflops``, ``database``; ``result`` or ``error`` where it has ended."""
+    def seed_state(self) -> SeedState:
+        """How far it is."""
         assert self._seeding is not None
         return self._seeding.state()
 
@@ -127,41 +122,47 @@ class MeasuringNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class SeedState:
+    """How far a search for a seed is.
+
+    Attributes
+    ----------
+    progress : tuple of (int, float or None)
+        Finished trials, and the best GFLOP/s.
+    database : dict of str to bytes
+        MetaSchedule's files, by name.
+    result : SeedResult or None
+        None while it runs.
+    """
+
+    progress: tuple[int, float | None]
+    database: dict[str, bytes]
+    result: SeedResult | None
+
+
 class Seeding:
     """MetaSchedule in a process of its own, watched by a thread that lives as long."""
 
-    def __init__(self, request: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, request: SeedRequest, folder: Path) -> None:
         self._request, self._folder = request, folder
         self._progress: tuple[int, float | None] = (0, None)
-        self._ended: dict[str, Any] = {}
+        self._result: SeedResult | None = None
         threading.Thread(target=self._run, name="seed", daemon=True).start()
 
     def _run(self) -> None:
-        request = self._request
         try:
-            found = run_seed(
-                Problem.from_json(request["problem"]),
-                request["extents"],
-                CpuTarget.from_json(request["target"]),
-                self._folder,
-                request["num_trials"],
-                request["max_secs"],
-                self._note,
-            )
-            self._ended = {"result": found}
-        except DietCodeError as error:
-            self._ended = {"error": str(error)}
+            self._result = LocalSeedSearch().find(self._request, self._folder, self._note)
         except Exception as error:
-            self._ended = {"error": describe(error)}
+            self._result = SeedResult(None, error=describe(error))
 
     def _note(self, done: int, gflops: float | None) -> None:
         self._progress = (done, gflops)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SeedState:
         """As `MeasuringNode.seed_state` has it."""
-        ended = dict(self._ended)  # before the database is read, which is complete then
-        done, gflops = self._progress
-        return {"done": done, "gflops": gflops, "database": read_database(self._folder)} | ended
+        result = self._result  # before the database is read, which is complete then
+        return SeedState(self._progress, read_database(self._folder), result)
 
 
 def read_database(folder: Path) -> dict[str, bytes]:

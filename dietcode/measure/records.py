@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from dietcode.errors import RecordsError
 from dietcode.extras import MissingExtraError, what_to_install
 from dietcode.measure import checks
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.measure.formats import FORMATS, RecordFormat, format_of
+from dietcode.measure.formats.cpu import CPU
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.target.cubin import KernelFacts
 from dietcode.workload.text import clip
 
 FORMAT = "dietcode-records/1"
@@ -40,9 +43,11 @@ class Measurement:
         Size of the object file that holds this micro-kernel alone with its host code.
     pruned : bool
         Only its first wave was timed: it could not win anywhere.
+    facts : KernelFacts or None
+        What a GPU's compiler tells of the micro-kernel; None on a CPU, and where it was not compiled.
     """
 
-    micro_kernel: MicroKernel
+    micro_kernel: AnyMicroKernel
     provenance: str
     points: tuple[dict[str, int], ...] = ()
     secs: tuple[float, ...] = ()
@@ -53,15 +58,17 @@ class Measurement:
     num_readings: int = 1
     error: str | None = None
     pruned: bool = False
+    facts: KernelFacts | None = None
 
     @property
     def usable(self) -> bool:
-        """Whether f_local can be fitted: measured whole."""
-        return self.error is None and not self.pruned
+        """Whether f_local can be fitted: measured whole, and nothing of it spilled."""
+        spills = self.facts is not None and self.facts.stack_bytes > 0
+        return self.error is None and not self.pruned and not spills
 
     def to_json(self) -> dict[str, Any]:
         """One line of a records file."""
-        return {
+        line = {
             "kind": "micro_kernel",
             **self.micro_kernel.to_json(),
             "provenance": self.provenance,
@@ -73,14 +80,20 @@ class Measurement:
             "attempts": self.attempts,
             "num_readings": self.num_readings,
             "error": self.error,
-        } | ({"pruned": True} if self.pruned else {})
+        }
+        line |= {"pruned": True} if self.pruned else {}
+        return line | ({} if self.facts is None else {"facts": self.facts.to_json()})
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], letters: frozenset[str] | None = None) -> Measurement:
+    def from_json(
+        cls, data: Mapping[str, Any], format: RecordFormat = CPU, letters: frozenset[str] | None = None
+    ) -> Measurement:
         """The inverse of `to_json`.
 
         Parameters
         ----------
+        format : RecordFormat
+            That of the records.
         letters : frozenset of str, optional
             Those of the problem.
 
@@ -89,9 +102,10 @@ class Measurement:
         KeyError, TypeError, ValueError
             It is no measurement.
         """
-        checks.check_measurement(data, letters)
+        data = format.whole_measurement(data)
+        checks.check_measurement(data, letters, format.micro_kernel)
         return cls(
-            micro_kernel=MicroKernel.from_json(data),
+            micro_kernel=format.micro_kernel(data),
             provenance=data["provenance"],
             points=tuple(dict(point) for point in data["points"]),
             secs=tuple(float(s) for s in data["secs"]),
@@ -102,6 +116,7 @@ class Measurement:
             num_readings=data["num_readings"],
             error=data["error"],
             pruned=data.get("pruned", False),
+            facts=data.get("facts"),
         )
 
 
@@ -119,12 +134,22 @@ class Records:
 
     workload: str
     device: dict[str, Any]
-    measurements: dict[MicroKernel, Measurement] = field(default_factory=dict)
+    measurements: dict[AnyMicroKernel, Measurement] = field(default_factory=dict)
     calibration: dict[str, Any] | None = None
     seed: dict[str, Any] | None = None
     fixed_bytes: int | None = None
     problem: dict[str, Any] | None = None
     rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def format(self) -> RecordFormat:
+        """What is of this kind of device alone."""
+        return format_of(self.device)
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether no device measured this."""
+        return bool(self.device.get("synthetic"))
 
     def header(self) -> dict[str, Any]:
         """First line of the file."""
@@ -146,7 +171,7 @@ class Records:
         for decision in self.rounds:
             yield {"kind": "round", **decision}
 
-    def apply(self, line: dict[str, Any]) -> None:
+    def apply(self, line: Mapping[str, Any]) -> None:
         """Take in one line after the header; a later line about the same thing replaces the earlier.
 
         Raises
@@ -157,10 +182,9 @@ class Records:
         kind = line.get("kind")
         body = {key: value for key, value in line.items() if key != "kind"}
         if kind == "calibration":
-            checks.check_calibration(body)
-            self.calibration = body
+            self.calibration = self.format.calibration(body)
         elif kind == "seed":
-            checks.check_seed(body)
+            checks.check_seed(body, self.format.micro_kernel)
             self.seed = body
         elif kind == "fixed_bytes":
             checks.check_fixed_bytes(body)
@@ -171,38 +195,24 @@ class Records:
                 checks.check_letters(measurement.points, frozenset(problem.extents))
             self.problem = problem.to_json()
         elif kind == "round":
-            checks.check_round(body)
+            checks.check_round(body, self.format.micro_kernel)
             self.rounds.append(body)
         elif kind == "micro_kernel":
             letters = None if self.problem is None else frozenset(self.problem["extents"])
-            measurement = Measurement.from_json(body, letters)
+            measurement = Measurement.from_json(body, self.format, letters)
             self.measurements[measurement.micro_kernel] = measurement
 
 
-class AnyRecords(Protocol):
-    """What is known of one workload on one device, of a CPU or a GPU."""
-
-    @property
-    def workload(self) -> str: ...
-    @property
-    def device(self) -> dict[str, Any]: ...
-    def lines(self) -> Iterator[dict[str, Any]]: ...
-    def apply(self, line: dict[str, Any]) -> None: ...
-
-
-R = TypeVar("R", bound=AnyRecords)
-
-
-class RecordsStore(Protocol[R]):
+class RecordsStore(Protocol):
     """Where the records of one workload on one device are kept while they grow.
 
     Attributes
     ----------
-    records : Records or CudaRecords
+    records : Records
         All that is known.
     """
 
-    records: R
+    records: Records
 
     def append(self, line: dict[str, Any]) -> None:
         """Keep one line, lastingly, and take it into `records`.
@@ -217,7 +227,7 @@ class RecordsStore(Protocol[R]):
         """Forget everything, to measure it again."""
 
 
-def check_belongs(records: AnyRecords, workload: str, device_id: str | None, path: Path) -> None:
+def check_belongs(records: Records, workload: str, device_id: str | None, path: Path | str) -> None:
     """Refuse records of another workload, or of another device.
 
     Raises
@@ -236,38 +246,26 @@ def check_belongs(records: AnyRecords, workload: str, device_id: str | None, pat
         )
 
 
+def check_kind(records: Records, kind: str, path: Path) -> None:
+    """Refuse records of another kind of device than a target asks for.
+
+    Raises
+    ------
+    RecordsError
+        They are.
+    """
+    if records.format.kind != kind:
+        name, asked = clip(records.device.get("name")), FORMATS[kind].word
+        raise RecordsError(f"{path}: measured on {records.format.word}, {name}; the target here is {asked}")
+
+
 def read_records(path: Path) -> Records:
-    """Read a ``.jsonl`` or ``.jsonl.zst`` file.
+    """Read a ``.jsonl`` or ``.jsonl.zst`` file; a torn last line is dropped.
 
     Raises
     ------
     RecordsError
         It is no records file, or is damaged before its last line.
-    """
-    return read_lines(path, _begin, "tuning record")
-
-
-def _begin(header: dict[str, Any]) -> Records:
-    device = dict(header["device"])
-    if dict(device.get("target", {})).get("kind") == "cuda":
-        raise ValueError(f"it was measured on a GPU, {clip(device.get('name'))}; the target here is a CPU")
-    return Records(str(header["workload"]), device)
-
-
-def read_lines(path: Path, begin: Callable[[dict[str, Any]], R], what: str) -> R:
-    """Read a file of records of some kind; a torn last line is dropped.
-
-    Parameters
-    ----------
-    begin : callable
-        Makes the records from their header; raises one of `checks.WRONG` where it is none.
-    what : str
-        What a line is, for the errors.
-
-    Raises
-    ------
-    RecordsError
-        As for `read_records`.
     """
     try:
         text = _read_text(path)
@@ -278,7 +276,7 @@ def read_lines(path: Path, begin: Callable[[dict[str, Any]], R], what: str) -> R
     lines = text.split("\n")
     if lines and lines[-1]:
         lines.pop()  # torn while it was written
-    records: R | None = None
+    records: Records | None = None
     for number, raw in enumerate(lines, 1):
         if not raw.strip():
             continue
@@ -287,27 +285,20 @@ def read_lines(path: Path, begin: Callable[[dict[str, Any]], R], what: str) -> R
             if records is None:
                 if line["format"] != FORMAT:
                     raise RecordsError(f"{path}: format {line['format']!r}; this version reads {FORMAT}")
-                records = begin(line)
+                format_of(line["device"]).check_device(line["device"])
+                records = Records(str(line["workload"]), dict(line["device"]))
             else:
                 records.apply(line)
         except checks.WRONG as error:
-            raise RecordsError(f"{path}: line {number} is no {what}: {checks.reason(error)}") from error
+            raise RecordsError(
+                f"{path}: line {number} is no tuning record: {checks.reason(error)}"
+            ) from error
     if records is None:
         raise RecordsError(f"{path}: empty; a records file begins with a header line")
     return records
 
 
-def kind_of(path: Path) -> str:
-    """Kind of the target in the header of a records file, as llvm or cuda; empty where it cannot be told."""
-    try:
-        with _opened(path) as stream:
-            header = json.loads(stream.readline(_MAX_HEADER_BYTES))
-        return str(header["device"]["target"]["kind"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def write_records(path: Path, records: AnyRecords) -> None:
+def write_records(path: Path, records: Records) -> None:
     """Write all records at once; the file is complete or not there.
 
     Raises
@@ -328,7 +319,6 @@ def write_records(path: Path, records: AnyRecords) -> None:
 
 
 _MAX_TEXT_BYTES = 1 << 30
-_MAX_HEADER_BYTES = 1 << 20
 
 
 def _zstandard() -> Any:

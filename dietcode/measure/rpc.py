@@ -10,26 +10,36 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from dietcode.errors import TargetError, TuningError
 from dietcode.measure import rpc_worker
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device, Say, check_reachable
 from dietcode.measure.engine_spec import split_address
-from dietcode.measure.local import LocalChildren, Runner
-from dietcode.measure.measurer import Children, Progress
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.runner import Runner
+from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.runtime.cpu import available_cores
-from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import NoTrialError, Seed
-from dietcode.target.cpu import CpuTarget, Host, device_record, resolve_target
+from dietcode.target.cpu import Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
 
 WAIT_SECS = 120.0
 SESSION_SECS = 120.0  # after which the server ends a session, whatever hangs in it
 _ASK_SECS = 30.0
 _POLL_SECS = 1.0
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 _NEW, _AGAIN = 1, 2  # the tracker's priorities: a job that has begun goes first
 
 
@@ -110,7 +120,8 @@ class RpcDevice:
         target = resolve_target(spec, host or self._unknown())
         lacks = None if host is None else host.refusal(target)
         refusal = lacks and f"the device {self.key} behind the RPC tracker {self.tracker} {lacks}"
-        return Device(target, device_record(target, self._name), refusal, host, self.slot)
+        worker = CpuWorker(target.num_cores)
+        return Device(target, device_record(target, self._name), worker, refusal, host, self.slot)
 
     def _unknown(self) -> Host:
         return Host(self._name, os.uname().machine, "", (), 1, 0, 0)
@@ -130,11 +141,11 @@ class RpcDevice:
         }
         client = Runner(rpc_worker.start, (), None)
         try:
-            told = client.run(rpc_worker.describe_device, request, _ASK_SECS)
+            told = client.run(rpc_worker.describe_device, request, _ASK_SECS, _refused)
         finally:
             client.close()
-        if isinstance(told, str):
-            raise TuningError(f"the RPC device {self.key} does not say what it is: {told}")
+        if "error" in told:
+            raise TuningError(f"the RPC device {self.key} does not say what it is: {told['error']}")
         return self._host_of(told)
 
     def _host_of(self, told: dict[str, Any]) -> Host:
@@ -170,7 +181,7 @@ class RpcDevice:
 
 
 class RpcChildren:
-    """`dietcode.measure.measurer.Children` for a device behind a tracker.
+    """`dietcode.measure.children.Children` for a device behind a tracker.
 
     Attributes
     ----------
@@ -180,53 +191,44 @@ class RpcChildren:
 
     def __init__(self, engine: RpcDevice, device: Device, say: Say) -> None:
         self._engine, self._device, self._say = engine, device, say
-        self._builders = LocalChildren(available_cores(), device.target.num_cores, measures=False)
+        self._builders = LocalChildren(device.worker, available_cores(), measures=False)
         self._client = Runner(rpc_worker.start, (), None)
         self._open_until = 0.0
         self._priority = _NEW
         self.slot = engine.slot
+        self.seeds: SeedSearch = NoSeedSearch("MetaSchedule is not run over RPC")
         try:
             self._open(0.0)
         except BaseException:
             self.close()
             raise
 
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """Results in the order of `requests`; built on this machine."""
-        return self._builders.map_builds(requests)
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """As `Children.build`; on this machine."""
+        return self._builders.build(requests)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """Call `rpc_worker.<function>`; after an error the device is asked for anew.
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """As `Children.time`; after an error the device is asked for anew."""
+        return self._run(rpc_worker.time, request, timeout_secs, TimeResult.failed)
 
-        Raises
-        ------
-        TuningError
-            No server came back in time.
-        """
-        self._open(timeout_secs)
-        outcome = self._client.run(getattr(rpc_worker, function), request, timeout_secs)
-        if isinstance(outcome, str):
-            self._end()
-        return outcome
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """As `Children.check`; after an error the device is asked for anew."""
+        return self._run(rpc_worker.check, request, timeout_secs, CheckResult.failed)
 
-    def run_seed(
+    def _run(
         self,
-        problem: Problem,
-        extents: Mapping[str, int],
-        target: CpuTarget,
-        work_dir: Path,
-        num_trials: int,
-        max_secs: float,
-        progress: Progress,
-    ) -> tuple[Seed, dict[str, Any]]:
-        """Not over RPC.
+        function: Callable[[Request], Result],
+        request: Request,
+        timeout_secs: float,
+        failed: Callable[[str], Result],
+    ) -> Result:
+        self._open(timeout_secs)
 
-        Raises
-        ------
-        NoTrialError
-            Always.
-        """
-        raise NoTrialError("MetaSchedule is not run over RPC")
+        def lost(error: str) -> Result:
+            self._open_until = 0.0
+            return failed(error)
+
+        return self._client.run(function, request, timeout_secs, lost)
 
     def _open(self, timeout_secs: float) -> None:
         """See that a session is open that outlasts the next call; wait for the device where it is not.
@@ -244,7 +246,7 @@ class RpcChildren:
             "key": engine.key,
             "priority": self._priority,
             "session_secs": engine.session_secs,
-            "num_threads": self._device.target.num_cores,
+            "num_threads": int(self._device.worker.environment["TVM_NUM_THREADS"]),
             "mcpu": None if engine.host is None else engine.host.mcpu,
         }
         seen = time.monotonic()
@@ -253,12 +255,11 @@ class RpcChildren:
             asked = time.monotonic()
             if engine.num_servers():
                 seen = asked
-                outcome = self._client.run(rpc_worker.open_session, request, _ASK_SECS)
-                if not isinstance(outcome, str):
+                error = self._client.run(rpc_worker.open_session, request, _ASK_SECS, _refused).get("error")
+                if error is None:
                     break
-                if outcome.startswith("ValueError"):
-                    raise TuningError(f"the RPC device {engine.key} cannot be used: {outcome}")
-                self._end()
+                if error.startswith("ValueError"):
+                    raise TuningError(f"the RPC device {engine.key} cannot be used: {error}")
             elif asked - seen > engine.wait_secs:
                 raise TuningError(
                     f"no server has been registered as {engine.key} at the RPC tracker {engine.tracker} for "
@@ -271,13 +272,11 @@ class RpcChildren:
         self._open_until = asked + engine.session_secs
         self._priority = _AGAIN
 
-    def _end(self) -> None:
-        """End the process that talks to the device; the next call starts another."""
-        self._open_until = 0.0
-        self._client.process.kill()
-
     def close(self) -> None:
         """Let the device go, and end all processes."""
-        self._end()
         self._client.close()
         self._builders.close()
+
+
+def _refused(error: str) -> dict[str, Any]:
+    return {"error": error}

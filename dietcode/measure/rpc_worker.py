@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from dietcode.lifeline import die_with_parent
-from dietcode.measure import worker
+from dietcode.measure import cpu_worker
+from dietcode.measure.requests import (
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
 
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
 _PROCESSOR, _TRIPLE = "target.llvm_get_system_cpu", "target.llvm_get_system_triple"
@@ -49,11 +55,11 @@ class Session:
         """Arguments of ``run``; those of the last call with the same shape stay on the device."""
         rng = np.random.default_rng(0)
         kept: dict[tuple[str, tuple[int, ...]], Any] = {}
-        for name, shape in worker.layouts(problem, extents, lanes):
+        for name, shape in cpu_worker.layouts(problem, extents, lanes):
             key = (f"{name} of {problem}", tuple(shape))
             kept[key] = self._tensors.get(key)
             if kept[key] is None:
-                kept[key] = self.tensor(worker.random_array(problem, name, shape, rng))
+                kept[key] = self.tensor(cpu_worker.random_array(problem, name, shape, rng))
         self._tensors = kept
         return list(kept.values())
 
@@ -130,30 +136,30 @@ def _take(request: dict[str, Any]) -> Any:
         tracker.close()
 
 
-def time_library(request: dict[str, Any]) -> dict[str, Any]:
-    """As `worker.time_library`, by the device's own clock."""
+def time(request: TimeRequest) -> TimeResult:
+    """As `CpuWorker.time`, by the device's own clock."""
     (session,) = _SESSIONS
-    module = session.load(request["path"])
+    module = session.load(request.path)
     evaluate = module.time_evaluator(
         "run",
         session.remote.cpu(),
         number=1,
-        repeat=request["repeats"],
-        min_repeat_ms=max(1, round(request["min_secs"] * 1e3)),
+        repeat=request.repeats,
+        min_repeat_ms=max(1, round(request.min_secs * 1e3)),
     )
     secs = []
-    for extents, values in worker.bindings_of(request):
-        arguments = session.arguments(request["problem"], extents, request["limits"].lanes)
-        secs.append(worker.lower_quartile(evaluate(*arguments, *values).results))
-    if not request.get("keep"):
-        session.forget(request["path"])
-    return {"secs": secs}
+    for extents, values in request.bindings():
+        arguments = session.arguments(request.problem, extents, request.call.lanes)
+        secs.append(cpu_worker.lower_quartile(evaluate(*arguments, *values).results))
+    if not request.keeps:
+        session.forget(request.path)
+    return TimeResult(tuple(secs))
 
 
-def check_library(request: dict[str, Any]) -> dict[str, Any]:
-    """As `worker.check_library`: run there, compared here."""
+def check(request: CheckRequest) -> CheckResult:
+    """As `CpuWorker.check`: run there, compared here."""
     (session,) = _SESSIONS
-    module = session.load(request["path"])
+    module = session.load(request.path)
 
     def call(name: str, *arguments: Any) -> None:
         placed = [session.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
@@ -161,4 +167,4 @@ def check_library(request: dict[str, Any]) -> dict[str, Any]:
         *_, last = (i for i, a in enumerate(arguments) if isinstance(a, np.ndarray))
         arguments[last][...] = placed[last].numpy()
 
-    return worker.check(request, call)
+    return cpu_worker.check(request, call)

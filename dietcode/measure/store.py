@@ -8,23 +8,20 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from filelock import FileLock
 
 from dietcode.errors import RecordsError, TargetError
 from dietcode.measure.checks import WRONG, reason
-from dietcode.measure.cuda_records import CudaRecords, read_cuda_records
 from dietcode.measure.gpu import find_gpu
-from dietcode.measure.records import Records, check_belongs, kind_of, read_records, write_records
+from dietcode.measure.records import Records, check_belongs, read_records, write_records
 from dietcode.runtime.cache import cache_dir
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.target.cuda import CudaTarget, is_cuda, resolve_cuda
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
-
-R = TypeVar("R", Records, CudaRecords)
 
 MAX_MEASUREMENTS = 2_500  # of other workloads, to learn from
 
@@ -35,24 +32,20 @@ def records_path(folder: Path, workload: str, device_id: str) -> Path:
     return folder / "records" / device_id / f"{name}.jsonl"
 
 
-def _read_as(kind: type[R], path: Path) -> R:
-    return read_cuda_records(path) if issubclass(kind, CudaRecords) else read_records(path)
-
-
-class RecordsFile(Generic[R]):
+class RecordsFile:
     """A records file that grows by a line at a time.
 
     Parameters
     ----------
-    records : Records or CudaRecords
+    records : Records
         What a file that is not there yet begins with.
     """
 
-    def __init__(self, path: Path, records: R) -> None:
+    def __init__(self, path: Path, records: Records) -> None:
         self.path = path
-        self.records: R = records
+        self.records = records
         if path.is_file() and path.stat().st_size:
-            known = _read_as(type(records), path)
+            known = read_records(path)
             check_belongs(known, records.workload, str(records.device["id"]), path)
             self.records = known
             if _is_torn(path):
@@ -83,15 +76,15 @@ class RecordsFile(Generic[R]):
 
     def clear(self) -> None:
         """Forget everything, to measure it again."""
-        self.records = type(self.records)(self.records.workload, self.records.device)
+        self.records = Records(self.records.workload, self.records.device)
         write_records(self.path, self.records)
 
 
 class FileKeeper:
     """Keeps records under the cache folder: a file for each workload and device."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile[Records]:
-        """The records of a workload on a CPU; empty where nothing is known.
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile:
+        """The records of a workload on a device; empty where nothing is known.
 
         Raises
         ------
@@ -121,22 +114,7 @@ class FileKeeper:
         return records_path(cache_dir(), workload, str(device["id"])).with_suffix(".metaschedule")
 
 
-class CudaFileKeeper:
-    """Keeps records of GPUs under the cache folder, as `FileKeeper` those of CPUs."""
-
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsFile[CudaRecords]:
-        """The records of a workload on a GPU; empty where nothing is known.
-
-        Raises
-        ------
-        RecordsError
-            What is there cannot be read, or nothing can be written there.
-        """
-        path = records_path(cache_dir(), workload, str(device["id"]))
-        return RecordsFile(path, CudaRecords(workload, dict(device)))
-
-
-def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records | CudaRecords:
+def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records:
     """Write what is known of a workload on a device.
 
     Parameters
@@ -156,7 +134,7 @@ def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records
             f"`dietcode tune` has measured nothing of {spec.name} on this device yet (a server keeps its "
             "records in its own database); run it first"
         )
-    known = read_any(path)
+    known = read_records(path)
     write_records(file, known)
     return known
 
@@ -192,39 +170,28 @@ def _known_gpus(workload: str, target: CudaTarget) -> dict[str, str]:
     """Names of GPUs of an architecture that measured a workload, by their ids."""
     found = {}
     for path in (cache_dir() / "records").glob(f"*/{records_path(cache_dir(), workload, '').name}"):
-        if kind_of(path) == "cuda":
-            known = read_cuda_records(path)
-            if known.target.number == target.number:
-                found[str(known.device["id"])] = str(known.device["name"])
+        with contextlib.suppress(RecordsError):
+            device = read_records(path).device
+            if "arch" in device["target"] and CudaTarget.from_json(device["target"]).number == target.number:
+                found[str(device["id"])] = str(device["name"])
     return found
 
 
 def is_measured(device_id: str) -> bool:
-    """Whether any micro-kernel that a GPU measured is kept here."""
+    """Whether any micro-kernel that a device measured is kept here."""
     for path in (cache_dir() / "records" / device_id).glob("*.jsonl"):
         with contextlib.suppress(RecordsError):
-            if any(m.usable for m in read_cuda_records(path).measurements.values()):
+            if any(m.usable for m in read_records(path).measurements.values()):
                 return True
     return False
 
 
-def read_any(path: Path) -> Records | CudaRecords:
-    """Read a records file of whatever device.
-
-    Raises
-    ------
-    RecordsError
-        As for `read_records`.
-    """
-    return read_cuda_records(path) if kind_of(path) == "cuda" else read_records(path)
-
-
-def import_file(file: Path) -> tuple[Records | CudaRecords, int]:
+def import_file(file: Path) -> tuple[Records, int]:
     """Add a file's measurements to what is known of their workload and device; what is known stays.
 
     Returns
     -------
-    Records or CudaRecords, int
+    Records, int
         All that is known now, and how many micro-kernels were new.
 
     Raises
@@ -232,35 +199,30 @@ def import_file(file: Path) -> tuple[Records | CudaRecords, int]:
     RecordsError
         It is no records file, or that of another device of the same id.
     """
-    given = read_any(file)
+    given = read_records(file)
     device_id = str(given.device.get("id", ""))
     if not device_id.isalnum():
         raise RecordsError(f"{file}: its header names no device")
     path = records_path(cache_dir(), given.workload, device_id)
     make_parent(path)
     with FileLock(path.with_suffix(".lock")):
-        known = read_any(path) if path.exists() else type(given)(given.workload, given.device)
-        if isinstance(known, Records) and isinstance(given, Records):
-            added = _add(known, given)
-            known.seed = known.seed or given.seed
-            known.problem = known.problem or given.problem
-            known.fixed_bytes = given.fixed_bytes if known.fixed_bytes is None else known.fixed_bytes
-        elif isinstance(known, CudaRecords) and isinstance(given, CudaRecords):
-            if known.is_synthetic != given.is_synthetic:
-                raise RecordsError(f"{file}: one of it and {path} is synthetic; allowed: both or none")
-            added = _add(known, given)
-        else:
+        known = read_records(path) if path.exists() else Records(given.workload, given.device)
+        if known.format is not given.format:
             raise RecordsError(f"{file}: {path} is of another kind of device by the same id")
+        if known.is_synthetic != given.is_synthetic:
+            raise RecordsError(f"{file}: one of it and {path} is synthetic; allowed: both or none")
+        added = _add(known, given)
         write_records(path, known)
     return known, added
 
 
-def _add(known: Any, given: Any) -> int:
-    """Micro-kernels that are new, and what else is of all kinds of devices; how many those are."""
+def _add(known: Records, given: Records) -> int:
+    """Take in what is new; how many micro-kernels that are."""
     new = {kernel: m for kernel, m in given.measurements.items() if kernel not in known.measurements}
     known.measurements.update(new)
-    known.calibration = known.calibration or given.calibration
-    known.rounds = known.rounds or given.rounds
+    for name in ("calibration", "seed", "problem", "rounds"):
+        setattr(known, name, getattr(known, name) or getattr(given, name))
+    known.fixed_bytes = given.fixed_bytes if known.fixed_bytes is None else known.fixed_bytes
     return len(new)
 
 

@@ -51,13 +51,17 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return _pool.call(function, arguments)
 
 
-def set_num_threads(num_threads: int) -> None:
-    """Threads of every pool made from now on; TVM alone would take half of the cores.
+def thread_variables(num_threads: int) -> dict[str, str]:
+    """Variables of a process whose pools have so many threads; TVM alone would take half of the cores.
 
     Workers are not bound to cores: a bound worker waits behind whatever the host program runs there.
     """
-    os.environ["TVM_NUM_THREADS"] = str(num_threads)
-    os.environ["TVM_BIND_THREADS"] = "0"
+    return {"TVM_NUM_THREADS": str(num_threads), "TVM_BIND_THREADS": "0"}
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Threads of every pool made from now on, see `thread_variables`."""
+    os.environ.update(thread_variables(num_threads))
 
 
 def _forget() -> None:

@@ -58,6 +58,11 @@ class CpuTarget:
     l2_bytes: int
     kind: str = "llvm"
 
+    @property
+    def label(self) -> str:
+        """Processor and cores."""
+        return f"{self.mcpu} ({self.num_cores} cores)"
+
     def tvm_target(self) -> tvm.target.Target:
         """The same target as TVM takes it."""
         config: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "num-cores": self.num_cores}

@@ -128,6 +128,11 @@ class CudaTarget:
         return ARCHS[self.arch]
 
     @property
+    def label(self) -> str:
+        """The architecture."""
+        return self.arch
+
+    @property
     def number(self) -> int:
         """The compute capability without its point: 90 for ``sm_90a``."""
         return int("".join(c for c in self.arch if c.isdigit()))

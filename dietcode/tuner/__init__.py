@@ -16,8 +16,7 @@ Processing order::
     tune         everything, for the command line and the server; reselect: without measuring
     report       what a person reads afterwards; events: what a listener hears meanwhile
 
-On a GPU: ``cuda_calibration`` (the sweep for κ), ``cuda_trials`` (one batch), ``cuda_measuring`` (rounds,
-until the records are complete), ``cuda`` (records to a library), ``cuda_tuning`` (everything).
+What differs between kinds of devices comes from `dietcode.backends`.
 """
 
 from dietcode.extras import need

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.fitting import fit_all, predict_all
+from dietcode.backends.protocol import Backend
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.rule import Rule, fit_rule, regret
-from dietcode.dispatcher.select import Objective, Selection, select_categories, smooth_assignment
+from dietcode.dispatcher.select import Objective, select_categories, smooth_assignment
 from dietcode.dispatcher.table import dispatch_table
-from dietcode.library.build import Parts
+from dietcode.library.parts import Parts
 from dietcode.measure.records import Records
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
-from dietcode.target.cpu import CpuTarget
-from dietcode.tuner.report import build_report
+from dietcode.search_space.problem import IntArray, instance_extents
+from dietcode.search_space.task import Task
+from dietcode.tuner.report import Choice, build_report
 from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
+BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
@@ -50,123 +52,60 @@ class _Sample:
     max_leaves: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """Categories, and the rule over them.
-
-    Attributes
-    ----------
-    assignment : int64 [num_instances]
-        Category of each instance, by the rule.
-    losses : tuple of float
-        Mean and worst loss of the rule on the instances.
-    unseen : dict or None
-        Its loss on shapes that it was not fitted on; None where it saw all.
-    table : dict
-        The dispatch table.
-    """
-
-    selection: Selection
-    rule: Rule
-    assignment: IntArray
-    losses: tuple[float, float]
-    unseen: dict[str, Any] | None
-    table: dict[str, Any]
-
-
-def expected_size(records: Records) -> FileSize:
-    """What a library takes, as far as it was measured."""
-    return FileSize(records.fixed_bytes or 0)
-
-
 def assemble(
-    spec: Spec,
-    problem: Problem,
-    target: CpuTarget,
-    instances: Instances,
+    task: Task,
+    backend: Backend,
+    target: Any,
     records: Records,
+    archs: tuple[str, ...] | None = None,
     size: FileSize | None = None,
 ) -> Parts:
     """Choose categories and fit the rule; deterministic in its arguments.
 
     Parameters
     ----------
+    archs : tuple of str, optional
+        As `Parts` has them; by default all that the backend has.
     size : FileSize, optional
-        What a library takes; `expected_size` by default.
+        What a library takes; by default as far as it was measured.
 
     Raises
     ------
     TuningError
         The records are not enough, or the objective's hard caps cannot be met.
     """
-    extents, size = instance_extents(spec, instances.columns()), size or expected_size(records)
-    fitted = fit_all(problem, target, records, extents)
-
-    def predict(chosen: Sequence[int], extents: dict[str, IntArray]) -> FloatArray:
-        return predict_all([fitted.models[i] for i in chosen], problem, target, records, extents)
-
-    choice = choose(
-        spec,
-        instances,
-        fitted.throughput,
-        fitted.flops,
-        size.sizes(fitted.sizes),
-        [model.micro_kernel.name for model in fitted.models],
-        predict,
-        size.fixed,
-    )
+    fitted = backend.domain(task.problem, target, records.device).fit(records, task.extents)
+    allowed = fitted
+    if task.spec.objective.reproducible:
+        orders = [backend.sum_order(model.micro_kernel) for model in fitted.models]
+        kept = one_order(orders, fitted.throughput, task.instances.weights)
+        allowed = replace(fitted, throughput=np.where(kept, fitted.throughput, 0.0))
+    choice = choose(task, allowed, size or FileSize(records.fixed_bytes or 0))
     kernels = tuple(fitted.models[i].micro_kernel for i in choice.selection.chosen)
-    report = build_report(
-        spec,
-        target,
-        records,
-        instances,
-        fitted,
-        choice.selection,
-        choice.rule,
-        choice.assignment,
-        choice.losses,
-        choice.unseen,
-    )
-    return Parts(spec, target, problem, kernels, choice.rule, choice.table, report)
+    report = build_report(task, records, fitted, choice) | backend.report_facts(task, records, fitted)
+    archs = backend.archs if archs is None else archs
+    return Parts(task, target, kernels, choice.rule, choice.table, report, archs)
 
 
-def choose(
-    spec: Spec,
-    instances: Instances,
-    throughput: FloatArray,
-    flops: FloatArray,
-    sizes: IntArray,
-    names: Sequence[str],
-    predict_some: Callable[[Sequence[int], dict[str, IntArray]], FloatArray],
-    fixed_bytes: int,
-) -> Choice:
-    """Choose categories from predictions and fit the rule, for whatever target.
+def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
+    """Choose categories from predictions and fit the rule.
 
     Parameters
     ----------
-    throughput : float64 [num_instances, num_micro_kernels]
-        Predicted FLOP/s.
-    flops : float64 [num_instances]
-    sizes : int64 [num_micro_kernels]
-        Bytes that each adds to the file.
-    names : sequence of str
-        Of the micro-kernels.
-    predict_some : callable
-        ``(indices of micro-kernels, extents of further shapes) -> FLOP/s [num_shapes, num_indices]``.
-    fixed_bytes : int
-        Of a library without any of them.
+    size : FileSize
+        What a library takes.
 
     Raises
     ------
     TuningError
         The objective's hard caps cannot be met.
     """
+    spec, instances = task.spec, task.instances
     selection = select_categories(
-        throughput,
-        flops,
+        fitted.throughput,
+        fitted.flops,
         instances.weights,
-        sizes,
+        size.sizes(fitted.sizes),
         Objective(
             binary_size=spec.objective.binary_size,
             max_loss=spec.objective.max_loss,
@@ -174,7 +113,7 @@ def choose(
             max_bytes=spec.objective.max_bytes,
             weight=spec.objective.weight,
         ),
-        fixed_bytes=fixed_bytes,
+        fixed_bytes=size.fixed,
     )
 
     def predict(bindings: IntArray) -> FloatArray:
@@ -182,18 +121,17 @@ def choose(
         parts = np.split(bindings, range(_PART, len(bindings), _PART))
         columns = [{name: part[:, i] for i, name in enumerate(spec.variables)} for part in parts]
         return np.concatenate(
-            [predict_some(selection.chosen, instance_extents(spec, some)) for some in columns]
+            [fitted.predict(selection.chosen, instance_extents(spec, some)) for some in columns]
         )
 
-    chosen = throughput[:, list(selection.chosen)]
+    chosen = fitted.throughput[:, list(selection.chosen)]
     sample = _fitting_sample(spec, instances, chosen, selection.assignment, predict)
     rule = _rule(spec.variables, sample)
     assignment = rule.predict(instances.bindings)
     losses = regret(assignment, chosen, instances.weights)
     unseen = _unseen_regret(spec, instances, sample, rule, predict)
-    table = dispatch_table(
-        spec.variables, instances.bindings, assignment, names=[names[i] for i in selection.chosen]
-    )
+    names = [fitted.models[i].micro_kernel.name for i in selection.chosen]
+    table = dispatch_table(spec.variables, instances.bindings, assignment, names=names)
     return Choice(selection, rule, assignment, losses, unseen, table)
 
 
@@ -257,3 +195,27 @@ def _unseen_regret(
     bindings = fresh.bindings[new]
     mean, worst = regret(rule.predict(bindings), predict(bindings), fresh.weights[new])
     return {"num_shapes": len(bindings), "loss_mean": float(mean), "loss_worst": float(worst)}
+
+
+def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: FloatArray) -> BoolArray:
+    """Choose the order of additions that a reproducible library keeps to in all of its categories.
+
+    Parameters
+    ----------
+    orders : sequence
+        Of each micro-kernel.
+    throughput : float64 [num_instances, num_micro_kernels]
+        FLOP/s; 0 where it cannot serve the instance.
+    weights : float64 [num_instances]
+        Probabilities.
+
+    Returns
+    -------
+    bool [num_micro_kernels]
+        Those of the order whose best ones have the highest weighted geometric mean; of equals the first.
+    """
+    masks = [np.asarray([other == order for other in orders]) for order in dict.fromkeys(orders)]
+    best = np.stack([throughput[:, mask].max(axis=1) for mask in masks])
+    with np.errstate(divide="ignore"):
+        scores = np.where(best > 0, np.log(best), -1e9) @ weights
+    return masks[int(scores.argmax())]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.cost_model.features import VERSION
 from dietcode.measure.records import Measurement
 from dietcode.tuner.planner import Plan
 
@@ -62,7 +61,7 @@ def round_line(
         "model": None
         if model is None
         else {
-            "features_version": VERSION,
+            "features_version": plan.features_version,
             "num_waves": model.num_waves,
             "num_workloads": model.num_workloads,
             "expected_error": model.error,

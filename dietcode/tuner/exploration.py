@@ -9,17 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dietcode.cost_model.features import Device
+from dietcode.backends.protocol import Backend, Domain, MeasuringDevice
 from dietcode.cost_model.learned import missed
 from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
-from dietcode.measure.calibration import Calibration, attach_reference, calibrate, is_plausible, recalibrate
-from dietcode.measure.cuda_records import CudaMeasurement
-from dietcode.measure.measurer import Measurer
 from dietcode.measure.records import Measurement, Records, RecordsStore
-from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
-from dietcode.target.cpu import CpuTarget
+from dietcode.search_space.candidate import AnyMicroKernel, Candidate
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
 from dietcode.tuner.decisions import (
     CONVERGED,
     ENDS,
@@ -34,10 +31,8 @@ from dietcode.tuner.events import Event, Listener
 from dietcode.tuner.finals import finalists, read_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
-from dietcode.tuner.seeding import Seeding, starting_space
+from dietcode.tuner.seeding import Known, Seeding, starting_space
 from dietcode.tuner.trials import Trials
-from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 _RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 _PATIENCE = 2  # rounds
@@ -49,38 +44,37 @@ class Exploration:
 
     Attributes
     ----------
+    others : sequence of Records
+        What this device measured for other workloads.
     work_dir : Path
         Where MetaSchedule keeps its database.
     deadline : float
         Monotonic time at which measuring stops.
-    others : sequence of Records
-        What this device measured for other workloads.
     """
 
-    spec: Spec
-    problem: Problem
-    target: CpuTarget
-    instances: Instances
-    store: RecordsStore[Records]
-    measurer: Measurer
+    task: Task
+    backend: Backend
+    target: Any
+    store: RecordsStore
+    others: Sequence[Records]
+    device: MeasuringDevice
     work_dir: Path
     deadline: float
     listener: Listener
-    others: Sequence[Records] = ()
     search: Search = field(default_factory=Search)
     clock: Callable[[], float] = time.monotonic
-    extents: dict[str, IntArray] = field(init=False)
+    domain: Domain = field(init=False)
     _first_round: int = field(default=0, init=False)
     _job: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.extents = instance_extents(self.spec, self.instances.columns())
         facts = (
-            self.instances.bindings.tobytes(),
-            self.instances.weights.tobytes(),
+            self.task.instances.bindings.tobytes(),
+            self.task.instances.weights.tobytes(),
             repr(self.search).encode(),
         )
         self._job = hashlib.sha256(b"".join(facts)).hexdigest()[:16]
+        self.domain = self.backend.domain(self.task.problem, self.target, self.records.device)
 
     @property
     def records(self) -> Records:
@@ -97,11 +91,14 @@ class Exploration:
         """
         before = len(self.records.measurements)
         if self.records.problem is None:
-            self.store.append({"kind": "problem", **self.problem.to_json()})
-        known = [(Problem.from_json(r.problem), r) for r in self.others if r.problem is not None]
+            self.store.append({"kind": "problem", **self.task.problem.to_json()})
+        known = [
+            (self.backend.domain(Problem.from_json(r.problem), self.target, r.device), r)
+            for r in self.others
+            if r.problem is not None
+        ]
         seeding = Seeding(
-            self.spec,
-            self.problem,
+            self.task,
             self.target,
             self.store,
             self.work_dir,
@@ -109,7 +106,8 @@ class Exploration:
             known,
             lambda: self.deadline - self.clock(),
             self.listener,
-            self.measurer.children,
+            self.device,
+            self._longest_secs,
         )
         if self._is_done(seeding):
             self._say_known(seeding)
@@ -118,18 +116,31 @@ class Exploration:
                 seeding.run()
             self._calibrate()
             self._search(seeding, known)
+        self._check_any_worked()
+        measured = len(self.records.measurements) - before
+        if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
+            todo = finalists(self.domain, self.task.extents, self.records)
+            if todo and not self._out_of_time():
+                self._attach()
+                read_again(todo, self.store, self.device, self.listener, self._out_of_time)
+
+    def _check_any_worked(self) -> None:
         if not any(m.usable for m in self.records.measurements.values()):
             failures = [m.error for m in self.records.measurements.values() if m.error]
             if not failures:
-                secs = self.spec.budget.seconds
+                secs = self.task.spec.budget.seconds
                 raise TuningError(f"no micro-kernel was measured in {secs:g} s; allow more in budget.seconds")
             raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
-        measured = len(self.records.measurements) - before
-        if measured or all(m.num_readings == 1 for m in self.records.measurements.values()):
-            todo = finalists(self.problem, self.target, self.extents, self.records)
-            if todo and not self._out_of_time():
-                self._attach()
-                read_again(todo, self.store, self.measurer, self.listener, self._out_of_time)
+
+    def _longest_secs(self, kernels: list[AnyMicroKernel]) -> list[float | None]:
+        """Seconds at the point with the most FLOPs, of candidates that a search for T0 proposes."""
+        known, source = self.records.measurements, "metaschedule"
+        left = max(0, self.task.spec.budget.trials - len(known))
+        new = [Candidate(kernel, source) for kernel in kernels if kernel not in known][:left]
+        trials = Trials(self.task, self.store, self.device, None)
+        for number, measurement in enumerate(trials.measure(new, self._out_of_time), 1):
+            self._say_measured(measurement, len(new) - number)
+        return [_longest(self.task.problem, known.get(kernel)) for kernel in kernels]
 
     def _is_done(self, seeding: Seeding) -> bool:
         """Whether an earlier run left nothing to gain, or used up the trials of this one."""
@@ -149,30 +160,23 @@ class Exploration:
     def _num_trials_left(self, seeding: Seeding) -> int:
         """Micro-kernels that the budget still allows; one at least where none was measured."""
         spent = len(self.records.measurements)
-        return max(0 if spent else 1, self.spec.budget.trials - seeding.num_trials - spent)
+        return max(0 if spent else 1, self.task.spec.budget.trials - seeding.num_trials - spent)
 
     def _out_of_time(self) -> bool:
         return self.clock() > self.deadline - _RESERVED_SECS
 
-    def _search(self, seeding: Seeding, known: Sequence[tuple[Problem, Records]]) -> None:
+    def _search(self, seeding: Seeding, known: Known) -> None:
         """Rounds until nothing more is promised, or the budget is used up."""
-        assert self.records.calibration is not None
-        planner = Planner(self.problem, self.target, self.extents, self.instances.weights, self.search, known)
-        limits = Limits.of(self.target)
-        pruning = Pruning(self.problem, Device.of(limits, self.records.calibration), planner.sample)
-        trials = Trials(
-            self.problem,
-            self.extents,
-            len(self.spec.variables),
-            self.store,
-            self.measurer,
-            pruning if self.search.pruning else None,
-        )
+        planner = Planner(self.domain, self.task.extents, self.task.instances.weights, self.search, known)
+        estimator = self.domain.estimator(self.records)
+        assert estimator is not None
+        pruning = Pruning(self.task.problem, estimator, planner.sample) if self.search.pruning else None
+        trials = Trials(self.task, self.store, self.device, pruning)
         planner.space.update({m.micro_kernel: m.provenance for m in self.records.measurements.values()})
         planner.reopened = trials.reopened()
         stop, self._first_round = None, len(self.records.rounds)
         while stop is None:
-            planner.add(starting_space(self.problem, limits, self.extents, self.records, known, self.search))
+            planner.add(starting_space(self.domain, self.task, self.records, known, self.search))
             plan = planner.plan(self.records)
             num_left = self._num_trials_left(seeding)
             stop = self._reason_to_stop(plan, num_left)
@@ -215,9 +219,9 @@ class Exploration:
         if all(measurement.error is not None for measurement in measured):
             gain = None  # a full disk says nothing of the space
         error = None
-        if plan.model is not None and self.records.calibration is not None:
-            device = Device.of(Limits.of(self.target), self.records.calibration)
-            error = missed(plan.model, self.problem, device, measured)
+        estimator = self.domain.estimator(self.records)
+        if plan.model is not None and estimator is not None:
+            error = missed(plan.model, self.task.problem, estimator, measured)
         stop = SECONDS if self._out_of_time() and len(measured) < len(batch) else None
         self._decide(plan, measured, gain, error, stop)
         return stop
@@ -250,7 +254,7 @@ class Exploration:
         self.listener(
             Event(
                 "measure",
-                f"{measurement.micro_kernel.name}: {_describe(self.problem, measurement)}",
+                f"{measurement.micro_kernel.name}: {_describe(self.task.problem, measurement)}",
                 done,
                 done + at_most,
                 self._best_gflops(),
@@ -264,36 +268,30 @@ class Exploration:
         for other in reversed(self.others):
             facts = other.calibration
             own = facts is not None and "from_workload" not in facts  # κ is not handed on and on
-            if facts is not None and own and is_plausible(float(facts["kappa"]), self.target.num_cores):
-                moved = recalibrate(self.measurer, Calibration.from_json(facts))
-                self.store.append({"kind": "calibration", **moved.to_json(), "from_workload": other.workload})
+            moved = self.device.recalibrate(facts) if facts is not None and own else None
+            if moved is not None:
+                self.store.append({"kind": "calibration", **moved, "from_workload": other.workload})
                 self._say_calibrated("κ of an earlier workload")
                 return
-        self.listener(Event("calibrate", "sweep of 1…4P tiles"))
-        self.store.append({"kind": "calibration", **calibrate(self.measurer).to_json()})
+        self.listener(Event("calibrate", "sweep of up to four waves"))
+        self.store.append({"kind": "calibration", **self.device.calibrate()})
         self._say_calibrated("measured now")
 
     def _say_calibrated(self, when: str) -> None:
         assert self.records.calibration is not None
-        facts = self.records.calibration
-        message = (
-            f"κ = {facts['kappa']:.2f} on {self.target.num_cores} cores, "
-            f"full waves {max(facts['tile_gflops']):.0f} GFLOP/s, {when}"
-        )
+        message = f"{self.device.describe(self.records.calibration)}, {when}"
         self.listener(Event("calibrate", message, 1, 1))
 
     def _attach(self) -> None:
-        """The reference kernel beside every measurement, where it is not there yet."""
-        if self.measurer.reference is None:
-            assert self.records.calibration is not None
-            attach_reference(self.measurer, float(self.records.calibration["reference_secs"]))
+        assert self.records.calibration is not None
+        self.device.attach(self.records.calibration)
 
     def _best_gflops(self) -> float | None:
-        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.problem, m))]
+        rates = [r for m in self.records.measurements.values() if (r := peak_gflops(self.task.problem, m))]
         return max(rates, default=None)
 
 
-def peak_gflops(problem: Problem, measurement: Measurement | CudaMeasurement) -> float | None:
+def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
     """Best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
     rates = [
         float(problem.flops(point)) / secs / 1e9
@@ -307,3 +305,11 @@ def _describe(problem: Problem, measurement: Measurement) -> str:
     if peak is None:
         return f"failed: {measurement.error}"
     return f"{peak:.0f} GFLOP/s" + (", pruned after its first wave" if measurement.pruned else "")
+
+
+def _longest(problem: Problem, measurement: Measurement | None) -> float | None:
+    """Seconds at the point with the most FLOPs; None where it was not measured."""
+    if measurement is None or not measurement.usable:
+        return None
+    flops = [float(problem.flops(dict(point))) for point in measurement.points]
+    return measurement.secs[flops.index(max(flops))]

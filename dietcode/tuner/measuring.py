@@ -7,24 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from dietcode.backends.protocol import Backend
 from dietcode.errors import TuningError
+from dietcode.measure.children import Children
 from dietcode.measure.engine import Device
-from dietcode.measure.measurer import Children, Measurer
 from dietcode.measure.records import Records, RecordsStore
-from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget
+from dietcode.search_space.task import Task
 from dietcode.tuner.events import Listener
 from dietcode.tuner.exploration import Exploration
 from dietcode.tuner.search import Search
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 
 class Keeper(Protocol):
     """Where records are kept between runs; `dietcode.measure.store.FileKeeper` is the command line's."""
 
-    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore[Records]:
+    def open(self, workload: str, device: Mapping[str, Any]) -> RecordsStore:
         """The records of a workload on a device."""
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
@@ -38,7 +35,7 @@ class Keeper(Protocol):
 class Kept:
     """What was kept for a workload on a device, and of its other workloads."""
 
-    store: RecordsStore[Records]
+    store: RecordsStore
     others: list[Records]
     work_dir: Path
 
@@ -55,9 +52,9 @@ def check_measurable(device: Device) -> None:
         raise TuningError(device.refusal)
 
 
-def open_records(spec: Spec, device: Device, keeper: Keeper, force: bool) -> Kept:
+def open_records(workload: str, device: Device, keeper: Keeper, force: bool) -> Kept:
     """Open the records; empty where everything is to be measured again."""
-    record, workload = device.record, workload_digest(spec)
+    record = device.record
     store, work_dir = keeper.open(workload, record), keeper.work_dir(workload, record)
     if force:
         store.clear()
@@ -68,50 +65,32 @@ def open_records(spec: Spec, device: Device, keeper: Keeper, force: bool) -> Kep
 
 
 def explore(
-    spec: Spec,
-    problem: Problem,
-    target: CpuTarget,
-    instances: Instances,
+    task: Task,
+    backend: Backend,
+    device: Device,
     kept: Kept,
-    started: float,
+    deadline: float,
     listener: Listener,
     children: Children,
     search: Search,
-) -> tuple[Records, int]:
-    """Measure what is missing; the records, and how many micro-kernels are new."""
+) -> Records:
+    """Measure what is missing; the records."""
     store = kept.store
-    before = len(store.records.measurements)
-    deadline = started + spec.budget.seconds
-    with Measurer(children, problem, spec.variables, target) as measurer:
+    with backend.measuring(task, device, children) as measuring:
         Exploration(
-            spec,
-            problem,
-            target,
-            instances,
+            task,
+            backend,
+            device.target,
             store,
-            measurer,
+            kept.others,
+            measuring,
             kept.work_dir,
             deadline,
             listener,
-            kept.others,
             search,
         ).run()
-        _measure_fixed_bytes(store, measurer)
-    return store.records, len(store.records.measurements) - before
-
-
-def _measure_fixed_bytes(store: RecordsStore[Records], measurer: Measurer) -> None:
-    """Bytes that any library has: s(a) + s(b) − s(a and b), by building the pair."""
-    if store.records.fixed_bytes is not None:
-        return
-    working = [m for m in store.records.measurements.values() if m.error is None][:2]
-    fixed = 0
-    if len(working) == 2:
-        kernels = [m.micro_kernel for m in working]
-        request = measurer.build_request(kernels, "pair") | {"tree": ("", 0, 0, 1)}
-        if measurer.variables:
-            request["tree"] = (measurer.variables[0], 0, 0, 1)
-        (pair,) = measurer.build([request])
-        if pair.error is None:
-            fixed = max(0, sum(m.object_bytes for m in working) - pair.object_bytes)
-    store.append({"kind": "fixed_bytes", "bytes": fixed})
+        if store.records.fixed_bytes is None:
+            fixed = measuring.fixed_bytes(store.records)
+            if fixed is not None:
+                store.append({"kind": "fixed_bytes", "bytes": fixed})
+    return store.records

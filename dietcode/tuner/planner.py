@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.features import Device
-from dietcode.cost_model.fitting import Fitted, fit_all
+from dietcode.backends.protocol import Domain
 from dietcode.cost_model.learned import LearnedLocal, Waves, gather, joined, learn
+from dietcode.cost_model.model import Estimator, Fitted, FloatArray
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.errors import TuningError
 from dietcode.measure.records import Records
-from dietcode.search_space.cpu.axes import allows, neighbours, ways
-from dietcode.search_space.cpu.expansion import fitting_tiles
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.space import Candidate
+from dietcode.search_space.candidate import AnyMicroKernel, Candidate
 from dietcode.search_space.problem import IntArray, Problem
-from dietcode.search_space.tails import TAILS
-from dietcode.target.cpu import CpuTarget
 from dietcode.tuner.search import Search
 from dietcode.workload.thinning import thin
 
@@ -84,6 +78,8 @@ class Plan:
         What ranked them.
     num_left : int
         Candidates not measured, those of the batch included.
+    features_version : int
+        Of the features that `model` takes.
     served : float64 array [num_sampled] or None
         Log of the best predicted FLOP/s of each sampled instance; None where nothing is measured.
     """
@@ -94,6 +90,7 @@ class Plan:
     expansions: tuple[Expansion, ...] = ()
     model: LearnedLocal | None = None
     num_left: int = 0
+    features_version: int = 0
     served: FloatArray | None = None
 
 
@@ -105,29 +102,27 @@ class Planner:
     ----------
     extents : dict of str to int64 array [num_instances]
     weights : float64 array [num_instances]
-    others : sequence of (Problem, Records)
+    others : sequence of (Domain, Records)
         What the device measured for other workloads.
 
     Attributes
     ----------
-    space : dict of MicroKernel to str
+    space : dict of micro-kernel to str
         Every candidate and its provenance, in the order in which they are tried where nothing ranks them.
-    reopened : set of MicroKernel
+    reopened : set of micro-kernel
         Pruned for another job's instances, candidates again for these.
     """
 
-    problem: Problem
-    target: CpuTarget
+    domain: Domain
     extents: dict[str, IntArray]
     weights: FloatArray
     search: Search
-    others: Sequence[tuple[Problem, Records]] = ()
-    space: dict[MicroKernel, str] = field(default_factory=dict)
-    reopened: set[MicroKernel] = field(default_factory=set)
+    others: Sequence[tuple[Domain, Records]] = ()
+    space: dict[AnyMicroKernel, str] = field(default_factory=dict)
+    reopened: set[AnyMicroKernel] = field(default_factory=set)
     _earlier: Waves | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.limits = Limits.of(self.target)
         possible = np.flatnonzero(self.weights > 0)
         points = np.stack([values[possible] for values in self.extents.values()], axis=1)
         picked, weights = thin(points, self.weights[possible], _MAX_INSTANCES)
@@ -147,18 +142,18 @@ class Planner:
         expansions: tuple[Expansion, ...] = ()
         if fitted is not None and self.search.mutation:
             expansions = (*self._tails(fitted), *self._axes(fitted))
-        model, device = self._model(records)
+        model, estimator = self._model(records)
         if fitted is not None and self.search.mutation:
-            expansions += self._expansions(fitted, model, device)
+            expansions += self._expansions(fitted, model, estimator)
         known = records.measurements
         left = [Candidate(k, p) for k, p in self.space.items() if k not in known or k in self.reopened]
-        if not left or model is None or device is None:
+        if not left or model is None or estimator is None:
             first = [c for e in expansions for c in e.added if c in left]
             ordered = [*first, *(c for c in left if c not in first)]
             batch = _scattered(ordered) if self.search.learning else ordered[:BATCH]
-            return Plan(tuple(batch), None, (), expansions, None, len(left), served)
-        tried = frozenset[str]().union(*(ways(kernel, self.limits) for kernel in known))
-        return self._ranked(left, tried, served, model, device, expansions)
+            return Plan(tuple(batch), None, (), expansions, None, len(left), served=served)
+        tried = frozenset[str]().union(*map(self.domain.ways, known))
+        return self._ranked(left, tried, served, model, estimator, expansions)
 
     def mean_gain(self, before: FloatArray | None, records: Records) -> float | None:
         """Weighted geometric mean of what was gained since a plan's `served`, a fraction."""
@@ -171,18 +166,18 @@ class Planner:
         if records.calibration is None or not any(m.usable for m in records.measurements.values()):
             return None
         try:
-            return fit_all(self.problem, self.target, records, self.sample)
+            return self.domain.fit(records, self.sample)
         except TuningError:  # measurements of another version, none of which can be used
             return None
 
-    def _model(self, records: Records) -> tuple[LearnedLocal | None, Device | None]:
-        if records.calibration is None or not self.search.learning:
+    def _model(self, records: Records) -> tuple[LearnedLocal | None, Estimator | None]:
+        estimator = self.domain.estimator(records)
+        if estimator is None or not self.search.learning:
             return None, None
-        device = Device.of(self.limits, records.calibration)
         if self._earlier is None:
-            self._earlier = gather(self.limits, self.others)
-        waves = joined(self._earlier, gather(self.limits, [(self.problem, records)]))
-        return learn(waves, self.search.random_state), device
+            self._earlier = gather([_known(*other) for other in self.others])
+        waves = joined(self._earlier, gather([_known(self.domain, records)]))
+        return learn(waves, self.search.random_state), estimator
 
     def _ranked(
         self,
@@ -190,7 +185,7 @@ class Planner:
         tried: frozenset[str],
         before: FloatArray | None,
         model: LearnedLocal,
-        device: Device,
+        estimator: Estimator,
         expansions: tuple[Expansion, ...],
     ) -> Plan:
         """Greedy by expected improvement, each pick believed before the next.
@@ -198,8 +193,8 @@ class Planner:
         Of a way of computing that was not tried on this workload the model knows less than its spread says.
         """
         kernels = [candidate.micro_kernel for candidate in left]
-        throughput, spread = model.predict(self.problem, kernels, device, self.sample)
-        untried = [not ways(kernel, self.limits) <= tried for kernel in kernels]
+        throughput, spread = model.predict(self.domain.problem, kernels, estimator, self.sample)
+        untried = [not self.domain.ways(kernel) <= tried for kernel in kernels]
         spread = np.hypot(spread, _UNTRIED * np.asarray(untried))
         logs = np.log(throughput)
         served = before if before is not None else logs.min(axis=1) - _FAR
@@ -216,7 +211,8 @@ class Planner:
             served = np.maximum(served, logs[:, best])
         dropped = tuple(kernel.name for kernel, out in zip(kernels, hopeless, strict=True) if out)
         expected = None if before is None else float(np.expm1(promise))
-        return Plan(tuple(batch), expected, dropped, expansions, model, len(left), before)
+        version = estimator.version
+        return Plan(tuple(batch), expected, dropped, expansions, model, len(left), version, before)
 
     def _tails(self, fitted: Fitted) -> tuple[Expansion, ...]:
         """Other treatments of tails for micro-kernels that instances prefer in spite of padding."""
@@ -225,11 +221,9 @@ class Planner:
         for index in np.unique(best):
             kernel, rows = fitted.models[index].micro_kernel, np.flatnonzero(best == index)
             padding = 1.0 - fitted.factors[index].f_pad[rows]
-            if kernel.tails != TAILS[0] or padding.max() < _LEAST_PADDING:
+            if padding.max() < _LEAST_PADDING:
                 continue
-            others = [replace(kernel, tails=tails) for tails in TAILS[1:]]
-            others = [other for other in others if allows(self.problem, other, self.limits)]
-            added = self.add([Candidate(other, "tails") for other in others])
+            added = self.add([Candidate(other, "tails") for other in self.domain.tails(kernel)])
             if added:
                 worst = int(rows[padding.argmax()])
                 found.append(self._expansion(worst, "padding", 1.0 - float(padding.max()), added))
@@ -237,12 +231,12 @@ class Planner:
 
     def _axes(self, fitted: Fitted) -> tuple[Expansion, ...]:
         """The other axes, one at a time, of the micro-kernels that instances prefer."""
-        best = fitted.throughput.argmax(axis=1)
-        longest = int(np.max(self.problem.product(self.problem.reduction, self.sample)))
+        best, problem = fitted.throughput.argmax(axis=1), self.domain.problem
+        longest = int(np.max(problem.product(problem.reduction, self.sample)))
         found = []
         for index in np.unique(best):
             kernel, rows = fitted.models[index].micro_kernel, np.flatnonzero(best == index)
-            others = neighbours(self.problem, kernel, self.limits, longest)
+            others = self.domain.neighbours(kernel, longest)
             added = self.add([Candidate(other, "axes") for other in others])
             if added:
                 most = int(rows[self.sample_weights[rows].argmax()])
@@ -251,7 +245,7 @@ class Planner:
         return tuple(found)
 
     def _expansions(
-        self, fitted: Fitted, model: LearnedLocal | None, device: Device | None
+        self, fitted: Fitted, model: LearnedLocal | None, estimator: Estimator | None
     ) -> tuple[Expansion, ...]:
         """Tiles that fit the shapes at which padding and idle cores cost most."""
         everyone = np.arange(len(self.sample_weights))
@@ -266,7 +260,7 @@ class Planner:
             if len(found) == _MAX_SHAPES:
                 break
             now = float(fitted.throughput[row, best[row]])
-            tiles = self._tiles_for(int(row), now, model, device)
+            tiles = self._tiles_for(int(row), now, model, estimator)
             added = self.add([Candidate(tile, "expansion") for tile in tiles])
             if added:
                 cause = "padding" if f_pad[row] <= f_spatial[row] else "occupancy"
@@ -274,22 +268,26 @@ class Planner:
         return tuple(found)
 
     def _tiles_for(
-        self, row: int, now: float, model: LearnedLocal | None, device: Device | None
-    ) -> list[MicroKernel]:
+        self, row: int, now: float, model: LearnedLocal | None, estimator: Estimator | None
+    ) -> list[AnyMicroKernel]:
         """New tiles for one instance, those that promise to beat `now` FLOP/s, best first."""
         at = {letter: values[row : row + 1] for letter, values in self.sample.items()}
-        _, rows, columns, _ = self.problem.sizes({letter: int(v[0]) for letter, v in at.items()})
-        tiles = [t for t in fitting_tiles(self.problem, rows, columns, self.limits) if t not in self.space]
-        if not tiles or model is None or device is None:
+        _, rows, columns, _ = self.domain.problem.sizes({letter: int(v[0]) for letter, v in at.items()})
+        tiles = [t for t in self.domain.fitting_tiles(rows, columns) if t not in self.space]
+        if not tiles or model is None or estimator is None:
             return tiles[:_TILES_PER_SHAPE]
-        throughput, spread = model.predict(self.problem, tiles, device, at)
+        throughput, spread = model.predict(self.domain.problem, tiles, estimator, at)
         hopeful = throughput[0] * np.exp(spread)
         order = [int(i) for i in np.argsort(-hopeful, kind="stable") if hopeful[i] > now]
         return [tiles[i] for i in order[:_TILES_PER_SHAPE]]
 
     def _expansion(self, row: int, cause: str, served: float, added: tuple[Candidate, ...]) -> Expansion:
-        shape = {letter: int(self.sample[letter][row]) for letter in self.problem.dynamic}
+        shape = {letter: int(self.sample[letter][row]) for letter in self.domain.problem.dynamic}
         return Expansion(shape, cause, served, added)
+
+
+def _known(domain: Domain, records: Records) -> tuple[Problem, Records, Estimator | None]:
+    return domain.problem, records, domain.estimator(records)
 
 
 def _served(fitted: Fitted | None) -> FloatArray | None:

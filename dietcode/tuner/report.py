@@ -3,59 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.fitting import Fitted
+from dietcode.cost_model.model import Fitted, FloatArray
 from dietcode.dispatcher.problem import weighted_sum
 from dietcode.dispatcher.rule import Rule
 from dietcode.dispatcher.select import Selection
 from dietcode.errors import LibraryError
+from dietcode.measure import checks
 from dietcode.measure.records import Measurement, Records
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.problem import IntArray, problem_from_spec
-from dietcode.target.cpu import CpuTarget
-from dietcode.workload.identity import workload_digest
+from dietcode.search_space.problem import IntArray
+from dietcode.search_space.task import Task
 from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 _MAX_INSTANCE_ROWS = 4096
+# What a report leaves out of a measurement where it says nothing.
+_UNSAID: dict[str, Any] = {
+    "points": [],
+    "secs": [],
+    "object_bytes": 0,
+    "build_secs": 0.0,
+    "drift": 1.0,
+    "attempts": 1,
+    "num_readings": 1,
+    "error": None,
+}
 
 
-def build_report(
-    spec: Spec,
-    target: CpuTarget,
-    records: Records,
-    instances: Instances,
-    fitted: Fitted,
-    selection: Selection,
-    rule: Rule,
-    assignment: IntArray,
-    rule_losses: tuple[float, float],
-    rule_unseen: dict[str, Any] | None,
-) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Categories, and the rule over them.
+
+    Attributes
+    ----------
+    assignment : int64 [num_instances]
+        Category of each instance, by the rule.
+    losses : tuple of float
+        Mean and worst loss of the rule on the instances.
+    unseen : dict or None
+        Its loss on shapes that it was not fitted on; None where it saw all.
+    table : dict
+        The dispatch table.
+    """
+
+    selection: Selection
+    rule: Rule
+    assignment: IntArray
+    losses: tuple[float, float]
+    unseen: dict[str, Any] | None
+    table: dict[str, Any]
+
+
+def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -> dict[str, Any]:
     """Plain data; holds no clock reading, so that the same records give the same bytes."""
+    instances, selection, rule, assignment = task.instances, choice.selection, choice.rule, choice.assignment
     best = fitted.throughput.argmax(axis=1)
     chosen = fitted.throughput[:, list(selection.chosen)]
     reached = chosen[np.arange(len(assignment)), assignment]
-    failed = [m for m in records.measurements.values() if m.error is not None]
+    unused = fitted.unused
+    failed = [m for m in records.measurements.values() if m.error or m.micro_kernel.name in unused]
     return {
         "format": "dietcode-report/1",
-        "name": spec.name,
-        "workload_digest": workload_digest(spec),
+        "name": task.spec.name,
+        "workload_digest": task.digest,
         "device": records.device,
-        "target": target.to_json(),
+        "target": dict(records.device["target"]),
         "calibration": records.calibration,
         "seed": records.seed,
         "fixed_bytes": records.fixed_bytes,
         "space": {
             "measured": sum(m.usable for m in records.measurements.values()),
-            "failed": [_failure(m) for m in failed],
+            "failed": [_failure(m, unused) for m in failed],
             "pruned": [_pruned(m) for m in records.measurements.values() if m.pruned],
         },
-        "problem": problem_from_spec(spec).to_json(),
+        "problem": task.problem.to_json(),
         "rounds": records.rounds,
         "provenance": _provenance(records, instances, fitted, selection),
         "selection": {
@@ -72,9 +96,9 @@ def build_report(
         "rule": {
             "num_leaves": rule.num_leaves,
             "depth": rule.depth,
-            "loss_mean": float(rule_losses[0]),
-            "loss_worst": float(rule_losses[1]),
-            "unseen": rule_unseen,
+            "loss_mean": float(choice.losses[0]),
+            "loss_worst": float(choice.losses[1]),
+            "unseen": choice.unseen,
         },
         "micro_kernels": _micro_kernels(records, fitted, selection, assignment),
         "num_instances": len(assignment),
@@ -121,13 +145,13 @@ def _pruned(measurement: Measurement) -> dict[str, Any]:
         "secs": list(measurement.secs),
         "drift": measurement.drift,
         "pruned": True,
-    }
+    } | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
 
 
-def _failure(measurement: Measurement) -> dict[str, Any]:
+def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, Any]:
     kernel = measurement.micro_kernel
     facts = {"micro_kernel": kernel.name, **kernel.to_json()}
-    return facts | {"provenance": measurement.provenance, "error": measurement.error}
+    return facts | {"provenance": measurement.provenance, "error": measurement.error or unused[kernel.name]}
 
 
 def records_of(report: Mapping[str, Any]) -> Records:
@@ -140,24 +164,15 @@ def records_of(report: Mapping[str, Any]) -> Records:
     """
     try:
         records = Records(str(report["workload_digest"]), dict(report["device"]))
-        records.calibration, records.seed = report["calibration"], report["seed"]
-        records.fixed_bytes = report["fixed_bytes"]
+        records.format.check_device(records.device)
+        if report["calibration"] is not None:
+            records.apply({"kind": "calibration", **report["calibration"]})
+        records.seed, records.fixed_bytes = report["seed"], report.get("fixed_bytes")
         records.problem, records.rounds = report.get("problem"), list(report.get("rounds", []))
         space = report["space"]
         for row in [*report["micro_kernels"], *space["failed"], *space.get("pruned", [])]:
-            measurement = Measurement(
-                MicroKernel.from_json(row),
-                str(row["provenance"]),
-                tuple(row.get("points", ())),
-                tuple(row.get("secs", ())),
-                int(row.get("object_bytes", 0)),
-                drift=float(row.get("drift", 1.0)),
-                num_readings=int(row.get("num_readings", 1)),
-                error=row.get("error"),
-                pruned=bool(row.get("pruned", False)),
-            )
-            records.measurements[measurement.micro_kernel] = measurement
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+            records.apply(_UNSAID | row | {"kind": "micro_kernel"})
+    except checks.WRONG as error:
         what = f"{type(error).__name__}: {error}"
         raise LibraryError(f"the report does not hold its measurements ({what[:120]}); tune again") from error
     return records
@@ -188,6 +203,7 @@ def _micro_kernels(
                 "secs": list(measurement.secs),
                 "drift": measurement.drift,
             }
+            | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
         )
     return rows
 

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError
-from dietcode.measure.measurer import Children
+from dietcode.measure.children import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
-from dietcode.target.cuda import is_cuda
-from dietcode.tuner.cuda import cuda_records_of
-from dietcode.tuner.cuda_tuning import make_on_gpu
 from dietcode.tuner.events import Listener, silent
 from dietcode.tuner.report import records_of
 from dietcode.tuner.tune import TuneResult, make_library, write_library
@@ -56,11 +53,9 @@ def reselect(
     report = read_json(library / REPORT)
     if report.get("workload_digest", workload_digest(spec)) != workload_digest(spec):
         raise LibraryError(f"{library}: its report is of another workload; tune again")
-    if is_cuda(spec):
-        archs = tuple(manifest["requires"]["cuda"]["archs"])
-        result = make_on_gpu(spec, known=cuda_records_of(report), listener=listener, archs=archs)
-    else:
-        result = make_library(spec, known=records_of(report), listener=listener, children=children)
+    # A library for GPUs holds code for some architectures, and again for these.
+    archs = tuple(manifest["requires"].get("cuda", {}).get("archs", ()))
+    result = make_library(spec, known=records_of(report), listener=listener, children=children, archs=archs)
     write_library(result, folder, listener)
     return result
 

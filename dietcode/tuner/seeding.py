@@ -1,4 +1,4 @@
-"""Where the space starts: MetaSchedule on the largest instance, the register file, earlier workloads."""
+"""Where the space starts: MetaSchedule on the largest instance, the hardware's limits, earlier workloads."""
 
 from __future__ import annotations
 
@@ -7,28 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dietcode.measure.measurer import Children
+from dietcode.backends.protocol import Domain, MeasureSecs, MeasuringDevice, SeedSought
 from dietcode.measure.records import Records, RecordsStore
-from dietcode.search_space.cpu.axes import allows
-from dietcode.search_space.cpu.expansion import fitting_tiles
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.space import Candidate, build_space, hardware_seeds
-from dietcode.search_space.problem import IntArray, Problem, extents_of
-from dietcode.search_space.seed import NoTrialError, Seed
-from dietcode.target.cpu import CpuTarget
+from dietcode.search_space.candidate import Candidate
+from dietcode.search_space.task import Task
 from dietcode.tuner.events import Event, Listener
 from dietcode.tuner.search import Search
-from dietcode.workload.instances import largest_instance
-from dietcode.workload.spec import Spec
 
-_SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
-_MAX_TRIALS = 32
 _SHARE_OF_SECS = 0.4
 _TRUSTED_ERROR = 0.1  # of the learned f_local on the first batch of a new workload
 
-Known = Sequence[tuple[Problem, Records]]
+Known = Sequence[tuple[Domain, Records]]
 
 
 @dataclass
@@ -37,28 +26,32 @@ class Seeding:
 
     Parameters
     ----------
-    known : sequence of (Problem, Records)
+    work_dir : Path
+        Where MetaSchedule keeps its database.
+    known : sequence of (Domain, Records)
         Other workloads of this device.
     secs_left : callable
         Seconds of the budget that are left.
+    measure : callable
+        As `SeedSought` has it.
     """
 
-    spec: Spec
-    problem: Problem
-    target: CpuTarget
-    store: RecordsStore[Records]
+    task: Task
+    target: Any
+    store: RecordsStore
     work_dir: Path
     search: Search
     known: Known
     secs_left: Callable[[], float]
     listener: Listener
-    children: Children
+    device: MeasuringDevice
+    measure: MeasureSecs
     _tried: bool = False
 
     @property
     def is_missing(self) -> bool:
         """Whether MetaSchedule is wanted and gave nothing yet."""
-        return self.search.metaschedule and self.store.records.seed is None
+        return self.search.metaschedule and self.store.records.seed is None and self._num_wanted > 0
 
     @property
     def may_wait(self) -> bool:
@@ -68,7 +61,9 @@ class Seeding:
 
     @property
     def num_trials(self) -> int:
-        """Trials of the budget that the seed took, or is to take."""
+        """Trials of the budget that the seed took, or is to take, beside those of candidates."""
+        if self.device.seed_trials_are_candidates:
+            return 0
         seed = self.store.records.seed
         if seed is not None:
             return int(seed["trials"])
@@ -76,7 +71,7 @@ class Seeding:
 
     @property
     def _num_wanted(self) -> int:
-        return max(1, min(_MAX_TRIALS, self.spec.budget.trials // _SHARE_OF_TRIALS))
+        return self.device.num_seed_trials(self.task.spec.budget.trials)
 
     def after_first_round(self, decision: Mapping[str, Any]) -> None:
         """Take an earlier workload's seed where the learned f_local foretold the first round, else run."""
@@ -84,15 +79,16 @@ class Seeding:
         if missed is None or missed > _TRUSTED_ERROR:
             self.run()
             return
-        seed, workload = earlier_seeds(self.known)[-1]
+        facts, workload = list(earlier_seeds(self.known).values())[-1]
         reason = (
             f"the learned f_local of earlier workloads missed the first round by {missed:.1%}, "
             "so MetaSchedule was not run"
         )
+        own: dict[str, Any] = {key: facts[key] for key in ("tile", "micro_kernel") if key in facts}
         self.store.append(
             {
                 "kind": "seed",
-                "tile": [seed.rows, seed.columns],
+                **own,
                 "trials": 0,
                 "secs": 0.0,
                 "best_gflops": None,
@@ -101,20 +97,16 @@ class Seeding:
                 "reason": reason,
             }
         )
-        self.listener(
-            Event("seed", f"T0 = {seed.rows}x{seed.columns} of an earlier workload: {reason}", 1, 1)
-        )
+        self.listener(Event("seed", f"{_tile(facts)} of an earlier workload: {reason}", 1, 1))
 
     def run(self) -> None:
         """MetaSchedule on the largest instance, once for a workload and device."""
-        if not self.search.metaschedule:
-            return
         seed = self.store.records.seed
-        if seed is not None:
-            self.listener(Event("seed", f"T0 = {seed['tile'][0]}x{seed['tile'][1]}, from the records", 1, 1))
+        if not self.search.metaschedule or (seed is None and not self._num_wanted):
             return
-        binding = largest_instance(self.spec)
-        extents = extents_of(self.spec, binding)
+        if seed is not None:
+            self.listener(Event("seed", f"{_tile(seed)}, from the records", 1, 1))
+            return
         self._tried = True
         trials = self._num_wanted
         started = self.secs_left()
@@ -126,54 +118,53 @@ class Seeding:
             message = "MetaSchedule on the largest instance"
             self.listener(Event("seed", message, done, trials, gflops, left))
 
-        try:
-            found, facts = self.children.run_seed(
-                self.problem, extents, self.target, self.work_dir, trials, allowed, progress
-            )
-        except NoTrialError as error:  # a busy machine, a short budget: a later run tries again
-            self.listener(Event("seed", f"{error}; going on with tiles of the register file", 1, 1))
+        found = self.device.find_seed(
+            SeedSought(self.task, self.target, self.work_dir, trials, allowed, progress, self.measure)
+        )
+        if found.facts is None:  # a later run tries again
+            self.listener(Event("seed", str(found.error), 1, 1))
             return
-        self.store.append({"kind": "seed", **facts})
-        best = facts["best_gflops"]
-        message = f"T0 = {found.rows}x{found.columns}, {best} GFLOP/s after {facts['trials']} trials"
+        self.store.append({"kind": "seed", **found.facts})
+        best, num_done = found.facts["best_gflops"], found.facts["trials"]
+        message = f"{_tile(found.facts)}, {best} GFLOP/s after {num_done} trials"
         self.listener(Event("seed", message, trials, trials, best))
 
 
-def earlier_seeds(known: Known) -> list[tuple[Seed, str]]:
-    """Tiles that MetaSchedule found for other workloads of this device, with the workload, each tile once."""
-    found: dict[tuple[int, int], str] = {}
-    for _, records in known:
+def _tile(facts: Mapping[str, Any]) -> str:
+    return f"T0 = {facts['tile'][0]}x{facts['tile'][1]}"
+
+
+def earlier_seeds(known: Known) -> dict[Any, tuple[dict[str, Any], str]]:
+    """Seeds that MetaSchedule found for other workloads of this device, the newest last.
+
+    Returns
+    -------
+    dict of seed to (dict, str)
+        Its line of records, and the workload.
+    """
+    found: dict[Any, tuple[dict[str, Any], str]] = {}
+    for domain, records in known:
         if records.seed is not None and not records.seed.get("from_workload"):
-            rows, columns = records.seed["tile"]
-            found.pop((int(rows), int(columns)), None)  # the newest comes last
-            found[int(rows), int(columns)] = records.workload
-    return [(Seed(rows, columns, "earlier"), workload) for (rows, columns), workload in found.items()]
+            seed = domain.seed_of(records.seed, "earlier")
+            found.pop(seed, None)
+            found[seed] = (records.seed, records.workload)
+    return found
 
 
 def starting_space(
-    problem: Problem,
-    limits: Limits,
-    extents: dict[str, IntArray],
-    records: Records,
-    known: Known,
-    search: Search,
+    domain: Domain, task: Task, records: Records, known: Known, search: Search
 ) -> list[Candidate]:
     """The space around every seed, and what earlier rounds of this workload added to it."""
-    seeds = hardware_seeds(limits)
+    seeds = domain.hardware_seeds()
     if search.metaschedule and records.seed is not None:
-        rows, columns = records.seed["tile"]
         source = "earlier" if records.seed.get("from_workload") else "metaschedule"
-        seeds.insert(0, Seed(int(rows), int(columns), source))
+        seeds.insert(0, domain.seed_of(records.seed, source))
     if search.learning:
-        seeds += [seed for seed, _ in earlier_seeds(known)]
-    _, row_extents, column_extents, _ = problem.sizes(extents)
-    largest = (int(np.max(row_extents)), int(np.max(column_extents)))
-    space = build_space(seeds, limits, *largest, mutate=search.mutation)
-    if not space:  # every tile around every seed only pads
-        space = [Candidate(tile, "hardware") for tile in fitting_tiles(problem, *largest, limits)]
+        seeds += earlier_seeds(known)
+    space = domain.starting(seeds, task.extents, search.mutation)
     added = [
-        Candidate(MicroKernel.from_json(entry), str(entry["provenance"]))
+        Candidate(domain.micro_kernel(entry), str(entry["provenance"]))
         for decision in records.rounds
         for entry in decision["added"]
     ]
-    return [*space, *(candidate for candidate in added if allows(problem, candidate.micro_kernel, limits))]
+    return [*space, *(candidate for candidate in added if domain.allows(candidate.micro_kernel))]

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dietcode.backends.protocol import MeasuringDevice
 from dietcode.cost_model.pruning import Pruning
-from dietcode.measure.measurer import BuildResult, Measurer
+from dietcode.measure.measurer import RunResult
 from dietcode.measure.points import choose_anchors, wave_points
-from dietcode.measure.records import Measurement, Records, RecordsStore
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.cpu.space import Candidate
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.measure.records import Measurement, RecordsStore
+from dietcode.measure.requests import BuildResult, Point
+from dietcode.search_space.candidate import AnyMicroKernel, Candidate
+from dietcode.search_space.task import Task
+from dietcode.target.cubin import KernelFacts
 
 _MAX_SAMPLED_FLOPS = 3e7  # in float64, for each candidate
-Point = dict[str, int]
 
 
 @dataclass
@@ -25,107 +26,79 @@ class Trials:
 
     Parameters
     ----------
-    extents : dict of str to int64 array [num_instances]
-        Of every instance; the waves are chosen among them.
-    num_variables : int
-        Shape variables of the workload.
+    task : Task
+        The waves are chosen among its instances.
     pruning : Pruning or None
         Gives up hopeless candidates after their first wave; None: measure all whole.
     """
 
-    problem: Problem
-    extents: dict[str, IntArray]
-    num_variables: int
-    store: RecordsStore[Records]
-    measurer: Measurer
+    task: Task
+    store: RecordsStore
+    device: MeasuringDevice
     pruning: Pruning | None
-    anchors: list[Point] = field(init=False)
+    anchors: list[dict[str, int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.anchors = choose_anchors(self.problem, self.extents)
+        self.anchors = choose_anchors(self.task.problem, self.task.extents)
         for measurement in self.store.records.measurements.values():
             self._learn(measurement)
 
     def measure(self, batch: Sequence[Candidate], out_of_time: Callable[[], bool]) -> Iterator[Measurement]:
         """Build side by side, then time one by one; ends early where time is up."""
-        requests = [
-            self.measurer.build_request([c.micro_kernel], f"candidate_{c.micro_kernel.name}") for c in batch
-        ]
-        for candidate, built in zip(batch, self.measurer.build(requests), strict=True):
+        results = self.device.build([candidate.micro_kernel for candidate in batch], "candidate")
+        for candidate, built in zip(batch, results, strict=True):
             measurement = self._measure_one(candidate, built)
+            if built.path is not None:
+                Path(built.path).unlink(missing_ok=True)
             self.store.append(measurement.to_json())
             self._learn(measurement)
             yield measurement
             if out_of_time():
                 return
 
-    def _points(self, micro_kernel: MicroKernel) -> list[Point]:
-        """Waves of one micro-kernel; first the full wave of the middle anchor, by which it may be pruned."""
-        points = wave_points(self.problem, micro_kernel, self.anchors)
-        probe = self._probe(micro_kernel)
-        return [probe, *(point for point in points if point != probe)]
-
-    def _probe(self, micro_kernel: MicroKernel) -> Point:
-        return wave_points(self.problem, micro_kernel, [self.anchors[len(self.anchors) // 2]])[0]
+    def _probe(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None) -> Point:
+        """The full wave of the middle anchor, by which a micro-kernel may be pruned."""
+        return self.device.full_wave(micro_kernel, facts, self.anchors[len(self.anchors) // 2])
 
     def _measure_one(self, candidate: Candidate, built: BuildResult) -> Measurement:
-        kernel = candidate.micro_kernel
+        kernel, device = candidate.micro_kernel, self.device
         failed = Measurement(kernel, candidate.provenance)
-        error = built.error or self._check(built)
-        if error is not None or built.path is None:
-            return replace(failed, error=error or "not built")
-        probe, *rest = self._points(kernel)
-        first = self.measurer.time(built.path, [probe])
-        measured = replace(
-            failed,
-            points=(probe,),
-            secs=first.secs,
-            object_bytes=built.object_bytes,
-            build_secs=round(built.secs, 4),
-            drift=first.drift,
-            attempts=first.attempts,
+        if built.error is not None or built.path is None:
+            return replace(failed, error=built.error or "not built")
+        error = self._check(kernel, built)
+        if error is not None:
+            return replace(failed, error=error)
+        facts = device.facts(kernel, built)
+        failed = replace(failed, object_bytes=built.object_bytes, facts=facts)
+        probe, *rest = wave_points(
+            lambda anchor: device.full_wave(kernel, facts, anchor), self.anchors, self._probe(kernel, facts)
         )
-        result = first
+        first = device.time(kernel, built, [probe])
+        measured = _measured(failed, [probe], [first], built)
         if first.error is None and rest:
             if self._is_hopeless(measured):
-                Path(built.path).unlink(missing_ok=True)
                 return replace(measured, pruned=True)
-            result = self.measurer.time(built.path, rest)
-        Path(built.path).unlink(missing_ok=True)
-        if result.error is not None:
-            return replace(failed, object_bytes=built.object_bytes, error=result.error)
-        return replace(
-            measured,
-            points=(probe, *rest),
-            secs=(*first.secs, *(result.secs if rest else ())),
-            drift=max(first.drift, result.drift),
-            attempts=max(first.attempts, result.attempts),
-        )
+            measured = _measured(failed, [probe, *rest], [first, device.time(kernel, built, rest)], built)
+        return measured
 
-    def _check(self, built: BuildResult) -> str | None:
-        """Why it gives wrong numbers on the two smallest anchors, or at a sample of the largest one's rows;
-        None where it is right.
-        """
-        zeros, smallest = [0] * self.num_variables, self.anchors[:2]
-        checks = [(anchor, math.inf) for anchor in smallest]
-        checks += [(anchor, _MAX_SAMPLED_FLOPS) for anchor in self.anchors[-1:] if anchor not in smallest]
-        for anchor, flops in checks:
-            error = None if built.path is None else self.measurer.check(built.path, anchor, zeros, flops)
-            if error is not None:
-                return error
-        return None
+    def _check(self, micro_kernel: AnyMicroKernel, built: BuildResult) -> str | None:
+        """Why it gives wrong numbers on the two smallest anchors, or at a sample of the largest."""
+        smallest, largest = self.anchors[:2], [a for a in self.anchors[-1:] if a not in self.anchors[:2]]
+        error = self.device.check(micro_kernel, built, smallest, math.inf)
+        if error is not None or not largest:
+            return error
+        return self.device.check(micro_kernel, built, largest, _MAX_SAMPLED_FLOPS)
 
-    def reopened(self) -> set[MicroKernel]:
+    def reopened(self) -> set[AnyMicroKernel]:
         """Pruned micro-kernels that could win somewhere among these instances, unlike another job's."""
         known = self.store.records.measurements.values()
         return {m.micro_kernel for m in known if m.pruned and not self._is_hopeless(m)}
 
     def _is_hopeless(self, measured: Measurement) -> bool:
-        if self.pruning is None or measured.points[0] != self._probe(measured.micro_kernel):
+        kernel = measured.micro_kernel
+        if self.pruning is None or measured.points[0] != self._probe(kernel, measured.facts):
             return False
-        return self.pruning.is_hopeless(
-            self.pruning.reached(measured.micro_kernel, measured.points[:1], measured.secs[:1])
-        )
+        return self.pruning.is_hopeless(self.pruning.reached(kernel, measured.points[:1], measured.secs[:1]))
 
     def _learn(self, measurement: Measurement) -> None:
         """Later candidates are held against this one."""
@@ -133,3 +106,20 @@ class Trials:
             self.pruning.note(
                 self.pruning.reached(measurement.micro_kernel, measurement.points, measurement.secs)
             )
+
+
+def _measured(
+    failed: Measurement, points: Sequence[Point], results: Sequence[RunResult], built: BuildResult
+) -> Measurement:
+    """What was timed, by one result after the other; the error where one has any."""
+    for result in results:
+        if result.error is not None:
+            return replace(failed, error=result.error)
+    return replace(
+        failed,
+        points=tuple(dict(point) for point in points),
+        secs=tuple(secs for result in results for secs in result.secs),
+        build_secs=round(built.secs, 4),
+        drift=max(result.drift for result in results),
+        attempts=max(result.attempts for result in results),
+    )

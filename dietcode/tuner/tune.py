@@ -10,37 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RecordsError, RequestError
-from dietcode.library.build import Parts, check_linker, library_files
-from dietcode.measure.calibration import is_plausible
-from dietcode.measure.cuda_records import read_cuda_records
-from dietcode.measure.engine import Device, Engine, open_engine
+from dietcode.backends.protocol import Backend
+from dietcode.backends.table import backend_of
+from dietcode.errors import RecordsError
+from dietcode.library.parts import Parts
+from dietcode.measure.children import Children
+from dietcode.measure.engine import Device, Engine
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.local import LocalMachine
-from dietcode.measure.measurer import Children
-from dietcode.measure.records import Records, check_belongs, read_records
+from dietcode.measure.opening import open_engine
+from dietcode.measure.records import Records, check_belongs, check_kind, read_records
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
-from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.problem import Problem, problem_from_spec
-from dietcode.target.cpu import CpuTarget
-from dietcode.target.cuda import is_cuda
-from dietcode.target.nvrtc import check_compiler
-from dietcode.tuner.assembly import assemble, expected_size
-from dietcode.tuner.cuda_tuning import make_on_gpu
+from dietcode.search_space.task import Task
+from dietcode.tuner.assembly import assemble
 from dietcode.tuner.events import Event, Listener, not_run, silent
 from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
 from dietcode.tuner.size_cap import Built, FileSize, build_within
 from dietcode.tuner.verification import verify
-from dietcode.workload.checks import check_operand_dtypes
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import Instances, make_instances
 from dietcode.workload.spec import Spec
 
 __all__ = ["TuneResult", "make_library", "tune", "write_library"]
-_CHECK_SECS = 60.0  # of one instance of the finished library
 _MAX_FIT_ERROR = 0.1  # 0.01 to 0.03 were seen on quiet CPUs
 
 
@@ -63,32 +55,21 @@ def tune(
     records : Path, optional
         Build from the measurements in this file alone.
     force, listener, children, engine
-        As `make_library` has them; a GPU has children of its own, see `make_on_gpu`.
+        As `make_library` has them.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, LibraryError, TuningError
         See `dietcode.errors`; the folder is untouched then.
-    RequestError
-        An engine is named for a GPU, which only this machine's own is measured on.
     """
     check_writable(folder)
-    if is_cuda(spec):
-        check_compiler()
-        if engine is not None and engine.kind != "local":
-            raise RequestError(
-                f"target: cuda is measured on a GPU of this machine, and given the engine {engine.kind}; "
-                "leave out --ray and --rpc-tracker"
-            )
-        measured = None if records is None else read_cuda_records(records)
-        result = make_on_gpu(spec, known=measured, force=force, listener=listener)
-        write_library(result, folder, listener)
-        return result
-    known = None
+    known, backend = None, backend_of(spec)
+    backend.check_ready(spec)
     if records is not None:
         known = read_records(records)
-        check_belongs(known, workload_digest(spec), None, records)
-        _check_target(_target_of(known, str(records)), spec, records)
+        check_kind(known, backend.kind, records)
+        check_belongs(known, backend.task(spec).digest, None, records)
+        backend.check_asked(spec, known, str(records))
     with open_engine(engine or EngineSpec()) as opened:
         result = make_library(
             spec, known=known, force=force, listener=listener, children=children, engine=opened
@@ -107,6 +88,8 @@ def make_library(
     children: Children | None = None,
     engine: Engine | None = None,
     search: Search | None = None,
+    archs: tuple[str, ...] | None = None,
+    allow_synthetic: bool = False,
 ) -> TuneResult:
     """Tune a workload for its whole range; alone on the device, so that nothing disturbs a timing.
 
@@ -124,104 +107,93 @@ def make_library(
         What resolves the target, builds and measures; this machine by default, and where nothing is measured.
     search : Search, optional
         Parts of the search to switch off, for an ablation.
+    archs : tuple of str, optional
+        As `Parts` has them; by default all that the backend has.
+    allow_synthetic : bool
+        For tests: whether records that no device measured will do. The report says so then.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, TuningError
         See `dietcode.errors`.
     """
-    check_operand_dtypes(spec)  # of a TVM tag only its resolution told that it is a CPU
-    problem = problem_from_spec(spec)
-    instances = make_instances(spec)
-    check_linker()
-    here: Engine = LocalMachine()
+    backend = backend_of(spec)
+    backend.check_ready(spec)
+    task = backend.task(spec)
+    started, measured = time.monotonic(), 0
+    device: Device | None
     with contextlib.ExitStack() as stack:
+        engine = engine if known is None and engine is not None else LocalMachine()
+        why = ""
         if known is None:
-            engine = engine or here
             device = engine.resolve(spec.target)
             check_measurable(device)
+            _refuse_synthetic(device.record, allow_synthetic)
         else:
-            engine = here
-            device = Device(_target_of(known, "the records"), known.device)
-        if children is None:
+            _refuse_synthetic(known.device, allow_synthetic)
+            check_belongs(known, task.digest, None, "the records")
+            backend.check_asked(spec, known, "the records")
+            device, why = backend.checking_device(spec, known)
+        if device is not None and children is None:
             children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
-        started, measured = time.monotonic(), 0
-        can_run = known is None or device.target.runs_here
+            started = time.monotonic()
         if known is None:
-            kept = open_records(spec, device, keeper or FileKeeper(), force)
-            known, measured = explore(
-                spec, problem, device.target, instances, kept, started, listener, children, search or Search()
-            )
-        parts, files = _choose_and_build(
-            spec, problem, device.target, instances, known, is_new=bool(measured), listener=listener
-        )
-        if can_run:
-            facts = {"limits": Limits.of(device.target)}
-            verify(spec, problem, instances, files, facts, children.run, _CHECK_SECS, listener)
+            assert device is not None and children is not None
+            kept = open_records(task.digest, device, keeper or FileKeeper(), force)
+            before = len(kept.store.records.measurements)
+            deadline = started + spec.budget.seconds
+            known = explore(task, backend, device, kept, deadline, listener, children, search or Search())
+            measured = len(known.measurements) - before
+        parts, files = _build(task, backend, known, listener, bool(measured), archs)
+        if device is None or children is None:
+            listener(not_run("verify", why))
         else:
-            listener(not_run("verify", "this CPU lacks the target's instruction sets"))
+            verify(task, files, backend.library_call(parts, files), children, listener)
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
-def _choose_and_build(
-    spec: Spec,
-    problem: Problem,
-    target: CpuTarget,
-    instances: Instances,
-    records: Records,
-    *,
-    is_new: bool,
-    listener: Listener,
-) -> tuple[Parts, dict[str, bytes]]:
-    """Choose categories and compile them, again where the file is larger than asked.
-
-    Parameters
-    ----------
-    is_new : bool
-        Whether any of the records were measured by this run, which can say then that they look disturbed.
-    """
-
-    def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
-        listener(Event("select", "fitting the cost model and choosing categories"))
-        parts = assemble(spec, problem, target, instances, records, size)
-        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
-        doubt = doubt_of(parts.report) if is_new else None
-        if doubt is not None:
-            listener(Event("select", doubt))
-        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
-        files = library_files(parts)
-        return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
-
-    return build_within(spec.objective.max_bytes, expected_size(records), build)
-
-
-def _target_of(records: Records, place: str) -> CpuTarget:
-    try:
-        return CpuTarget.from_json(records.device["target"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordsError(f"{place}: its header names no target") from error
-
-
-def _check_target(target: CpuTarget, spec: Spec, path: Path) -> None:
-    asked = spec.target
-    if asked.mcpu is not None and asked.mcpu != target.mcpu:
-        raise RecordsError(f"{path}: measured for mcpu {target.mcpu}; the spec asks for {asked.mcpu}")
-    if asked.num_cores is not None and asked.num_cores != target.num_cores:
+def _refuse_synthetic(device: Mapping[str, Any], allow_synthetic: bool) -> None:
+    if device.get("synthetic") and not allow_synthetic:
         raise RecordsError(
-            f"{path}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
+            f"the records are synthetic ({device['name']}): no device measured them; measure on a GPU"
         )
 
 
-def doubt_of(report: Mapping[str, Any]) -> str | None:
+def _build(
+    task: Task,
+    backend: Backend,
+    known: Records,
+    listener: Listener,
+    is_new: bool,
+    archs: tuple[str, ...] | None,
+) -> tuple[Parts, dict[str, bytes]]:
+    """Select, and build the files of the library; again where the code is larger than asked."""
+    target = backend.target_of(known, "the records")
+    archs = backend.archs if archs is None else archs
+
+    def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
+        listener(Event("select", "fitting the cost model and choosing categories"))
+        parts = assemble(task, backend, target, known, archs, size)
+        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        doubt = doubt_of(parts.report, backend) if is_new else None
+        if doubt is not None:
+            listener(Event("select", doubt))
+        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+        files = backend.emit(parts)
+        return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
+
+    cap = task.spec.objective.max_bytes
+    return build_within(cap, FileSize(*backend.least_size(known, target, archs, cap)), build)
+
+
+def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
     """Why the measurements behind a report look disturbed by other work on the machine; None where not."""
     chosen = [k for k in report["micro_kernels"] if k["category"] is not None]
     errors = [k["f_local"]["median_fit_error"] for k in chosen]
-    kappa = report["calibration"]["kappa"]
-    if not is_plausible(kappa, report["target"]["num_cores"]):
-        reason = f"κ = {kappa:.2f}: the cores did not run side by side"
-    elif float(np.median(errors)) > _MAX_FIT_ERROR:
+    reason = backend.doubt(report)
+    if reason is None and float(np.median(errors)) > _MAX_FIT_ERROR:
         reason = f"the model misses them by {float(np.median(errors)):.0%}"
-    else:
+    if reason is None:
         return None
     return f"the measurements look disturbed ({reason}); measure again with --force when nothing else runs"
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.counts import FloatArray
+from dietcode.cost_model.model import FloatArray
 from dietcode.dispatcher.rule import Rule
 from dietcode.errors import TuningError
+from dietcode.measure.children import Children
+from dietcode.measure.requests import CheckRequest
 from dietcode.runtime.manifest import CODE, DISPATCH
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import further_instances
 from dietcode.tuner.events import Event, Listener
-from dietcode.workload.instances import Instances
-from dietcode.workload.spec import Spec
 
 NUM_LEAST = 8
 """Instances that are run at least, where there are so many."""
 NUM_MOST = 96
 """Instances that are run at most, unless there are more categories."""
 _MAX_FLOPS = 2e10  # of float64, for all instances together
-Check = Callable[[str, dict[str, Any], float], Mapping[str, Any] | str]
-"""``(function, request, timeout in seconds)``: `run` of what measures; a text is an error."""
+_TIMEOUT_SECS = 300.0  # of one instance
 
 
 def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray) -> list[int]:
@@ -61,30 +61,15 @@ def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray)
     return list(dict.fromkeys(int(row) for row in wanted))[: max(NUM_MOST, len(own))]
 
 
-def verify(
-    spec: Spec,
-    problem: Problem,
-    instances: Instances,
-    files: Mapping[str, bytes],
-    facts: Mapping[str, Any],
-    check: Check,
-    timeout_secs: float,
-    listener: Listener,
-) -> None:
+def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children, listener: Listener) -> None:
     """Run a finished library in every category against float64, on the device that it is for.
 
     Parameters
     ----------
-    problem : Problem
-        As the device's generated code sees it.
     files : mapping of str to bytes
         The library's files by relative path.
-    facts : mapping
-        What requests of this device hold beside what all do.
-    check : Check
-        Runs ``check_library`` of the device's worker.
-    timeout_secs : float
-        Of one instance.
+    call : object
+        How it is called, as `CheckRequest` has it.
 
     Raises
     ------
@@ -93,8 +78,8 @@ def verify(
     """
     dispatch = json.loads(files[DISPATCH])
     rule = Rule.from_json(dispatch["rule"])
-    bindings = instances.bindings
-    if len(np.unique(rule.predict(bindings))) < rule.num_categories and not instances.exhaustive:
+    spec, problem, bindings = task.spec, task.problem, task.instances.bindings
+    if len(np.unique(rule.predict(bindings))) < rule.num_categories and not task.instances.exhaustive:
         bindings = np.concatenate([bindings, further_instances(spec).bindings])
     categories = rule.predict(bindings)
     columns = {name: bindings[:, i] for i, name in enumerate(spec.variables)}
@@ -108,18 +93,13 @@ def verify(
         path.write_bytes(files[CODE])
         for row in picked:
             binding = {name: int(values[row]) for name, values in columns.items()}
-            request = {
-                "problem": problem,
-                "path": str(path),
-                "extents": {letter: int(extents[letter][row]) for letter in problem.extents},
-                "values": list(binding.values()),
-                "seed": row,
-                "max_checked_flops": _MAX_FLOPS / len(picked),
-                **facts,
-            }
-            outcome = check("check_library", request, timeout_secs)
-            if isinstance(outcome, str):
-                raise TuningError(f"the finished library fails at {binding}: {outcome}")
+            point = {index: int(extents[index][row]) for index in problem.extents}
+            request = CheckRequest(
+                problem, str(path), call, (point,), (tuple(binding.values()),), row, _MAX_FLOPS / len(picked)
+            )
+            error = children.check(request, _TIMEOUT_SECS).error
+            if error is not None:
+                raise TuningError(f"the finished library fails at {binding}: {error}")
     listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
 
 

@@ -14,8 +14,7 @@ import yaml
 from needs import needs_nvrtc, of_extra
 
 from benchmarks.gpu.pack import write_pack
-from dietcode.measure.cuda_records import CudaMeasurement, read_cuda_records
-from dietcode.measure.records import write_records
+from dietcode.measure.records import Measurement, read_records, write_records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -188,7 +187,7 @@ def test_the_benchmarks_own_loops_run(
     measure.work(small, path, 0, float("inf"))
     num_good, text = measure.told(path)
     assert (num_good, text) == (4, "4 micro-kernels measured, 1 sweep")
-    records = read_cuda_records(path)
+    records = read_records(path)
     assert records.device["name"] == NAME
     assert not records.is_synthetic
     assert len(records.measurements) == 4
@@ -204,7 +203,7 @@ def test_the_benchmarks_own_loops_run(
     }
     for tile, measurement in list(records.measurements.items()):
         known = KernelFacts(64, tile.shared_bytes, 0, 1000)
-        records.measurements[tile] = CudaMeasurement(
+        records.measurements[tile] = Measurement(
             tile, "hardware", measurement.points, measurement.secs, known
         )
     records.device["synthetic"] = True  # which from here on they are

@@ -20,10 +20,9 @@ from benchmarks.evidence.gpu import UNKNOWN, read_device, slug
 from benchmarks.evidence.gpu_pages import gpu_figures, render
 from benchmarks.evidence.shop import Scale
 from benchmarks.evidence.versions import ROOT, generator_at
-from dietcode.cost_model.cuda import count
+from dietcode.cost_model.cuda.model import count
 from dietcode.errors import RecordsError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords
-from dietcode.measure.records import write_records
+from dietcode.measure.records import Measurement, Records, write_records
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of, problem_from_spec
@@ -50,7 +49,7 @@ def wave_secs(blocks: float, secs_each: float) -> float:
     return 3e-6 + secs_each * (KAPPA * np.ceil(waves) + (1 - KAPPA) * waves)
 
 
-def made_records() -> CudaRecords:
+def made_records() -> Records:
     device = {
         "id": "0" * 16,
         "name": NAME,
@@ -58,7 +57,7 @@ def made_records() -> CudaRecords:
         "target": {"kind": "cuda", "arch": "sm_90a"},
         "synthetic": True,
     }
-    records, problem = CudaRecords(workload_digest(SPEC), device), device_problem(problem_from_spec(SPEC))
+    records, problem = Records(workload_digest(SPEC), device), device_problem(problem_from_spec(SPEC))
     blocks = list(range(18, 4 * NUM_SMS * RESIDENT, 18))
     secs = [wave_secs(n, 1e-5) for n in blocks]
     records.calibration = {"micro_kernel": LARGE.name, "wave_blocks": NUM_SMS * RESIDENT}
@@ -70,7 +69,7 @@ def made_records() -> CudaRecords:
             n = count(problem, tile, 1, {k: np.asarray([v]) for k, v in point.items()}).blocks[0]
             secs.append(float(wave_secs(n, 2 * tile.rows * tile.columns * point["k"] / rate)))
         facts = KernelFacts(120, tile.shared_bytes, 0, 20000)
-        records.measurements[tile] = CudaMeasurement(tile, source, tuple(points), tuple(secs), facts)
+        records.measurements[tile] = Measurement(tile, source, tuple(points), tuple(secs), facts=facts)
     return records
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dietcode.cost_model.features import Device
+from dietcode.cost_model.cpu.features import CpuEstimator
 from dietcode.measure.calibration import REDUCTION, reference_problem
 from dietcode.measure.fake import FakeChildren
-from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.measure.points import choose_anchors, full_wave, wave_points
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
@@ -51,8 +52,8 @@ def calibration() -> dict[str, Any]:
     return {"kappa": 1.0, "num_tiles": list(counts), "tile_gflops": gflops, "reference_secs": 1e-4}
 
 
-def device() -> Device:
-    return Device.of(LIMITS, calibration())
+def device() -> CpuEstimator:
+    return CpuEstimator.of(LIMITS, calibration())
 
 
 def measured(
@@ -65,10 +66,16 @@ def measured(
     anchors = choose_anchors(problem, extents_of(problem, rows))
     records = Records("sha256:fake", {"id": "fake"}, calibration=calibration())
     for kernel in kernels:
-        points = tuple(wave_points(problem, kernel, anchors))
+        points = tuple(wave_points(partial(full_wave, problem, kernel), anchors))
         times = tuple(secs(problem, kernel, point, quirk) for point in points)
         records.measurements[kernel] = Measurement(kernel, "hardware", points, times)
     return records
+
+
+def known_waves(problem: Problem, records: Records) -> tuple[Problem, Records, CpuEstimator]:
+    """As `gather` takes a workload."""
+    assert records.calibration is not None
+    return problem, records, CpuEstimator.of(LIMITS, records.calibration)
 
 
 def all_tiles() -> list[MicroKernel]:

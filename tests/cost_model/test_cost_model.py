@@ -12,9 +12,10 @@ from batched import BATCHED, LIMITS, TARGET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietcode.cost_model.counts import count
-from dietcode.cost_model.fitting import fit_all
-from dietcode.cost_model.model import LocalModel, _work, cost_array, fit_local, terms_of
+from dietcode.cost_model.cpu.counts import count
+from dietcode.cost_model.cpu.fitting import fit_all
+from dietcode.cost_model.cpu.model import LocalModel, _work, fit_local, terms_of
+from dietcode.cost_model.model import cost_array
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import MicroKernel

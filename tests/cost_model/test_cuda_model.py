@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dietcode.cost_model.cuda import count, fit_kappa, fit_local, wave_blocks
-from dietcode.errors import CandidateError
+from dietcode.cost_model.cuda.model import Spread, count, fit_local, fit_sweep, wave_blocks
+from dietcode.errors import CandidateError, TuningError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -23,6 +23,7 @@ DENSE = make_problem("mk,nk->mn", {"n": 2304}, constant=False)
 TILE = CudaMicroKernel(128, 128, 8, 8, 16, 2, 2, stages=2)
 SPLIT = CudaMicroKernel(16, 64, 4, 4, 16, splits=4)
 WAVE, KAPPA = 264, 0.6
+SPREAD = Spread(KAPPA)
 
 
 def extents(rows: Any, reduction: Any = 768) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def test_what_global_padding_copies_is_counted() -> None:
     assert counts.blocks.tolist() == local.blocks.tolist()
     seen = extents([128, 512, 1024, 2048, 4096, 300], [768, 768, 3072, 768, 1536, 64])
     secs = law(TILE, seen, 3e-6, 5e-6, 4e-8, 0.0) + 2e-11 * count(DENSE, padded, WAVE, seen).elements
-    model = fit_local(DENSE, padded, WAVE, KAPPA, as_points(seen), secs.tolist())
+    model = fit_local(DENSE, padded, WAVE, SPREAD, as_points(seen), secs.tolist())
     assert model.fit_error < 1e-9
     assert model.to_json()["secs_per_copied_element"] == pytest.approx(2e-11)
 
@@ -92,10 +93,10 @@ def test_what_global_padding_copies_is_counted() -> None:
 def test_a_device_as_the_model_says_is_predicted_where_it_was_not_measured(tile: CudaMicroKernel) -> None:
     coefficients = (3e-6, 5e-6, 4e-8, 2e-11)
     seen = extents([128, 512, 1024, 2048, 4096, 300], [768, 768, 3072, 768, 1536, 64])
-    model = fit_local(DENSE, tile, WAVE, KAPPA, as_points(seen), law(tile, seen, *coefficients).tolist())
+    model = fit_local(DENSE, tile, WAVE, SPREAD, as_points(seen), law(tile, seen, *coefficients).tolist())
     assert model.fit_error < 1e-9
     unseen = extents([1, 16, 777, 1999, 9000], [768, 100, 2000, 768, 4096])
-    factors = model.predict(DENSE, KAPPA, unseen)
+    factors = model.predict(DENSE, SPREAD, unseen)
     flops = 2.0 * unseen["m"] * unseen["n"] * unseen["k"]
     assert np.allclose(factors.throughput, flops / law(tile, unseen, *coefficients), rtol=1e-6)
     assert np.all(factors.f_pad <= 1)
@@ -108,25 +109,47 @@ def test_a_full_wave_of_whole_tiles_is_f_local() -> None:
     tile = CudaMicroKernel(128, 128, 8, 8, 16)
     given = extents([1024, 128 * WAVE, 5000], [768, 768, 96])
     model = fit_local(
-        DENSE, tile, WAVE, KAPPA, as_points(given), law(tile, given, 0.0, 1e-6, 3e-8, 0.0).tolist()
+        DENSE, tile, WAVE, SPREAD, as_points(given), law(tile, given, 0.0, 1e-6, 3e-8, 0.0).tolist()
     )
     whole = extents([128 * WAVE], 768)
-    factors = model.predict(DENSE, KAPPA, whole)
+    factors = model.predict(DENSE, SPREAD, whole)
     assert factors.f_spatial == pytest.approx(1.0)
     assert factors.throughput == pytest.approx(factors.f_local * factors.f_pad)
+
+
+def sweep_of(blocks: list[int], secs: list[float]) -> dict[str, Any]:
+    return {"num_blocks": blocks, "secs": secs, "wave_blocks": WAVE}
+
+
+def kappa_of(blocks: list[int], secs: list[float]) -> float:
+    return fit_sweep(sweep_of(blocks, secs)).spread.kappa
+
+
+def test_whole_blocks_on_a_multiprocessor_are_told_from_whole_waves() -> None:
+    """Half as many blocks as multiprocessors take nearly as long as one on each."""
+    num_sms, blocks = WAVE // 2, np.arange(8, 4 * WAVE + 1, 13)
+    waves, by_sm = np.ceil(blocks / WAVE), np.ceil(blocks / num_sms) / 2
+    secs = 4e-6 + 1e-5 * (0.3 * waves + 0.5 * by_sm + 0.2 * blocks / WAVE)
+    sweep = fit_sweep(sweep_of(blocks.tolist(), secs.tolist()) | {"block_flops": 1000}, num_sms)
+    assert (sweep.spread.kappa, sweep.spread.sm_share) == pytest.approx((0.3, 0.5))
+    assert sweep.launch_secs == pytest.approx(4e-6)
+    assert sweep.flops_per_sec == pytest.approx(1000 * WAVE / 1e-5)
+    few = np.asarray([num_sms / 2, num_sms])
+    alike = sweep.spread.waves(few, few / WAVE, np.ceil(few / WAVE) * WAVE / few)
+    assert alike[1] - alike[0] == pytest.approx(0.2 * num_sms / 2 / WAVE)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 0.5, 1.0])
 def test_kappa_comes_back(kappa: float) -> None:
     blocks = np.arange(8, 4 * WAVE + 1, 13)
     secs = 4e-6 + 1e-5 * (kappa * np.ceil(blocks / WAVE) + (1 - kappa) * blocks / WAVE)
-    assert fit_kappa(blocks.tolist(), secs.tolist(), WAVE) == pytest.approx(kappa, abs=1e-9)
+    assert kappa_of(blocks.tolist(), secs.tolist()) == pytest.approx(kappa, abs=1e-9)
 
 
 def test_a_disturbed_sweep_gives_kappa_nearly() -> None:
     blocks, rng = np.arange(8, 4 * WAVE + 1, 13), np.random.default_rng(0)
     secs = 1e-5 * (0.5 * np.ceil(blocks / WAVE) + 0.5 * blocks / WAVE) * rng.normal(1, 0.02, len(blocks))
-    assert fit_kappa(blocks.tolist(), secs.tolist(), WAVE) == pytest.approx(0.5, abs=0.05)
+    assert kappa_of(blocks.tolist(), secs.tolist()) == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +161,11 @@ def test_a_disturbed_sweep_gives_kappa_nearly() -> None:
     ],
 )
 def test_no_kappa_from_too_little(blocks: list[int], secs: list[float]) -> None:
-    with pytest.raises(CandidateError, match="κ"):
-        fit_kappa(blocks, secs, WAVE)
+    with pytest.raises(TuningError, match="κ"):
+        kappa_of(blocks, secs)
 
 
 @pytest.mark.parametrize("secs", [[], [0.0], [float("inf")], [1.0, 2.0]])
 def test_nothing_is_fitted_on_nothing(secs: list[float]) -> None:
     with pytest.raises(CandidateError, match="no usable measurement"):
-        fit_local(DENSE, TILE, WAVE, KAPPA, [{"m": 1, "n": 2304, "k": 768}], secs)
+        fit_local(DENSE, TILE, WAVE, SPREAD, [{"m": 1, "n": 2304, "k": 768}], secs)

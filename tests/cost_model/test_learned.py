@@ -7,10 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_device import LIMITS, all_tiles, dense, device, extents_of, measured, tall_tiles_are_slow
+from fake_device import (
+    LIMITS,
+    all_tiles,
+    dense,
+    device,
+    extents_of,
+    known_waves,
+    measured,
+    tall_tiles_are_slow,
+)
 
-from dietcode.cost_model import features as features_module
-from dietcode.cost_model.features import FEATURES, VERSION, Device, features
+from dietcode.cost_model.cpu import features as features_module
+from dietcode.cost_model.cpu.features import FEATURES, VERSION, CpuEstimator, features
 from dietcode.cost_model.learned import gather, joined, learn, missed
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.limits import MicroKernel
@@ -32,7 +41,9 @@ def test_each_feature_has_a_meaning_a_unit_and_a_rule() -> None:
 def test_features_counted_by_hand() -> None:
     """12x32 on m = 25, n = 512, k = 256: three rows of sixteen tiles, one of them past the edge."""
     problem, kernel = dense(), MicroKernel(12, 32)
-    table, estimate = features(problem, kernel, Device(LIMITS, 1.0, 4e11, 0.0), extents_of(problem, [25]))
+    table, estimate = features(
+        problem, kernel, CpuEstimator(LIMITS, 1.0, 4e11, 0.0), extents_of(problem, [25])
+    )
     found = dict(zip([feature.name for feature in FEATURES], table[0].tolist(), strict=True))
     assert found["rows"] == 12
     assert found["vectors"] == 2
@@ -60,7 +71,7 @@ def test_the_launch_is_found_in_the_calibration() -> None:
 
 def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
     problem, extents = dense(), extents_of(dense(), [64])
-    some = Device(LIMITS, 1.0, 4e11, 0.0)
+    some = CpuEstimator(LIMITS, 1.0, 4e11, 0.0)
     _, one = features(problem, MicroKernel(1, 16), some, extents)
     _, eight = features(problem, MicroKernel(8, 16), some, extents)
     assert features_module.step_cycles(MicroKernel(1, 16), 16) == 4
@@ -69,7 +80,7 @@ def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
 
 
 def test_what_tasks_pack_and_the_bodies_of_tails_are_estimated() -> None:
-    some, extents = Device(LIMITS, 1.0, 4e11, 0.0), extents_of(dense(), [3])
+    some, extents = CpuEstimator(LIMITS, 1.0, 4e11, 0.0), extents_of(dense(), [3])
     _, ahead = features(dense(), MicroKernel(8, 32, "partition"), some, extents)
     varying = replace(dense(), column_operand_constant=False)
     _, packs = features(varying, MicroKernel(8, 32, "partition"), some, extents)
@@ -89,7 +100,7 @@ def tiles() -> tuple[list[MicroKernel], list[MicroKernel]]:
 
 def alone(workload: Problem, later: Records) -> float:
     """Median error of the estimate without a model, a common factor taken out."""
-    waves = gather(LIMITS, [(workload, later)])
+    waves = gather([known_waves(workload, later)])
     assert waves is not None
     return float(np.expm1(np.median(np.abs(waves.log_ratio - np.median(waves.log_ratio)))))
 
@@ -97,7 +108,7 @@ def alone(workload: Problem, later: Records) -> float:
 def test_it_learns_what_arithmetic_does_not_know(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
     known, unknown = tiles
     problem = dense()
-    model = learn(gather(LIMITS, [(problem, measured(problem, known, ROWS, tall_tiles_are_slow))]))
+    model = learn(gather([known_waves(problem, measured(problem, known, ROWS, tall_tiles_are_slow))]))
     assert model is not None
     later = measured(problem, unknown, ROWS, tall_tiles_are_slow)
     error = missed(model, problem, device(), list(later.measurements.values()))
@@ -112,7 +123,7 @@ def test_it_learns_what_arithmetic_does_not_know(tiles: tuple[list[MicroKernel],
 def test_its_error_is_what_it_misses_by(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
     known, unknown = tiles
     problem = dense()
-    model = learn(gather(LIMITS, [(problem, measured(problem, known, ROWS, tall_tiles_are_slow))]))
+    model = learn(gather([known_waves(problem, measured(problem, known, ROWS, tall_tiles_are_slow))]))
     assert model is not None
     later = list(measured(problem, unknown, ROWS, tall_tiles_are_slow).measurements.values())
     median = missed(model, problem, device(), later)
@@ -126,7 +137,7 @@ def test_another_workload_of_the_device_is_foretold(
 ) -> None:
     first, second = dense(512, 256), dense(768, 512)
     known = measured(first, [*tiles[0], *tiles[1]], ROWS, tall_tiles_are_slow)
-    model = learn(gather(LIMITS, [(first, known)]))
+    model = learn(gather([known_waves(first, known)]))
     assert model is not None
     later = measured(second, tiles[1][:8], ROWS, tall_tiles_are_slow)
     error = missed(model, second, device(), list(later.measurements.values()))
@@ -136,7 +147,7 @@ def test_another_workload_of_the_device_is_foretold(
 
 def test_the_same_waves_give_the_same_model(tiles: tuple[list[MicroKernel], list[MicroKernel]]) -> None:
     problem = dense()
-    waves = gather(LIMITS, [(problem, measured(problem, tiles[0], ROWS))])
+    waves = gather([known_waves(problem, measured(problem, tiles[0], ROWS))])
     at = extents_of(problem, [1, 100])
     one, two, other = learn(waves, 0), learn(waves, 0), learn(waves, 1)
     assert one is not None and two is not None and other is not None
@@ -147,15 +158,15 @@ def test_the_same_waves_give_the_same_model(tiles: tuple[list[MicroKernel], list
 
 def test_a_few_micro_kernels_are_too_few_to_learn_from() -> None:
     problem = dense()
-    assert gather(LIMITS, []) is None
+    assert gather([]) is None
     assert learn(None) is None
-    assert learn(gather(LIMITS, [(problem, measured(problem, all_tiles()[:3], ROWS))])) is None
+    assert learn(gather([known_waves(problem, measured(problem, all_tiles()[:3], ROWS))])) is None
 
 
 def test_waves_of_two_workloads_are_counted_apart() -> None:
     first, second = dense(512), dense(768)
-    one = gather(LIMITS, [(first, measured(first, all_tiles()[:5], ROWS))])
-    two = gather(LIMITS, [(second, measured(second, all_tiles()[:5], ROWS))])
+    one = gather([known_waves(first, measured(first, all_tiles()[:5], ROWS))])
+    two = gather([known_waves(second, measured(second, all_tiles()[:5], ROWS))])
     both = joined(one, two)
     assert both is not None and one is not None
     assert both.num_kernels == 10, "a tile of another workload is another micro-kernel"

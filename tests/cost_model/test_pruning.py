@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from fake_device import dense, device, extents_of, secs
 
-from dietcode.cost_model.counts import FloatArray
-from dietcode.cost_model.features import features
+from dietcode.cost_model.cpu.features import features
+from dietcode.cost_model.model import FloatArray
 from dietcode.cost_model.pruning import MARGIN, Pruning
 from dietcode.search_space.cpu.limits import MicroKernel
 

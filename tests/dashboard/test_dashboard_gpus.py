@@ -20,9 +20,9 @@ from made_app import MadeApp, opened, text_of
 from made_gpu import ARCH, NAME, gpu_spec, lines_of, made_records
 from needs import needs_nvrtc
 
+from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.errors import LibraryError, TargetError
 from dietcode.runtime.manifest import MANIFEST, read_manifest
-from dietcode.tuner import cuda_tuning
 from dietcode_server.engine import worker
 from dietcode_server.engine.targets import Targets
 from dietcode_server.store import libraries, runners, tokens
@@ -78,7 +78,7 @@ class Gpus(MadeApp):
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpus]:
     """Machine code is made for one architecture: seven take seven times as long."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(cuda_tuning, "make_on_gpu", functools.partial(cuda_tuning.make_on_gpu, archs=(ARCH,)))
+    patch.setattr(CudaBackend, "archs", (ARCH,))
     made = Gpus(tmp_path_factory.mktemp("gpus"), Targets())
     yield made
     made.database.dispose()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from dietcode.measure.calibration import reference_problem
+from dietcode.measure.requests import TimeRequest
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.target.cpu import CpuTarget
 
@@ -54,14 +54,7 @@ def intervals(log: Path) -> dict[int, tuple[float, float]]:
     return found
 
 
-def timing_request(path: Path, target: CpuTarget) -> dict[str, Any]:
-    """What ``time_library`` is asked of the reference problem."""
-    return {
-        "problem": reference_problem(),
-        "limits": Limits.of(target),
-        "path": str(path),
-        "points": [{"m": 8, "n": 64, "k": 2048}],
-        "variables": (),
-        "min_secs": 1e-3,
-        "repeats": 3,
-    }
+def timing_request(path: Path, target: CpuTarget) -> TimeRequest:
+    """Time a library of the reference problem."""
+    points = ({"m": 8, "n": 64, "k": 2048},)
+    return TimeRequest(reference_problem(), str(path), Limits.of(target), points, min_secs=1e-3, repeats=3)

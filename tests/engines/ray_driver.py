@@ -25,7 +25,7 @@ def main(address: str, library: str, calls: str) -> None:
     with cluster.children(device, say) as children:
         say("holds " + children.slot)
         for _ in range(int(calls)):
-            say(str(children.run("time_library", timing_request(Path(library), device.target), 60.0)))
+            say(str(children.time(timing_request(Path(library), device.target), 60.0)))
     cluster.close()
 
 

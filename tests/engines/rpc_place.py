@@ -40,6 +40,10 @@ class Place:
         self._server = _run("sh", "-c", f"until {script} {given}; do sleep 0.1; done")
         wait_until(is_there)
 
+    def pids(self) -> list[int]:
+        """Of the processes that were started here."""
+        return [one.pid for one in (self._tracker, self._server) if one is not None]
+
     def kill_server(self) -> None:
         """As a device that loses its power."""
         if self._server is not None:

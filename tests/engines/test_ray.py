@@ -30,6 +30,7 @@ from dietcode.errors import RequestError, TargetError, TuningError
 from dietcode.lean import without_torch
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
+from dietcode.measure.requests import BuildRequest
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import Host
 from dietcode.workload.spec import TargetSpec
@@ -106,7 +107,7 @@ def driver(cluster: Cluster, library: Path, calls: int) -> subprocess.Popen[str]
     )
 
 
-def build_requests(measurer: Measurer, num: int) -> list[dict[str, Any]]:
+def build_requests(measurer: Measurer, num: int) -> list[BuildRequest]:
     lanes = measurer.limits.lanes
     tiles = [MicroKernel(1 + i, lanes * 2) for i in range(num)]
     return [measurer.build_request([tile], f"k{i}") for i, tile in enumerate(tiles)]
@@ -117,13 +118,12 @@ def test_builds_go_to_every_node_and_measurements_to_one(engine: Any) -> None:
     with engine.children(device, print) as children:
         with Measurer(children, reference_problem(), (), device.target) as measurer:
             requests = build_requests(measurer, 6)
-            outcomes = list(children.map_builds(requests))
-            assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
-            assert [outcome["path"] for outcome in outcomes] == [r["path"] for r in requests]
-            assert len({outcome["node"] for outcome in outcomes}) == 2
+            results = list(children.build(requests))
+            assert [result.path for result in results] == [r.path for r in requests], results
+            assert len({result.node for result in results}) == 2
             point = {"m": 5, "n": 70, "k": 2048}
-            assert measurer.check(requests[0]["path"], point, []) is None
-            timed = measurer.time(requests[0]["path"], [point])
+            assert measurer.check(requests[0].path, point, []) is None
+            timed = measurer.time(requests[0].path, [point])
             assert timed.error is None
             assert 1e-7 < timed.secs[0] < 1e-2
         assert not is_free(device.place)
@@ -134,12 +134,12 @@ def test_a_bad_candidate_costs_itself_alone(engine: Any, tmp_path: Path) -> None
     device = engine.resolve(ANY)
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     with engine.children(device, print) as children:
-        assert isinstance(children.run("time_library", good, 60.0), dict)
+        assert children.time(good, 60.0).error is None
         crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
-        assert "ChildProcessError" in str(children.run("time_library", crash, 60.0))
+        assert "ChildProcessError" in str(children.time(crash, 60.0).error)
         hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
-        assert "no answer within 1 s" in str(children.run("time_library", hang, 1.0))
-        assert isinstance(children.run("time_library", good, 60.0), dict)
+        assert "no answer within 1 s" in str(children.time(hang, 1.0).error)
+        assert children.time(good, 60.0).error is None
 
 
 @pytest.mark.long
@@ -187,11 +187,11 @@ def test_builds_of_a_lost_node_are_made_elsewhere(cluster: Cluster, engine: Any)
         engine.children(device, print) as children,
         Measurer(children, reference_problem(), (), device.target) as measurer,
     ):
-        builds = children.map_builds(build_requests(measurer, 8))
-        outcomes = [next(builds)]
+        builds = children.build(build_requests(measurer, 8))
+        results = [next(builds)]
         cluster.builder.kill()
-        outcomes += list(builds)
-    assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
+        results += list(builds)
+    assert all(result.error is None for result in results), results
     wait_until(lambda: engine.num_builders() == 1)
     cluster.builder = cluster.join("--builds", "1")
 
@@ -204,13 +204,13 @@ def test_where_the_machine_that_measures_is_lost(cluster: Cluster, engine: Any, 
     with engine.children(device, print) as children:
         threading.Timer(1.0, cluster.measurer.kill).start()
         started = time.monotonic()
-        assert "was lost" in str(children.run("time_library", hang, 60.0))
+        assert "was lost" in str(children.time(hang, 60.0).error)
         assert time.monotonic() - started < 30.0
         with pytest.raises(TuningError, match=r"no machine of the Ray cluster at .* for 4 s"):
-            children.run("time_library", good, 60.0)
+            children.time(good, 60.0)
         cluster.measurer = cluster.join("--measures")
         wait_until(lambda: device.place in engine.places())
-        assert isinstance(children.run("time_library", good, 60.0), dict)
+        assert children.time(good, 60.0).error is None
 
 
 @pytest.mark.long
@@ -324,7 +324,7 @@ def test_the_device_is_the_node_s(engine: Any) -> None:
 
 
 def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dietcode.measure.ray_node import host_of
+    from dietcode.measure.ray_nodes import host_of
 
     def command(*options: str) -> list[str]:
         done = inside("ray-node", "--address", "10.0.0.5:6379", "--dry-run", *options)
@@ -336,8 +336,9 @@ def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyP
     head = command("--head", "--builds", "0")
     assert {"--head", "--port=6379", "--include-dashboard=false", "--num-cpus=0"} <= set(head)
     (resources,) = [o.partition("=")[2] for o in command("--measures") if o.startswith("--resources=")]
-    ((place, amount),) = json.loads(resources).items()
-    assert (host_of(place), amount) == (Host.here(), 1)
+    places = json.loads(resources)
+    assert [host for place in places if (host := host_of(place))] == [Host.here()]
+    assert set(places.values()) == {1}
     assert "would disturb it" in inside("ray-node", "--address", "h:1", "--measures", "--builds", "1").stderr
     assert "--address: missing" in inside("ray-node", "--head").stderr
     monkeypatch.delenv("RAY_AUTH_MODE")

@@ -28,8 +28,9 @@ from dietcode.errors import TargetError, TuningError
 from dietcode.measure import rpc_worker
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.measurer import Measurer
+from dietcode.measure.requests import CheckRequest
 from dietcode.measure.rpc import RpcDevice
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.target.cpu import Host
 from dietcode.workload.spec import TargetSpec
 
@@ -84,11 +85,11 @@ def test_a_library_is_built_here_and_checked_and_timed_there(engine: RpcDevice) 
 
 def test_wrong_numbers_are_noticed_here(engine: RpcDevice, tmp_path: Path) -> None:
     device = engine.resolve(named())
-    request = timing_request(c_library(tmp_path, "idle", ""), device.target)
-    request |= {"extents": {"m": 5, "n": 70, "k": 2048}, "values": []}
-    request["problem"] = dataclasses.replace(reference_problem(), column_operand_constant=False)
+    problem = dataclasses.replace(reference_problem(), column_operand_constant=False)
+    path, points = c_library(tmp_path, "idle", ""), ({"m": 5, "n": 70, "k": 2048},)
+    request = CheckRequest(problem, str(path), Limits.of(device.target), points)
     with engine.children(device, print) as children:
-        assert "wrong result: error nan" in str(children.run("check_library", request, 60.0))
+        assert "wrong result: error nan" in str(children.check(request, 60.0).error)
 
 
 def test_a_hanging_candidate_ends_with_its_session(engine: RpcDevice, tmp_path: Path) -> None:
@@ -96,9 +97,9 @@ def test_a_hanging_candidate_ends_with_its_session(engine: RpcDevice, tmp_path: 
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
     with engine.children(device, print) as children:
-        assert isinstance(children.run("time_library", good, 2.0), dict)
-        assert "no answer within 1 s" in str(children.run("time_library", hang, 1.0))
-        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert children.time(good, 2.0).error is None
+        assert "no answer within 1 s" in str(children.time(hang, 1.0).error)
+        assert children.time(good, 2.0).error is None
 
 
 def test_two_jobs_never_measure_at_once(engine: RpcDevice, tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_two_jobs_never_measure_at_once(engine: RpcDevice, tmp_path: Path) -> No
 
     def job(name: str) -> None:
         with engine.children(device, lambda message: said.append((name, message))) as children:
-            assert isinstance(children.run("time_library", request, 5.0), dict)
+            assert children.time(request, 5.0).error is None
 
     jobs = [threading.Thread(target=job, args=(name,)) for name in "ab"]
     for each in jobs:
@@ -129,21 +130,21 @@ def test_where_the_server_is_killed_and_started_again(
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
     with engine.children(device, print) as children:
-        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert children.time(good, 2.0).error is None
         threading.Timer(1.0, place.kill_server).start()
         started = time.monotonic()
-        assert isinstance(children.run("time_library", hang, 5.0), str)
+        assert children.time(hang, 5.0).error is not None
         assert time.monotonic() - started < 5.0, "it is not waited for"
         wait_until(lambda: engine.num_servers() == 0)
         with pytest.raises(TuningError, match=r"no server has been registered as board .* for 3 s"):
-            children.run("time_library", good, 2.0)
+            children.time(good, 2.0)
         place.serve(lambda: engine.num_servers() == 1, TVM_NUM_THREADS="1")
         with pytest.raises(TuningError, match="start its server with TVM_NUM_THREADS=2"):
-            children.run("time_library", good, 2.0)
+            children.time(good, 2.0)
         place.kill_server()
         wait_until(lambda: engine.num_servers() == 0)
         place.serve(lambda: engine.num_servers() == 1)
-        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert children.time(good, 2.0).error is None
 
 
 def test_a_candidate_that_crashes_the_server_s_session(
@@ -154,14 +155,14 @@ def test_a_candidate_that_crashes_the_server_s_session(
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
     with engine.children(device, print) as children:
-        assert isinstance(children.run("time_library", good, 2.0), dict)
-        assert isinstance(children.run("time_library", crash, 10.0), str)
+        assert children.time(good, 2.0).error is None
+        assert children.time(crash, 10.0).error is not None
         wait_until(lambda: engine.num_servers() == 0)
         with pytest.raises(TuningError, match="no server has been registered as board"):
-            children.run("time_library", good, 2.0)
+            children.time(good, 2.0)
         place.kill_server()
         place.serve(lambda: engine.num_servers() == 1)
-        assert isinstance(children.run("time_library", good, 2.0), dict)
+        assert children.time(good, 2.0).error is None
 
 
 @pytest.mark.long
@@ -174,8 +175,8 @@ def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(place: Pl
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
     with patient.children(device, print) as children:
-        found = [children.run("time_library", each, 10.0) for each in (good, crash, good, crash, good)]
-    assert [isinstance(each, dict) for each in found] == [True, False, True, False, True], found
+        found = [children.time(each, 10.0) for each in (good, crash, good, crash, good)]
+    assert [each.error is None for each in found] == [True, False, True, False, True], found
     place.kill_server()
 
 

@@ -11,13 +11,18 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulated_driver import driver_folder, load_driver
 
+from dietcode.measure.gpu_worker import CudaRecipe
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import BuildRequest, BuildResult
+from dietcode.search_space.cuda.source import cuda_text
 from dietcode.target import nvrtc
 
 sys.path.append(str(Path(__file__).parents[1] / "search_space"))
@@ -58,19 +63,43 @@ def compile_c(text: str, path: Path) -> None:
     subprocess.run(command, input=text.encode(), check=True)
 
 
+def emulate(image: bytes, text: str) -> None:
+    """Have the driver run some machine code, which was compiled from a text."""
+    if not place_of(image).exists():
+        shutil.copy(compiled(text)._name, place_of(image))
+
+
+def building_both(build: Callable[..., Any]) -> Callable[..., Any]:
+    """``build`` of children, after which the driver can run what came of it."""
+
+    def build_both(self: Any, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        for request, result in zip(requests, build(self, requests), strict=True):
+            if result.path is not None and isinstance(request.recipe, CudaRecipe):
+                recipe = request.recipe
+                text = cuda_text(recipe.problem, [recipe.micro_kernel], recipe.target)
+                emulate(Path(result.path).read_bytes(), text)
+            yield result
+
+    return build_both
+
+
 @contextmanager
 def emulated_gpu() -> Iterator[pytest.MonkeyPatch]:
-    """While it lasts, the driver is found by children too, and what is compiled can be run."""
+    """While it lasts, the driver is found by children too, and what is compiled can be run.
+
+    What children compile is compiled for the CPU here, when it comes back from them.
+    """
     load_driver()
     compile_real = nvrtc._compile
 
     def compile_both(text: str, arch: str, form: str, reproducible: bool) -> bytes:
         code = compile_real(text, arch, form, reproducible)
-        if form == "CUBIN" and not place_of(code).exists():
-            shutil.copy(compiled(text)._name, place_of(code))
+        if form == "CUBIN":
+            emulate(code, text)
         return code
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LD_LIBRARY_PATH", f"{driver_folder()}:{os.environ.get('LD_LIBRARY_PATH', '')}")
         patch.setattr(nvrtc, "_compile", compile_both)
+        patch.setattr(LocalChildren, "build", building_both(LocalChildren.build))
         yield patch

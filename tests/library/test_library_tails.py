@@ -22,11 +22,11 @@ def parts_of(name: str, *tails: str) -> Any:
     """One micro-kernel of 5 rows and two vectors for each of `tails`, each for a part of the first range."""
     parts = make_parts(SPECS[name])
     kernels = tuple(MicroKernel(5, 2 * parts.target.lanes(), each) for each in tails)
-    variable = parts.spec.variables[0]
+    variable = parts.task.variables[0]
     root: Any = Leaf(len(kernels) - 1)
     for category in reversed(range(len(kernels) - 1)):
         root = Branch(variable, 4 * category + 3, Leaf(category), root)
-    rule = Rule(tuple(parts.spec.variables), len(kernels), root)
+    rule = Rule(tuple(parts.task.variables), len(kernels), root)
     return dataclasses.replace(parts, micro_kernels=kernels, rule=rule)
 
 

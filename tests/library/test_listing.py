@@ -7,8 +7,8 @@ from typing import Any
 
 from small_libraries import SPECS, make_parts
 
-from dietcode.library.build import Parts
 from dietcode.library.listing import listings
+from dietcode.library.parts import Parts
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 
 
@@ -24,7 +24,7 @@ def report_of(name: str) -> dict[str, Any]:
         }
         for category, kernel in enumerate(parts.micro_kernels)
     ]
-    return parts.report | {"problem": parts.problem.to_json(), "micro_kernels": rows}
+    return parts.report | {"problem": parts.task.problem.to_json(), "micro_kernels": rows}
 
 
 def test_each_measured_micro_kernel_has_its_code_the_chosen_ones_first() -> None:

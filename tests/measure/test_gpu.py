@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,21 +14,23 @@ import pytest
 from needs import needs_nvrtc
 
 from dietcode.errors import TargetError
-from dietcode.measure import gpu_children
+from dietcode.measure import gpu_device as gpu_device_module
+from dietcode.measure import gpu_worker
 from dietcode.measure.cuda_driver import GpuError
-from dietcode.measure.cuda_records import CudaMeasurement
 from dietcode.measure.gpu import Gpu, find_gpu, list_gpus
-from dietcode.measure.gpu_children import LocalGpu
+from dietcode.measure.gpu_device import gpu_device
 from dietcode.measure.gpu_session import Session
-from dietcode.measure.store import CudaFileKeeper
-from dietcode.search_space.cuda.launches import call_of
+from dietcode.measure.gpu_worker import CudaRecipe, GpuWorker, KernelCall
+from dietcode.measure.local import LocalMachine
+from dietcode.measure.records import Measurement
+from dietcode.measure.requests import BuildRequest, CheckRequest, TimeRequest
+from dietcode.measure.store import FileKeeper
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Stage
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
-from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.dtypes import rounded, widened
+from dietcode.workload.target_spec import TargetSpec
 
 sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("library", "search_space"))
 from compiled import make_problem
@@ -35,7 +38,7 @@ from compiled import make_problem
 pytestmark = needs_nvrtc
 TILE = CudaMicroKernel(8, 16, 2, 2, 4, splits=3)
 PROBLEM = make_problem("mk,nk->mn", {"n": 20, "k": 24}, [Stage("bias", tensor="bias"), Stage("relu")])
-POINTS = [{"m": m, "n": 20, "k": 24} for m in (1, 17)]
+POINTS = tuple({"m": m, "n": 20, "k": 24} for m in (1, 17))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
     from emulated_gpu import emulated_gpu
 
     with emulated_gpu() as patch:
-        patch.setattr(gpu_children, "_L2_BYTES", 1 << 20)
+        patch.setattr(gpu_device_module, "_L2_BYTES", 1 << 20)
         yield patch
 
 
@@ -52,12 +55,6 @@ def gpu(patch: pytest.MonkeyPatch) -> Gpu:
     found = find_gpu()
     assert found is not None
     return found
-
-
-def request_of(cubin: bytes, problem: Problem = PROBLEM) -> dict[str, Any]:
-    calls = [call_of(problem, TILE, point) for point in POINTS]
-    facts = {"is_timed": True, "keeps": True, "max_checked_flops": 1e9}
-    return {"problem": problem, "cubin": cubin, "calls": calls, **facts}
 
 
 def test_gpus_are_told_by_the_driver(gpu: Gpu) -> None:
@@ -105,30 +102,50 @@ def test_a_driver_without_a_device_is_none(gpu: Gpu) -> None:
         set_driver("init_status", 0)
 
 
-def test_what_fails_ends_its_process_alone(gpu: Gpu) -> None:
-    from emulated_gpu import CRASHES, DOES_NOTHING, HANGS, broken_image
-
-    children, symbols = LocalGpu(gpu), [TILE.symbol, f"{TILE.symbol}_sum"]
-    try:
-
-        def run(body: str, timeout_secs: float = 60.0) -> dict[str, Any] | str:
-            return children.run("measure_kernel", request_of(broken_image(symbols, body)), timeout_secs)
-
-        assert "wrong result: error nan of the output's scale at {'m': 1" in str(run(DOES_NOTHING))
-        assert run(CRASHES) == "ChildProcessError: Subprocess terminated"
-        assert run(HANGS, 1.0) == "no answer within 1 s; the process was ended"
-        unknown = children.run("measure_kernel", request_of(b"\x7fELF".ljust(64, b"\0")), 60.0)
-        assert str(unknown).endswith("GpuError: cuModuleGetFunction: CUDA_ERROR (500)")
-        target = CudaTarget("sm_90a")
-        right = request_of(compile_cubin(cuda_text(PROBLEM, [TILE], target), target))
-        found = children.run("measure_kernel", right, 60.0)
-        assert isinstance(found, dict), found
-        assert found["max_error"] < 1e-6
+def test_the_driver_tells_what_a_kernel_takes(gpu: Gpu, tmp_path: Path) -> None:
+    """What goes wrong, in tests/measure/test_contract.py."""
+    with LocalMachine().children(gpu_device(gpu), print) as children:
+        recipe = CudaRecipe(PROBLEM, TILE, CudaTarget("sm_90a"))
+        (built,) = children.build([BuildRequest(str(tmp_path / "right.cubin"), recipe)])
+        assert built.path is not None, built.error
+        assert set(built.facts["kernels"]) == {TILE.symbol, f"{TILE.symbol}_sum"}
+        assert built.object_bytes == sum(one.code_bytes for one in built.facts["kernels"].values()) > 0
+        call = KernelCall(TILE)
+        checked = children.check(CheckRequest(PROBLEM, built.path, call, POINTS), 60.0)
+        assert checked.error is None and checked.max_error is not None and checked.max_error < 1e-6
+        found = children.time(TimeRequest(PROBLEM, built.path, call, POINTS, repeats=5), 60.0)
+        assert found.error is None
         # Blocks of both functions by the clock of the driver: one wave each, at both extents.
-        assert found["secs"] == pytest.approx([1e-5, 1e-5], rel=1e-3)
-        assert (found["registers"], found["stack_bytes"]) == (40, 0)
-    finally:
-        children.close()
+        assert found.secs == pytest.approx([1e-5, 1e-5], rel=1e-3)
+        assert (found.facts["registers"], found.facts["stack_bytes"]) == (40, 0)
+        alone = children.time(TimeRequest(PROBLEM, built.path, call, ()), 60.0)
+        assert (alone.secs, alone.facts) == ((), found.facts)
+
+
+def test_machine_code_that_the_driver_refuses(gpu: Gpu, tmp_path: Path) -> None:
+    (tmp_path / "unknown.cubin").write_bytes(b"\x7fELF".ljust(64, b"\0"))
+    request = TimeRequest(PROBLEM, str(tmp_path / "unknown.cubin"), KernelCall(TILE), POINTS)
+    with LocalMachine().children(gpu_device(gpu), print) as children:
+        error = children.time(request, 60.0).error
+    assert str(error).endswith("GpuError: cuModuleGetFunction: CUDA_ERROR (500)")
+
+
+def test_what_spills_is_an_error(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = KernelFacts(255, 0, 16, 1000)
+    monkeypatch.setattr(gpu_worker, "compile_cubin", lambda *_: b"")
+    monkeypatch.setattr(gpu_worker, "facts_of", lambda *_: {TILE.symbol: facts})
+    recipe = CudaRecipe(PROBLEM, TILE, CudaTarget("sm_90a"))
+    built = GpuWorker(0, 1).build(BuildRequest("nowhere", recipe))
+    assert (built.path, built.error) == (None, "spills 16 bytes a thread")
+
+
+def test_this_machine_s_gpu_is_a_device_of_its_engine(gpu: Gpu) -> None:
+    device = LocalMachine().resolve(TargetSpec(kind="cuda", arch="sm_90a"))
+    assert (device.target, device.record) == (gpu.target, gpu.record)
+    assert device == gpu_device(gpu)
+    assert Gpu.from_json(json.loads(json.dumps(gpu.to_json()))) == gpu
+    with pytest.raises(TargetError, match="no GPU of sm_75 here"):
+        LocalMachine().resolve(TargetSpec(kind="cuda", arch="sm_75"))
 
 
 def test_memory_that_is_full_is_made_room_in(gpu: Gpu) -> None:
@@ -160,8 +177,6 @@ def test_numbers_are_rounded_to_nearest(dtype: str) -> None:
 def test_targets_say_which_gpu_is_measured_on(
     gpu: Gpu, inside: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import json
-
     from dietcode.cli import cuda as cli_cuda
 
     def facts() -> dict[str, Any]:
@@ -175,10 +190,10 @@ def test_targets_say_which_gpu_is_measured_on(
     assert (found["device"], found["num_sms"]) == ("NVIDIA H200 (sm_90), 132 SMs", 132)
     assert found["device_id"] == real.id
     assert "experimental: no record from a device yet" in found["reason"]
-    store = CudaFileKeeper().open("sha256:0", real.record)
+    store = FileKeeper().open("sha256:0", real.record)
     assert facts()["experimental"]
     code = KernelFacts(40, 0, 0, 1000)
-    store.append(CudaMeasurement(TILE, "hardware", (POINTS[0],), (1e-5,), code).to_json())
+    store.append(Measurement(TILE, "hardware", (POINTS[0],), (1e-5,), facts=code).to_json())
     assert not facts()["experimental"]
 
     def too_old() -> list[Gpu]:

@@ -5,44 +5,52 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dietcode.measure import local, worker
-from dietcode.measure.local import LocalChildren, describe
+from dietcode.measure import runner as runner_module
+from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import BuildRequest, BuildResult
+from dietcode.measure.runner import Runner, describe
 
 
-@pytest.fixture(scope="module")
-def children() -> Iterator[LocalChildren]:
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Children inherit what `LocalChildren` sets."""
     before = dict(os.environ)
-    made = LocalChildren(num_builders=1, num_threads=2, build_timeout_secs=2.0)
-    yield made
-    made.close()
+    yield
     os.environ.clear()
     os.environ.update(before)
 
 
-@pytest.fixture
-def define(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put a function in the place of one of the worker's; as a local function it travels by value."""
-
-    def place(name: str, function: Any) -> None:
-        monkeypatch.setattr(worker, name, function, raising=False)
-
-    return place
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    made = Runner(CpuWorker(2).start, (str(tmp_path_factory.mktemp("child")), True), None)
+    yield made
+    made.close()
 
 
-def test_a_result_comes_back(children: LocalChildren, define: Any) -> None:
-    define("double", lambda request: {"twice": 2 * request["n"]})
-    assert children.run("double", {"n": 21}, 20.0) == {"twice": 42}
+def pid(request: Any) -> Any:
+    import os
+
+    return os.getpid()
 
 
-def test_the_process_stays(children: LocalChildren, define: Any) -> None:
-    define("pid", lambda request: {"pid": __import__("os").getpid()})
-    first = children.run("pid", {}, 20.0)
-    assert first == children.run("pid", {}, 20.0)
-    assert first != {"pid": os.getpid()}
+def double(request: Any) -> Any:
+    return 2 * request
+
+
+def test_a_result_comes_back(runner: Runner) -> None:
+    assert runner.run(by_value(double), 21, 20.0, str) == 42
+
+
+def test_the_process_stays(runner: Runner) -> None:
+    first = runner.run(by_value(pid), None, 20.0, str)
+    assert first == runner.run(by_value(pid), None, 20.0, str)
+    assert first != os.getpid()
 
 
 def raises(request: Any) -> Any:
@@ -104,65 +112,86 @@ def by_value(function: Any) -> Any:
     ],
 )
 def test_what_goes_wrong_comes_back_as_text(
-    function: Any, text: str, children: LocalChildren, define: Any, monkeypatch: pytest.MonkeyPatch
+    function: Any, text: str, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_GRACE_SECS", 1.0, raising=False)
-    define("fails", by_value(function))
-    define("works", lambda request: {"pid": __import__("os").getpid()})
-    first = children.run("works", {}, 30.0)
-    assert isinstance(first, dict)
+    monkeypatch.setattr(runner_module, "_GRACE_SECS", 1.0)
+    first = runner.run(by_value(pid), None, 30.0, str)
+    assert isinstance(first, int)
     started = time.monotonic()
-    outcome = children.run("fails", {}, 1.0)
+    outcome = runner.run(by_value(function), None, 1.0, str)
     assert time.monotonic() - started < 15
     assert isinstance(outcome, str)
     assert text in outcome
     assert "\n" not in outcome
-    second = children.run("works", {}, 30.0)
-    assert isinstance(second, dict)
-    if second["pid"] != first["pid"]:
-        with pytest.raises(ProcessLookupError):
-            os.kill(first["pid"], 0)
-
-
-def test_builds_come_back_in_order_and_failures_as_text(children: LocalChildren, define: Any) -> None:
-    def build(request: Any) -> Any:
-        import ctypes
-        import time
-
-        if request == "crash":
-            ctypes.string_at(0)
-        if request == "hang":
-            time.sleep(1000)
-        if request == "raise":
-            raise RuntimeError("cannot be lowered")
-        return {"path": request}
-
-    define("build", build)
-    outcomes = list(children.map_builds(["a", "crash", "b", "raise", "hang", "c"]))  # type: ignore[list-item]
-    assert [outcomes[i] for i in (0, 2, 5)] == [{"path": "a"}, {"path": "b"}, {"path": "c"}]
-    assert "ChildProcessError" in str(outcomes[1])
-    assert "cannot be lowered" in str(outcomes[3])
-    assert outcomes[4] == "the build did not finish in time; its process was ended"
-
-
-def test_the_children_have_one_pool_of_all_cores(children: LocalChildren, define: Any) -> None:
-    define("environment", lambda request: dict(__import__("os").environ))
-    environment = children.run("environment", {}, 20.0)
-    assert isinstance(environment, dict)
-    assert environment["TVM_NUM_THREADS"] == "2"
-    assert environment["OPENBLAS_NUM_THREADS"] == "1"
-
-
-def test_close_ends_the_children(define: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TVM_NUM_THREADS", "TVM_BIND_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    own = LocalChildren(1, 1)
-    define("pid", lambda request: {"pid": __import__("os").getpid()})
-    outcome = own.run("pid", {}, 20.0)
-    own.close()
-    assert isinstance(outcome, dict)
+    second = runner.run(by_value(pid), None, 30.0, str)
+    assert isinstance(second, int) and second != first, "what failed ends its process"
     with pytest.raises(ProcessLookupError):
-        os.kill(outcome["pid"], 0)
+        os.kill(first, 0)
+
+
+def test_builds_come_back_in_order_and_failures_as_text() -> None:
+    class Misbehaves(CpuWorker):  # in here, so that it goes there by value
+        def build(self, request: BuildRequest) -> BuildResult:
+            import ctypes
+            import time
+
+            if request.path == "crash":
+                ctypes.string_at(0)
+            if request.path == "hang":
+                time.sleep(1000)
+            if request.path == "raise":
+                raise RuntimeError("cannot be lowered")
+            return BuildResult(request.path, 0, 0.0)
+
+    children = LocalChildren(Misbehaves(1), 1, build_timeout_secs=2.0, measures=False)
+    try:
+        asked = ["a", "crash", "b", "raise", "hang", "c"]
+        results = list(children.build([BuildRequest(path, None) for path in asked]))
+    finally:
+        children.close()
+    assert [result.path for result in results] == ["a", None, "b", None, None, "c"]
+    assert "ChildProcessError" in str(results[1].error)
+    assert "cannot be lowered" in str(results[3].error)
+    assert results[4].error == "the build did not finish in time; its process was ended"
+
+
+def test_what_nobody_waits_for_is_not_built(tmp_path: Path) -> None:
+    class Slow(CpuWorker):  # in here, so that it goes there by value
+        def build(self, request: BuildRequest) -> BuildResult:
+            import time
+            from pathlib import Path
+
+            Path(request.path).touch()
+            time.sleep(0.5)
+            return BuildResult(request.path, 0, 0.5)
+
+    children = LocalChildren(Slow(1), 1, measures=False)
+    paths = [tmp_path / name for name in "abcd"]
+    try:
+        for result in children.build([BuildRequest(str(path), None) for path in paths]):
+            assert result.path == str(paths[0])
+            break
+        (last,) = children.build([BuildRequest(str(tmp_path / "last"), None)])
+    finally:
+        children.close()
+    assert last.error is None
+    assert not paths[2].exists() and not paths[3].exists()
+
+
+def test_the_children_have_one_pool_of_all_cores() -> None:
+    def environment(request: Any) -> dict[str, str]:
+        import os
+
+        return dict(os.environ)
+
+    children = LocalChildren(CpuWorker(2), 1)
+    try:
+        found: Any = children._runner.run(environment, None, 20.0, str)
+    finally:
+        children.close()
+    assert found["TVM_NUM_THREADS"] == "2"
+    assert found["OPENBLAS_NUM_THREADS"] == "1"
+    assert not Path(found["TMPDIR"]).exists()
 
 
 def test_describe_is_one_short_line() -> None:

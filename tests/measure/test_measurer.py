@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dietcode.measure.calibration import (
 )
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.measurer import Measurer
-from dietcode.measure.points import choose_anchors, wave_points
+from dietcode.measure.points import choose_anchors, full_wave, wave_points
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.target.cpu import CpuTarget
 
@@ -222,5 +223,5 @@ def test_anchors_span_the_work() -> None:
 
 def test_waves_are_full_and_as_they_are() -> None:
     anchors = [{"m": 12, "n": 64, "k": 32}, {"m": 13, "n": 64, "k": 32}]
-    points = wave_points(PROBLEM, MicroKernel(6, 16), anchors)
+    points = wave_points(partial(full_wave, PROBLEM, MicroKernel(6, 16)), anchors)
     assert [p["m"] for p in points] == [12, 18, 13]

@@ -37,7 +37,7 @@ class Played:
     def __init__(self, layout: str) -> None:
         self.parts = make_parts(conv_data(layout))
         self.manifest = build._manifest(self.parts, {}, b"")
-        self.problem, self.weights, self.values = self.parts.problem, None, ()
+        self.problem, self.weights, self.values = self.parts.task.problem, None, ()
         module = {"run": self._run, "select": lambda *_: 0, "pack": self._pack}
         self.library = Library(Path(), self.manifest, module)
 
@@ -54,7 +54,7 @@ class Played:
     def arrays(self, batch: int, height: int) -> dict[str, Any]:
         rng = np.random.default_rng(0)
         extents = {
-            k: int(d.evaluate({"B": batch, "H": height})) for k, d in self.parts.spec.dims_parsed.items()
+            k: int(d.evaluate({"B": batch, "H": height})) for k, d in self.parts.task.spec.dims_parsed.items()
         }
         return {
             name: rng.standard_normal([extents[k] for k in facts["dims"]], dtype=np.float32)

@@ -12,14 +12,15 @@ from needs import needs_nvrtc, of_extra
 
 from dietcode.dispatcher.rule import fit_rule
 from dietcode.errors import ShapeError, TargetError, TensorError
-from dietcode.library.cuda.build import CudaParts, cuda_library_files
+from dietcode.library.cuda.build import cuda_library_files
+from dietcode.library.parts import Parts
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.loading import load
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, functions_of
-from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget
 from dietcode.workload.parse import spec_from_data
 
@@ -62,10 +63,11 @@ def build(data: dict[str, Any], path: Path) -> Path:
     from emulation import compiled
 
     spec = spec_from_data(data)
-    problem = device_problem(problem_from_spec(spec))
+    task = Task.of(spec, device_problem)
+    problem = task.problem
     rule = fit_rule(("T",), [[1], [2], [3], [4]], [0, 1, 1, 1], [[2, 1], [1, 2], [1, 2], [1, 2]], [0.25] * 4)
     target = CudaTarget("sm_90")
-    files = cuda_library_files(CudaParts(spec, (target,), problem, TILES, rule, {}, {}))
+    files = cuda_library_files(Parts(task, target, TILES, rule, {}, {}))
     write_folder(path, files)
     names = [function.symbol for tile in TILES for function in functions_of(problem, tile)]
     register(load_driver(), compiled(cuda_text(problem, TILES, target)), names)

@@ -10,7 +10,7 @@ import pytest
 from compile_cache import load_compiled
 from compiled import cpu_target, make_problem, numbered
 
-from dietcode.cost_model.counts import count
+from dietcode.cost_model.cpu.counts import count
 from dietcode.search_space.access import can_window
 from dietcode.search_space.cpu.axes import problem_for
 from dietcode.search_space.cpu.host import build_module

@@ -10,7 +10,8 @@ import pytest
 from small_runs import make_spec
 
 from dietcode.measure import measurer as measurer_module
-from dietcode.measure.fake import FakeChildren
+from dietcode.measure.fake import FakeChildren, FakeSeedSearch
+from dietcode.measure.seed_search import SeedRequest
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec
 
@@ -19,14 +20,13 @@ from dietcode.workload.spec import Spec
 def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The trials that MetaSchedule was asked for."""
     asked: list[int] = []
-    original = FakeChildren.run_seed
+    original = FakeSeedSearch.find
 
-    def run_seed(self: FakeChildren, *given: Any) -> Any:
-        _problem, _extents, _target, _work_dir, num_trials, *_ = given
-        asked.append(num_trials)
-        return original(self, *given)
+    def find(self: FakeSeedSearch, request: SeedRequest, *given: Any) -> Any:
+        asked.append(request.num_trials)
+        return original(self, request, *given)
 
-    monkeypatch.setattr(FakeChildren, "run_seed", run_seed)
+    monkeypatch.setattr(FakeSeedSearch, "find", find)
     monkeypatch.setattr(measurer_module.time, "sleep", lambda secs: None)
     return asked
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from needs import needs_nvrtc
+from small_runs import make_spec
 
+from dietcode.backends.cuda.backend import SYNTHETIC
 from dietcode.errors import RecordsError
-from dietcode.measure.cuda_records import CudaMeasurement, CudaRecords, read_cuda_records
-from dietcode.measure.records import Records, read_records, write_records
+from dietcode.measure.records import Measurement, Records, read_records, write_records
 from dietcode.runtime.manifest import MANIFEST, read_manifest, write_folder
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import extents_of
 from dietcode.target.cubin import KernelFacts
-from dietcode.tuner.cuda import SYNTHETIC, make_cuda_library
-from dietcode.tuner.tune import tune
+from dietcode.tuner.tune import make_library, tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
@@ -51,11 +51,11 @@ def spec_of(arch: str = "sm_90a") -> Spec:
     )
 
 
-def made_records(synthetic: bool = True) -> CudaRecords:
+def made_records(synthetic: bool = True) -> Records:
     """What a GPU would write whose large tiles are the more efficient ones."""
     target = {"kind": "cuda", "arch": "sm_90a"}
     device = {"id": "0" * 16, "name": "made up", "num_sms": 132, "target": target, "synthetic": synthetic}
-    records = CudaRecords(workload_digest(spec_of()), device)
+    records = Records(workload_digest(spec_of()), device)
     blocks = list(range(18, 4 * 264, 54))
     secs = [3e-6 + 1e-5 * (-(-n // 264) * 0.5 + n / 264 * 0.5) for n in blocks]
     records.calibration = {"wave_blocks": 264, "num_blocks": blocks, "secs": secs}
@@ -69,34 +69,40 @@ def made_records(synthetic: bool = True) -> CudaRecords:
             waves = -(-blocks // 264) * 0.5 + blocks / 264 * 0.5
             secs.append(3e-6 + waves * 2 * tile.rows * tile.columns * point["k"] / tile.splits / rate)
         facts = KernelFacts(120, tile.shared_bytes, 0, 20000)
-        records.measurements[tile] = CudaMeasurement(tile, "hardware", tuple(points), tuple(secs), facts)
+        records.measurements[tile] = Measurement(tile, "hardware", tuple(points), tuple(secs), facts=facts)
     spilling = CudaMicroKernel(256, 128, 16, 8, 8)
-    records.measurements[spilling] = CudaMeasurement(
-        spilling, "hardware", tuple(points), tuple(secs), KernelFacts(255, spilling.shared_bytes, 64, 1)
+    records.measurements[spilling] = Measurement(
+        spilling, "hardware", tuple(points), tuple(secs), facts=KernelFacts(255, spilling.shared_bytes, 64, 1)
     )
     return records
+
+
+def made(spec: Spec, records: Records, archs: tuple[str, ...]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Files and report of a library for these architectures."""
+    result = make_library(spec, known=records, archs=archs, allow_synthetic=True)
+    return dict(result.files), result.report
 
 
 def test_records_come_back(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     write_records(path, made_records())
-    known = read_cuda_records(path)
+    known = read_records(path)
     assert known == made_records()
     with path.open("a") as stream:
         stream.write('{"kind": "micro_kernel", "rows"')  # torn
-    assert read_cuda_records(path) == made_records()
+    assert read_records(path) == made_records()
 
 
 @pytest.mark.parametrize(
     ("line", "change", "message"),
     [
-        (0, lambda d: d["device"].pop("synthetic"), "line 1 is no record of a GPU: synthetic is missing"),
+        (0, lambda d: d["device"].pop("synthetic"), "line 1 is no tuning record: synthetic is missing"),
         (0, lambda d: d["device"].update(synthetic="no"), "allowed: true or false"),
         (0, lambda d: d["device"]["target"].update(arch="sm_91"), "no CUDA target"),
         (0, lambda d: d["device"].update(num_sms=0), "num_sms"),
         (0, lambda d: d.update(format="other"), "this version reads"),
         (1, lambda d: d.update(num_blocks=[1]), "times for 1 grids"),
-        (2, lambda d: d.update(rows=101), "line 3 is no record"),
+        (2, lambda d: d.update(rows=101), "line 3 is no tuning record"),
         (2, lambda d: d.update(secs=[1.0]), "1 times for 4 points"),
         (2, lambda d: d["secs"].__setitem__(0, -1.0), "secs"),
         (2, lambda d: d["facts"].update(registers="many"), "registers"),
@@ -111,7 +117,7 @@ def test_damaged_records_are_refused(
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(data) + "\n" for data in lines))
     with pytest.raises(RecordsError, match=message):
-        read_cuda_records(path)
+        read_records(path)
 
 
 def test_what_a_calibration_says_beside_is_not_kept() -> None:
@@ -127,9 +133,9 @@ def test_records_of_the_other_kind_of_device_are_refused(tmp_path: Path) -> None
     write_records(paths[0], made_records())
     write_records(paths[1], Records(made_records().workload, cpu))
     with pytest.raises(RecordsError, match=r"measured on a GPU, 'made up'; the target here is a CPU"):
-        read_records(paths[0])
-    with pytest.raises(RecordsError, match=r"measured on 'a CPU', which is no GPU"):
-        read_cuda_records(paths[1])
+        tune(make_spec(), tmp_path / "library", records=paths[0])
+    with pytest.raises(RecordsError, match=r"measured on a CPU, 'a CPU'; the target here is a GPU"):
+        tune(spec_of(), tmp_path / "library", records=paths[1])
 
 
 def test_nothing_is_built_from_synthetic_records(tmp_path: Path) -> None:
@@ -142,21 +148,17 @@ def test_nothing_is_built_from_synthetic_records(tmp_path: Path) -> None:
 
 def test_records_of_others_are_refused() -> None:
     with pytest.raises(RecordsError, match="measured on sm_90a; the spec asks for sm_80"):
-        make_cuda_library(spec_of("sm_80"), made_records(), allow_synthetic=True)
+        make_library(spec_of("sm_80"), known=made_records(), allow_synthetic=True)
     others = made_records()
     others.workload = "sha256:" + "0" * 64
     with pytest.raises(RecordsError, match="records of another workload"):
-        make_cuda_library(spec_of(), others, allow_synthetic=True)
+        make_library(spec_of(), known=others, allow_synthetic=True)
 
 
 @needs_nvrtc
 def test_a_library_comes_of_records(tmp_path: Path, inside: Callable[..., Any]) -> None:
-    files, report, _ = make_cuda_library(
-        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
-    )
-    again, _, _ = make_cuda_library(
-        spec_of(), made_records(), archs=("sm_90a", "sm_80"), allow_synthetic=True
-    )
+    files, report = made(spec_of(), made_records(), ("sm_90a", "sm_80"))
+    again, _ = made(spec_of(), made_records(), ("sm_90a", "sm_80"))
     assert files == again
     assert report["standing"] == SYNTHETIC
     assert report["dtypes"] == {"operands": "float32", "accumulate": "float32", "output": "float32"}
@@ -202,8 +204,8 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
     for tile in (TILES[1], replace(TILES[1], tails="global")):
         secs = tuple(1e-5 * point["n"] * point["p"] * (1 + len(tile.tails)) for point in points)
         facts = measured[TILES[1]].facts
-        records.measurements[tile] = CudaMeasurement(tile, "hardware", points, secs, facts)
-    files, report, _ = make_cuda_library(spec, records, archs=(), allow_synthetic=True)
+        records.measurements[tile] = Measurement(tile, "hardware", points, secs, facts=facts)
+    files, report = made(spec, records, ())
     assert {row["micro_kernel"] for row in report["instances"]} == {TILES[1].name}
     manifest = json.loads(files[MANIFEST])
     assert manifest["dims"]["p"] == "7*B"
@@ -214,7 +216,7 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
 
 @needs_nvrtc
 def test_a_library_is_not_loaded_where_there_is_no_gpu(tmp_path: Path) -> None:
-    files, _, _ = make_cuda_library(spec_of(), made_records(), archs=("sm_90a",), allow_synthetic=True)
+    files, _ = made(spec_of(), made_records(), ("sm_90a",))
     write_folder(tmp_path / "library", files)
     program = "import sys, dietcode; dietcode.load(sys.argv[1])"
     done = subprocess.run(

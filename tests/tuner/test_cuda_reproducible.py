@@ -17,11 +17,12 @@ from made_gpu import TILES, gpu_spec, made_records
 from needs import needs_nvrtc
 
 from dietcode.dispatcher.rule import Rule
-from dietcode.measure.cuda_records import CudaRecords
+from dietcode.measure.records import Records
 from dietcode.runtime.manifest import DISPATCH
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import problem_from_spec
-from dietcode.tuner.cuda import make_cuda_library, one_order
+from dietcode.tuner.assembly import one_order
+from dietcode.tuner.tune import make_library
 from dietcode.workload.parse import spec_from_data
 
 sys.path.append(str(Path(__file__).parents[1] / "search_space"))
@@ -52,7 +53,7 @@ def test_one_order_is_the_best_of_all(case: tuple[list[str], Any]) -> None:
     assert score(kept) >= max(map(score, orders)) or np.isclose(score(kept)[1], max(map(score, orders))[1])
 
 
-def records() -> CudaRecords:
+def records() -> Records:
     """The split one is best for few rows, and the other two for more, of which each has its turn."""
     found = made_records(**SHAPES)
     measured = found.measurements[TILES[0]]
@@ -69,7 +70,7 @@ def test_the_bits_of_a_row_are_the_same_for_every_shape(is_asked: bool) -> None:
 
     objective = {"binary_size": 0.0, "reproducible": is_asked}
     spec = spec_from_data(gpu_spec(objective=objective, **SHAPES))
-    files, _, _ = make_cuda_library(spec, records(), archs=("sm_90a",))
+    files = make_library(spec, known=records(), archs=("sm_90a",)).files
     dispatch = json.loads(files[DISPATCH])
     rule = Rule.from_json(dispatch["rule"])
     tiles = [CudaMicroKernel.from_json(tile) for tile in dispatch["categories"]]

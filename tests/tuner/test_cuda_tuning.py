@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,26 +18,38 @@ from typing import Any
 import pytest
 from needs import needs_nvrtc
 
+from dietcode.backends.cuda import domain as domain_module
+from dietcode.backends.cuda import measuring as measuring_module
+from dietcode.backends.cuda.backend import SYNTHETIC, CudaBackend
 from dietcode.errors import RecordsError, TargetError, TuningError
 from dietcode.measure import gpu as gpu_module
-from dietcode.measure import gpu_children
-from dietcode.measure.cuda_records import CudaRecords, read_cuda_records
+from dietcode.measure import gpu_device
 from dietcode.measure.gpu import Gpu, find_gpu
-from dietcode.measure.records import write_records
-from dietcode.measure.store import CudaFileKeeper, export_file, import_file
+from dietcode.measure.gpu_worker import GpuWorker
+from dietcode.measure.local import LocalMachine
+from dietcode.measure.records import Records, read_records, write_records
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.measure.seed_search import NoSeedSearch
+from dietcode.measure.store import FileKeeper, export_file, import_file
 from dietcode.runtime.manifest import read_manifest
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed
 from dietcode.target import nvrtc
 from dietcode.target.cuda import CudaTarget
-from dietcode.tuner import cuda_measuring
 from dietcode.tuner import reselect as reselect_module
-from dietcode.tuner.cuda import SYNTHETIC, cuda_records_of
-from dietcode.tuner.cuda_measuring import measure_cuda
-from dietcode.tuner.cuda_tuning import make_on_gpu
-from dietcode.tuner.events import Event
+from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.measuring import explore, open_records
+from dietcode.tuner.report import records_of
 from dietcode.tuner.result import TuneResult, write_library
-from dietcode.tuner.tune import tune
+from dietcode.tuner.search import Search
+from dietcode.tuner.tune import make_library, tune
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
@@ -75,8 +88,8 @@ class Run:
 
     def __init__(self, **options: Any) -> None:
         self.events: list[Event] = []
-        spec = options.pop("spec", None) or spec_of()
-        self.result: TuneResult = make_on_gpu(
+        spec = options.pop("spec", None) or spec_of(8)
+        self.result: TuneResult = make_library(
             spec, archs=ARCHS, allow_synthetic=True, listener=self.events.append, **options
         )
 
@@ -84,13 +97,23 @@ class Run:
         return [event.message for event in self.events if event.stage == stage]
 
 
+def measure(spec: Spec, *, force: bool = False, children: Any = None, listener: Listener = silent) -> Records:
+    """Measure what the cache lacks, and build nothing."""
+    backend, engine = CudaBackend(), LocalMachine()
+    task, device = backend.task(spec), engine.resolve(spec.target)
+    kept = open_records(task.digest, device, FileKeeper(), force)
+    deadline = time.monotonic() + spec.budget.seconds
+    with engine.children(device, lambda _: None) as own:
+        return explore(task, backend, device, kept, deadline, listener, children or own, Search())
+
+
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
     from emulated_gpu import emulated_gpu
 
     with emulated_gpu() as patch:
-        patch.setattr(cuda_measuring, "hardware_seeds", lambda *_: SEEDS)
-        patch.setattr(gpu_children, "_L2_BYTES", 1 << 20)
+        patch.setattr(domain_module, "hardware_seeds", lambda *_: SEEDS)
+        patch.setattr(gpu_device, "_L2_BYTES", 1 << 20)
         yield patch
 
 
@@ -100,7 +123,7 @@ def runs(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) ->
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as own:
         own.setenv("DIETCODE_CACHE", str(cache))
-        first = measure_cuda(spec_of(1), gpu_here(), CudaFileKeeper())
+        first = measure(spec_of(1))
         assert list(first.measurements) == [SEEDS[0].tile]
         return Run(), cache
 
@@ -115,16 +138,28 @@ def kept(runs: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
 class Answers:
     """Children that measure nothing: the first micro-kernels get these answers, the others times."""
 
+    slot, seeds = "answers", NoSeedSearch("none here")
+
     def __init__(self, *answers: str) -> None:
         self._answers = iter(answers)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        calls = len(request["calls"])
-        facts = {"max_error": 0.0, "registers": 40, "stack_bytes": 0, "resident_blocks": 8}
-        measured = {"secs": [1e-5 * (i + 1) for i in range(calls)], **facts}
-        if calls > 6 or not request["is_timed"]:  # the sweep
-            return measured
-        return next(self._answers, measured)
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        for request in requests:
+            yield GpuWorker(0, 1).build(request)
+
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        return CheckResult(0.0)
+
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        num_points = len(request.points)
+        facts = {"registers": 40, "stack_bytes": 0, "resident_blocks": 8}
+        error = None if Path(request.path).stem == "sweep" else next(self._answers, None)
+        if error is not None:
+            return TimeResult.failed(error)
+        return TimeResult(tuple(1e-5 * (i + 1) for i in range(num_points)), facts)
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -150,15 +185,19 @@ def records_file(cache: Path) -> Path:
 
 def test_a_gpu_here_is_measured_on(runs: tuple[Run, Path]) -> None:
     second, cache = runs
-    assert second.result.measured == 3
+    assert second.result.measured == 7
     assert not second.said("calibrate")  # κ is known by then
-    records = read_cuda_records(records_file(cache))
+    records = read_records(records_file(cache))
     assert records.is_synthetic
     assert records.device == second.result.device
     assert next(iter(records.measurements)) == SEEDS[0].tile
     assert {seed.tile for seed in SEEDS} < set(records.measurements)
-    assert {m.provenance for m in records.measurements.values()} == {"hardware", "neighbour"}
-    assert all(m.error is None and len(m.secs) == 6 for m in records.measurements.values())
+    assert {"hardware", "expansion"} <= {m.provenance for m in records.measurements.values()}
+    assert any(decision["expansions"] for decision in records.rounds), "five rows are no whole tiles"
+    assert all(m.error is None and len(m.secs) == len(m.points) for m in records.measurements.values())
+    assert all(m.pruned or len(m.points) >= 5 for m in records.measurements.values())
+    waves = {point["m"] for m in records.measurements.values() for point in m.points}
+    assert max(waves) > 5 * 6, "grown to full waves of the device"
     assert [decision["stop"] for decision in records.rounds] == [None, "trials", None, "trials"]
 
 
@@ -173,9 +212,9 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
 def test_nothing_is_measured_twice(kept: Path, runs: tuple[Run, Path]) -> None:
     heard: list[Event] = []
     before = records_file(kept).read_bytes()
-    records = measure_cuda(spec_of(), gpu_here(), CudaFileKeeper(), listener=heard.append)
+    records = measure(spec_of(8), listener=heard.append)
     assert [event.message for event in heard] == [
-        "4 micro-kernels from the records; nothing is left to measure"
+        "8 micro-kernels from the records; nothing is left to measure"
     ]
     assert records.device == runs[0].result.device
     assert records_file(kept).read_bytes() == before
@@ -186,23 +225,21 @@ def test_force_measures_again(kept: Path, tmp_path: Path, monkeypatch: pytest.Mo
     copy.parent.mkdir(parents=True)
     copy.write_bytes(records_file(kept).read_bytes())
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
-    keeper, heard = CudaFileKeeper(), list[Event]()
-    records = measure_cuda(
-        spec_of(1), gpu_here(), keeper, force=True, children=Answers(), listener=heard.append
-    )
+    heard = list[Event]()
+    records = measure(spec_of(1), force=True, children=Answers(), listener=heard.append)
     assert list(records.measurements) == [SEEDS[0].tile]
     assert [event.stage for event in heard].count("calibrate") == 2
-    assert read_cuda_records(copy) == records
+    assert read_records(copy) == records
 
 
 def test_records_travel(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_driver: None) -> None:
     file = tmp_path / "records.jsonl.zst"
     known = export_file(spec_of(), file)  # the only GPU that measured
-    assert read_cuda_records(file) == known
+    assert read_records(file) == known
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(RecordsError, match="measured nothing of small-dense on this device yet"):
         export_file(spec_of(), tmp_path / "more.jsonl")
-    assert import_file(file) == (known, 4)
+    assert import_file(file) == (known, 8)
     assert import_file(file) == (known, 0)
 
 
@@ -210,8 +247,8 @@ def test_of_several_devices_one_has_to_be_named(
     kept: Path, tmp_path: Path, no_driver: None, inside: Callable[..., Any]
 ) -> None:
     path = records_file(kept)
-    known = read_cuda_records(path)
-    other = CudaRecords(known.workload, known.device | {"id": "f" * 16, "name": "another"})
+    known = read_records(path)
+    other = Records(known.workload, known.device | {"id": "f" * 16, "name": "another"})
     write_records(tmp_path / "other.jsonl", other)
     import_file(tmp_path / "other.jsonl")
     try:
@@ -222,7 +259,7 @@ def test_of_several_devices_one_has_to_be_named(
         assert re.search(r"several devices: .*another .*; say which by --device", refused.stderr)
         done = inside("records", "export", file, "--spec", spec, "--device", known.device["id"])
         assert done.returncode == 0, done.stderr
-        assert read_cuda_records(file) == known
+        assert read_records(file) == known
     finally:
         (kept / "records" / ("f" * 16) / path.name).unlink()
 
@@ -232,12 +269,15 @@ def test_a_library_is_selected_again_without_measuring(
 ) -> None:
     library, other = tmp_path / "library", tmp_path / "other"
     write_library(runs[0].result, library)
-    assert cuda_records_of(runs[0].result.report) == read_cuda_records(records_file(runs[1]))
+    kept, known = records_of(runs[0].result.report), read_records(records_file(runs[1]))
+    for tile, measurement in known.measurements.items():  # what only a log of the run tells
+        known.measurements[tile] = replace(measurement, build_secs=0.0)
+    assert kept == known
     with pytest.raises(RecordsError, match="synthetic"):
         reselect_module.reselect(library, {"max_kernels": 1}, other)
     assert not other.exists()
-    allowed = partial(make_on_gpu, allow_synthetic=True)
-    monkeypatch.setattr(reselect_module, "make_on_gpu", allowed)
+    allowed = partial(make_library, allow_synthetic=True)
+    monkeypatch.setattr(reselect_module, "make_library", allowed)
     heard: list[Event] = []
     result = reselect_module.reselect(library, {"max_kernels": 1}, other, listener=heard.append)
     assert result.report["standing"] == SYNTHETIC
@@ -267,7 +307,7 @@ def test_a_library_that_is_wrong_is_not_written(
 
     monkeypatch.setattr(nvrtc, "_compile", compile_wrong)
     with pytest.raises(TuningError, match=r"the finished library fails at {'T': 6}: .*wrong result"):
-        Run(known=read_cuda_records(records_file(kept)))
+        Run(known=read_records(records_file(kept)))
 
 
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path, no_driver: None) -> None:
@@ -285,8 +325,6 @@ def test_a_gpu_of_another_architecture_will_not_do(
         TargetError, match=r"no GPU of sm_80 here \(found: emulated.* \(sm_90\), .*\(sm_86\)\)"
     ):
         tune(spec_of(arch="sm_80"), tmp_path / "library")
-    with pytest.raises(TargetError, match=r"target.arch: sm_80; the GPU here is emulated.* \(sm_90\)"):
-        measure_cuda(spec_of(arch="sm_80"), gpu_here(), CudaFileKeeper())
 
 
 def test_what_no_device_measures_is_refused_before_it_is_measured(
@@ -307,13 +345,13 @@ def test_what_fails_is_on_record_and_costs_itself(
     """A crash, one that the GPU stops, and those that work."""
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
     errors = ["ChildProcessError: Subprocess terminated", "GpuError: CUDA_ERROR_LAUNCH_FAILED (719)"]
-    records = measure_cuda(spec_of(4), gpu_here(), CudaFileKeeper(), children=Answers(*errors))
+    records = measure(spec_of(4), children=Answers(*errors))
     assert [m.error for m in records.measurements.values() if m.error] == errors
     assert sum(m.usable for m in records.measurements.values()) == 2
     assert len(records.rounds[0]["failed"]) == 2
-    assert read_cuda_records(records_file(tmp_path / "cache")) == records
+    assert read_records(records_file(tmp_path / "cache")) == records
     with pytest.raises(TuningError, match="no micro-kernel worked; the first said: ChildProcessError"):
-        measure_cuda(spec_of(2), gpu_here(), CudaFileKeeper(), force=True, children=Answers(*errors))
+        measure(spec_of(2), force=True, children=Answers(*errors))
 
 
 def test_a_part_of_the_budget_is_metaschedules(
@@ -321,15 +359,18 @@ def test_a_part_of_the_budget_is_metaschedules(
 ) -> None:
     """What it proposes is measured as any other, and known from the records when it is asked for again."""
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cuda_measuring, "_SEED_PART", 1)  # all of it
+    monkeypatch.setattr(measuring_module, "_SHARE_OF_TRIALS", 1)  # all of it
     spec = spec_from_data(spec_of(8).to_json() | {"dims": {"m": "16*T", "n": 128, "k": 64}})
     heard: list[Event] = []
-    records = measure_cuda(spec, gpu_here(), CudaFileKeeper(), children=Answers(), listener=heard.append)
+    records = measure(spec, children=Answers(), listener=heard.append)
     found = [m for m in records.measurements.values() if m.provenance == "metaschedule"]
     assert 4 <= len(found) <= 8  # some proposals are one micro-kernel
-    best = min((m for m in found if m.usable), key=lambda m: (m.secs[-1], m.micro_kernel.order))
+    longest = [(max(zip((p["m"] for p in m.points), m.secs, strict=True))[1], m) for m in found if m.usable]
+    best = min(longest, key=lambda one: (one[0], one[1].micro_kernel.order))[1].micro_kernel
+    assert records.seed is not None and records.seed["micro_kernel"] == best.to_json()
     said = [event.message for event in heard if event.stage == "seed"]
-    assert said == ["MetaSchedule proposes 8 micro-kernels", f"T0 {best.micro_kernel.name}"]
+    assert said[0] == "MetaSchedule on the largest instance"
+    assert said[-1].startswith(f"T0 = {best.rows}x{best.columns}, ")
 
 
 def test_a_gpu_is_known_as_the_benchmark_knows_it() -> None:

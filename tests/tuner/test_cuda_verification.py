@@ -15,22 +15,23 @@ from spoiled import spoiled_text
 from dietcode.dispatcher.rule import Branch, Leaf, Rule
 from dietcode.errors import TuningError
 from dietcode.library.cuda import code as library_code
-from dietcode.library.cuda.build import CudaParts, cuda_library_files
-from dietcode.measure import gpu_children
+from dietcode.library.cuda.build import cuda_library_files
+from dietcode.library.parts import Parts
+from dietcode.measure import gpu_device
 from dietcode.measure.gpu import find_gpu
-from dietcode.measure.gpu_children import LocalGpu
+from dietcode.measure.gpu_worker import KernelCall, LibraryCall
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import CheckRequest
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.task import Task
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.tuner import verification
-from dietcode.tuner.cuda_trials import request_of
 from dietcode.tuner.events import Event
 from dietcode.tuner.verification import verify
-from dietcode.workload.instances import make_instances
 from dietcode.workload.parse import spec_from_data
 
 sys.path.append(str(Path(__file__).parents[1] / "library"))
@@ -52,7 +53,8 @@ SPEC = spec_from_data(
         "target": {"kind": "cuda", "arch": TARGET.arch},
     }
 )
-PROBLEM = device_problem(problem_from_spec(SPEC))
+TASK = Task.of(SPEC, device_problem)
+PROBLEM = TASK.problem
 WRONG = {
     "in one category": (1, "return;", "'M': 6"),
     "at large extents": (0, "if (extent_m > 80 && blockIdx.x == 3) return;", f"'M': {ROWS}"),
@@ -65,31 +67,31 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
     from emulated_gpu import emulated_gpu
 
     with emulated_gpu() as patch:
-        patch.setattr(gpu_children, "_L2_BYTES", 1 << 16)
+        patch.setattr(gpu_device, "_L2_BYTES", 1 << 16)
         yield patch
 
 
 @pytest.fixture(scope="module")
-def children(patch: pytest.MonkeyPatch) -> Iterator[LocalGpu]:
+def children(patch: pytest.MonkeyPatch) -> Iterator[LocalChildren]:
     gpu = find_gpu(TARGET)
     assert gpu is not None
-    made = LocalGpu(gpu)
+    made = LocalChildren(gpu_device.gpu_device(gpu).worker)
     yield made
     made.close()
 
 
 def built() -> Mapping[str, bytes]:
-    return cuda_library_files(CudaParts(SPEC, (TARGET,), PROBLEM, TILES, RULE, {}, {}))
+    return cuda_library_files(Parts(TASK, TARGET, TILES, RULE, {}, {}))
 
 
-def verified(files: Mapping[str, bytes], children: LocalGpu) -> list[Event]:
+def verified(files: Mapping[str, bytes], children: LocalChildren) -> list[Event]:
     heard: list[Event] = []
-    facts = {"workspace_bytes": int(json.loads(files[MANIFEST])["workspace_bytes"])}
-    verify(SPEC, PROBLEM, make_instances(SPEC), files, facts, children.run, 60.0, heard.append)
+    call = LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))
+    verify(TASK, files, call, children, heard.append)
     return heard
 
 
-def test_a_right_library_is_right(children: LocalGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_library_is_right(children: LocalChildren, monkeypatch: pytest.MonkeyPatch) -> None:
     files = built()
     for flops in (1e12, 3e5):
         monkeypatch.setattr(verification, "_MAX_FLOPS", flops)
@@ -99,7 +101,7 @@ def test_a_right_library_is_right(children: LocalGpu, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("where", WRONG)
 def test_a_library_that_is_wrong_somewhere_is_refused(
-    where: str, children: LocalGpu, monkeypatch: pytest.MonkeyPatch
+    where: str, children: LocalChildren, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     category, statement, binding = WRONG[where]
 
@@ -116,18 +118,17 @@ def test_a_library_that_is_wrong_somewhere_is_refused(
             verified(files, children)
 
 
-def test_a_candidate_is_checked_at_all_its_points(children: LocalGpu) -> None:
+def test_a_candidate_is_checked_at_all_its_points(children: LocalChildren, tmp_path: Path) -> None:
     """Also where all of float64 would take too long."""
-    points = [{"m": rows, "n": 20, "k": 24} for rows in (1, 8, ROWS)]
+    points = tuple({"m": rows, "n": 20, "k": 24} for rows in (1, 8, ROWS))
     text = cuda_text(PROBLEM, TILES[:1], TARGET)
     wrong = spoiled_text(text, TILES[0].symbol, WRONG["at large extents"][1])
 
-    def measured(text: str) -> dict[str, Any] | str:
-        cubin = compile_cubin(text, TARGET)
-        return children.run(
-            "measure_kernel", request_of(PROBLEM, TILES[0], cubin, points, max_checked_flops=1e4), 60.0
-        )
+    def checked(text: str) -> str | None:
+        path = tmp_path / "candidate.cubin"
+        path.write_bytes(compile_cubin(text, TARGET))
+        request = CheckRequest(PROBLEM, str(path), KernelCall(TILES[0]), points, max_flops=1e4)
+        return children.check(request, 60.0).error
 
-    found = measured(text)
-    assert isinstance(found, dict) and len(found["secs"]) == 3, found
-    assert f"wrong result: error nan of the output's scale at {{'m': {ROWS}" in str(measured(wrong))
+    assert checked(text) is None
+    assert f"wrong result: error nan of the output's scale at {{'m': {ROWS}" in str(checked(wrong))

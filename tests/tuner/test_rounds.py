@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from small_runs import contents, make_spec, records_file
 
+from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.cli.show import show_library
 from dietcode.measure.fake import FakeChildren
 from dietcode.measure.records import read_records, write_records
+from dietcode.measure.requests import BuildResult
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import instance_extents, problem_from_spec
@@ -50,6 +52,10 @@ def slower(factor: Callable[[MicroKernel], float]) -> FakeChildren:
             return factor(micro_kernel) * super().secs(problem, micro_kernel, limits, extents)
 
     return Slower()
+
+
+def domain_of(spec: Any) -> CpuDomain:
+    return CpuDomain(problem_from_spec(spec), resolve_target(spec.target))
 
 
 def names(report: dict[str, Any], provenance: str) -> set[str]:
@@ -102,9 +108,7 @@ def test_the_model_is_less_sure_of_ways_that_were_not_tried(
     promises = []
     for spread in (planner_module._UNTRIED, 0.0):
         monkeypatch.setattr(planner_module, "_UNTRIED", spread)
-        planner = Planner(
-            problem_from_spec(spec), resolve_target(spec.target), extents, instances.weights, Search()
-        )
+        planner = Planner(domain_of(spec), extents, instances.weights, Search())
         planner.space.update(dict.fromkeys(records.measurements, "hardware"))
         promises.append(planner.plan(records).promise)
     assert promises[0] > 1.3 * promises[1] > 0
@@ -283,9 +287,10 @@ def test_a_budget_of_a_second_measures_something(tuned: Any) -> None:
 
 def test_rounds_that_fail_as_a_whole_do_not_end_the_search(tuned: Any) -> None:
     class FullDisk(FakeChildren):
-        def map_builds(self, requests: Any) -> Any:
-            for number, outcome in enumerate(super().map_builds(requests), start=self.num_calls["build"]):
-                yield "OSError: No space left on device" if 9 <= number < 25 else outcome
+        def build(self, requests: Any) -> Any:
+            full = BuildResult.failed("OSError: No space left on device")
+            for number, result in enumerate(super().build(requests), start=self.num_calls["build"]):
+                yield full if 9 <= number < 25 else result
 
     _, result = tuned(make_spec(budget=MANY), children=FullDisk())
     rounds = result.report["rounds"]
@@ -299,7 +304,7 @@ def test_the_shapes_that_matter_are_in_the_planners_sample() -> None:
     weights[1234] = 0.9
     spec = make_spec()
     extents = {"m": np.arange(1, 4097), "n": np.full(4096, 96), "k": np.full(4096, 32)}
-    planner = Planner(problem_from_spec(spec), resolve_target(spec.target), extents, weights, Search())
+    planner = Planner(domain_of(spec), extents, weights, Search())
     (place,) = np.flatnonzero(planner.sample["m"] == 1235)
     assert len(planner.sample["m"]) == 256
     assert planner.sample_weights[place] == pytest.approx(0.9, abs=0.05)

@@ -18,9 +18,9 @@ from dietcode.dispatcher.select import Objective, select_categories
 from dietcode.errors import TuningError
 from dietcode.measure.fake import FakeChildren
 from dietcode.runtime.manifest import CODE
-from dietcode.tuner.cuda import make_cuda_library
 from dietcode.tuner.reselect import reselect
 from dietcode.tuner.size_cap import Built, FileSize, build_within
+from dietcode.tuner.tune import make_library
 from dietcode.workload.parse import spec_from_data
 
 SMALLEST = re.compile(r"max_bytes is (\d+), .* smallest .* has (\d+) bytes.*; allow more")
@@ -80,7 +80,8 @@ def test_a_library_for_gpus_is_not_larger_than_asked() -> None:
 
     def made(**objective: Any) -> tuple[int, list[str]]:
         spec = spec_from_data(gpu_spec(objective={"binary_size": 0.0} | objective))
-        files, report, _ = make_cuda_library(spec, made_records(), archs=("sm_90a", "sm_80"))
+        made = make_library(spec, known=made_records(), archs=("sm_90a", "sm_80"))
+        files, report = made.files, made.report
         return len(files[CODE]), report["selection"]["micro_kernels"]
 
     size, chosen = made()

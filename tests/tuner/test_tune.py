@@ -14,6 +14,7 @@ import dietcode
 from dietcode.errors import DietCodeError, LibraryError, RecordsError, SpecError, TuningError
 from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.records import read_records
+from dietcode.measure.requests import CheckRequest, CheckResult
 from dietcode.tuner import exploration
 from dietcode.tuner.events import STAGES, Event
 from dietcode.tuner.tune import tune
@@ -46,7 +47,7 @@ def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
     tuned()
     again, result = tuned(folder="again")
     assert (again.timed, again.built, result.measured) == ([], [], 0)
-    assert again.num_calls["time_library"] == 0
+    assert again.num_calls["time"] == 0
     assert len(seeds) == 1
     assert contents(tmp_path / "lib") == contents(tmp_path / "again")
 
@@ -141,10 +142,10 @@ def test_where_nothing_works_there_is_no_library(tuned: Any, tmp_path: Path) -> 
 
 def test_a_library_that_fails_its_check_is_not_written(tuned: Any, tmp_path: Path) -> None:
     class Wrong(FakeChildren):
-        def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> Any:
-            if Path(request["path"]).name == "library.so":
-                return "ValueError: wrong result"
-            return super().run(function, request, timeout_secs)
+        def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+            if Path(request.path).name == "library.so":
+                return CheckResult.failed("ValueError: wrong result")
+            return super().check(request, timeout_secs)
 
     with pytest.raises(TuningError, match=r"the finished library fails at .*wrong result"):
         tuned(children=Wrong())

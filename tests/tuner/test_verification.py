@@ -16,23 +16,23 @@ from hypothesis.extra import numpy as arrays
 from small_libraries import make_parts, spec_data
 from spoiled import spoil
 
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.dispatcher.rule import Branch, Leaf, Rule
 from dietcode.errors import TuningError
-from dietcode.library.build import Parts, library_files
+from dietcode.library.build import library_files
+from dietcode.library.parts import Parts
+from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.cpu.space import Candidate
-from dietcode.search_space.problem import instance_extents
 from dietcode.target.cpu import device_record
 from dietcode.tuner import verification
 from dietcode.tuner.events import Event
 from dietcode.tuner.trials import Trials
 from dietcode.tuner.verification import NUM_LEAST, NUM_MOST, choose_checked, verify
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.instances import make_instances
 
 ROWS = 301
 SPEC = spec_data("rows", shape_vars={"M": {"min": 1, "max": ROWS}}, dims={"m": "M", "n": 100, "k": 37})
@@ -69,7 +69,7 @@ def test_every_category_is_checked_at_its_ends_and_where_it_is_ragged(problem: t
 @pytest.fixture(scope="module")
 def children() -> Iterator[LocalChildren]:
     before = dict(os.environ)
-    made = LocalChildren(num_builders=1, num_threads=2)
+    made = LocalChildren(CpuWorker(2), num_builders=1)
     yield made
     made.close()
     os.environ.clear()
@@ -89,8 +89,7 @@ def files(parts: Parts) -> Mapping[str, bytes]:
 
 def verified(parts: Parts, files: Mapping[str, bytes], children: LocalChildren) -> list[Event]:
     heard: list[Event] = []
-    facts, instances = {"limits": Limits.of(parts.target)}, make_instances(parts.spec)
-    verify(parts.spec, parts.problem, instances, files, facts, children.run, 60.0, heard.append)
+    verify(parts.task, files, Limits.of(parts.target), children, heard.append)
     return heard
 
 
@@ -137,19 +136,18 @@ def test_a_library_that_is_wrong_somewhere_is_refused(
 def test_a_candidate_that_is_wrong_at_large_extents_is_refused(
     parts: Parts, children: LocalChildren, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, builds = parts.spec, children.map_builds
+    task, builds = parts.task, children.build
 
     def spoiled_builds(requests: Any) -> Any:
         for request, outcome in zip(requests, builds(requests), strict=True):
-            if request["micro_kernels"][0] == parts.micro_kernels[1]:
-                spoil(Path(request["path"]), "if (rows > 200) values[(rows - 2) * columns] += 1;")
+            if request.recipe.micro_kernels[0] == parts.micro_kernels[1]:
+                spoil(Path(request.path), "if (rows > 200) values[(rows - 2) * columns] += 1;")
             yield outcome
 
-    monkeypatch.setattr(children, "map_builds", spoiled_builds)
-    store = FileKeeper().open(workload_digest(spec), device_record(parts.target))
-    extents = instance_extents(spec, make_instances(spec).columns())
-    with Measurer(children, parts.problem, spec.variables, parts.target, min_secs=1e-4) as measurer:
-        trials = Trials(parts.problem, extents, 1, store, measurer, None)
+    monkeypatch.setattr(children, "build", spoiled_builds)
+    store = FileKeeper().open(task.digest, device_record(parts.target))
+    with Measurer(children, task.problem, task.variables, parts.target, min_secs=1e-4) as measurer:
+        trials = Trials(task, store, MeasuringCpu(measurer), None)
         batch = [Candidate(kernel, "a test") for kernel in parts.micro_kernels]
         right, wrong = trials.measure(batch, lambda: False)
     assert right.error is None

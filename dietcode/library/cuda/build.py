@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 
 from dietcode._version import __version__
-from dietcode.dispatcher.rule import Rule
 from dietcode.library.build import dispatch_tree, variable_facts
 from dietcode.library.cuda.code import CudaCode, compile_library
+from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import CODE, DISPATCH, FORMAT, MANIFEST, REPORT, file_facts, pretty_json
-from dietcode.search_space.cuda.lowering import device_problem
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import alignments, workspace_elements
-from dietcode.search_space.problem import Problem, extents_of
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
 from dietcode.workload.binding import plan_bindings
-from dietcode.workload.identity import job_digest, workload_digest
-from dietcode.workload.instances import largest_instance
-from dietcode.workload.spec import Spec
+from dietcode.workload.identity import job_digest
 
 
-@dataclass(frozen=True)
-class CudaParts:
-    """What a library for CUDA is made of.
-
-    Attributes
-    ----------
-    targets : tuple of CudaTarget
-        Architectures to hold machine code for; the first is the one that was measured.
-    micro_kernels : tuple of CudaMicroKernel
-        One for each category.
-    rule : Rule
-        Total over the declared ranges.
-    table, report : dict
-        What a person reads; what the compiler tells of each kernel is added to the report.
-    """
-
-    spec: Spec
-    targets: tuple[CudaTarget, ...]
-    problem: Problem
-    micro_kernels: tuple[CudaMicroKernel, ...]
-    rule: Rule
-    table: dict[str, Any]
-    report: dict[str, Any]
-
-
-def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
+def cuda_library_files(parts: Parts) -> dict[str, bytes]:
     """All files of the folder by relative path; the same parts give the same bytes.
 
     Raises
@@ -60,11 +29,11 @@ def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
         As `compile_library` has them.
     """
     code = compile_library(
-        parts.problem,
+        parts.task.problem,
         parts.micro_kernels,
         dispatch_tree(parts.rule.root),
-        parts.spec.variables,
-        parts.targets,
+        parts.task.variables,
+        tuple(CudaTarget(arch) for arch in dict.fromkeys([parts.target.arch, *parts.archs])),
     )
     dispatch = {
         "categories": [
@@ -84,20 +53,19 @@ def cuda_library_files(parts: CudaParts) -> dict[str, bytes]:
     return {**files, MANIFEST: pretty_json(_manifest(parts, code, files))}
 
 
-def _manifest(parts: CudaParts, code: CudaCode, files: dict[str, bytes]) -> dict[str, Any]:
-    spec, problem = parts.spec, device_problem(parts.problem)
+def _manifest(parts: Parts, code: CudaCode, files: dict[str, bytes]) -> dict[str, Any]:
+    spec, problem = parts.task.spec, parts.task.problem
     seen = spec.subscripts | spec.epilogue_tensors
     subscripts = {name: seen[name] for name in problem.inputs}
     needed = [alignments(problem, tile) for tile in parts.micro_kernels]
-    extents = extents_of(spec, largest_instance(spec))
-    workspaces = [4 * workspace_elements(problem, tile, extents) for tile in parts.micro_kernels]
-    target = parts.targets[0].to_json()
+    workspaces = [4 * workspace_elements(problem, tile, parts.task.largest) for tile in parts.micro_kernels]
+    target = parts.target.to_json()
     return {
         "format": FORMAT,
         "name": spec.name,
         "workload": spec.to_json(),
         "tensor_order": list(spec.tensors),
-        "workload_digest": workload_digest(spec),
+        "workload_digest": parts.task.digest,
         "job_digest": job_digest(spec, target),
         "target": target,
         "requires": {

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.seed import Seed
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A micro-kernel and the seed that brought it into the space."""
-
-    micro_kernel: MicroKernel
-    provenance: str
 
 
 def hardware_seeds(limits: Limits) -> list[Seed]:

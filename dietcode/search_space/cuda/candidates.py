@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.space import CudaCandidate, CudaSeed, build_space, neighbours
+from dietcode.search_space.cuda.space import CudaSeed, build_space, neighbours
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.tails import TAILS
 
@@ -17,7 +18,7 @@ _SMALL_ROWS = 64  # tiles that serve few rows, so that there may be fewer blocks
 
 def starting_candidates(
     problem: Problem, seeds: list[CudaSeed], limits: CudaLimits, largest: Mapping[str, int]
-) -> list[CudaCandidate]:
+) -> list[Candidate]:
     """T0 first, its paddings (paper, Figure 10), its neighbours, then the space, small tiles also split.
 
     Parameters
@@ -35,21 +36,21 @@ def starting_candidates(
         for seed in seeds
         if tails in seed.tile.allowed_tails
     ]
-    first = [CudaCandidate(tile, seed.source) for tile, seed in padded if limits.holds(problem, tile)]
+    first = [Candidate(tile, seed.source) for tile, seed in padded if limits.holds(problem, tile)]
     around = [
-        CudaCandidate(tile, "neighbour")
+        Candidate(tile, "neighbour")
         for seed in seeds
         for tile in neighbours(problem, seed.tile, limits, reduction)
     ]
     split = [
-        CudaCandidate(replace(tile, splits=splits), "split")
+        Candidate(replace(tile, splits=splits), "split")
         for tile in (candidate.micro_kernel for candidate in space)
         if tile.rows <= _SMALL_ROWS
         for splits in SPLITS
         if reduction >= 2 * splits * tile.steps
     ]
     mixed = [c for pair in zip(space, split, strict=False) for c in pair] + space[len(split) :]
-    found: dict[CudaMicroKernel, CudaCandidate] = {}
+    found: dict[CudaMicroKernel, Candidate] = {}
     for candidate in [*first, *around, *mixed]:
         found.setdefault(candidate.micro_kernel, candidate)
     return list(found.values())

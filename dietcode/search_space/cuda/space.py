@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import MAX_SPLITS, CudaMicroKernel
 from dietcode.search_space.problem import Problem
@@ -20,7 +21,7 @@ from dietcode.search_space.problem import Problem
 _THREAD_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (4, 2), (2, 4), (2, 2), (16, 8), (8, 16))
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 32), (16, 16), (32, 128), (16, 64))
 _STEPS = {"simt": (8, 16, 32), "mma": (16, 32, 64, 128)}
-_EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
+EXTENTS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,6 @@ class CudaSeed:
 
     tile: CudaMicroKernel
     source: str
-
-
-@dataclass(frozen=True)
-class CudaCandidate:
-    """A micro-kernel and the seed that brought it into the space."""
-
-    micro_kernel: CudaMicroKernel
-    provenance: str
 
 
 def hardware_seeds(problem: Problem, limits: CudaLimits) -> list[CudaSeed]:
@@ -64,7 +57,7 @@ def build_space(
     limits: CudaLimits,
     max_rows: int | None = None,
     max_columns: int | None = None,
-) -> list[CudaCandidate]:
+) -> list[Candidate]:
     """Viable tiles around all seeds, each once, credited to the first seed that reaches it.
 
     Parameters
@@ -74,7 +67,7 @@ def build_space(
 
     Returns
     -------
-    list of CudaCandidate
+    list of Candidate
         Seeds first, then those nearest to the seeds.
     """
     found: dict[CudaMicroKernel, str] = {}
@@ -89,7 +82,7 @@ def build_space(
         ]
         for _, _, tile in sorted((distance(tile, seed.tile), tile.order, tile) for tile in around):
             found.setdefault(tile, seed.source)
-    return [CudaCandidate(tile, source) for tile, source in found.items()]
+    return [Candidate(tile, source) for tile, source in found.items()]
 
 
 def neighbours(
@@ -113,7 +106,7 @@ def neighbours(
             for steps in _STEPS[tile.unit]
             if steps in {tile.steps // 2, tile.steps * 2}
         ),
-        *(_with_threads(tile, tile.rows, tile.columns, *shape) for shape in _shapes(tile)),
+        *(with_threads(tile, tile.rows, tile.columns, *shape) for shape in _shapes(tile)),
         *(_changed(tile, row_vthreads=v, column_vthreads=w) for v in (1, 2) for w in (1, 2)),
         *(_changed(tile, stages=stages) for stages in (tile.stages - 1, tile.stages + 1)),
         *(_changed(tile, tails=tails) for tails in tile.allowed_tails),
@@ -127,13 +120,13 @@ def _around(tile: CudaMicroKernel) -> Iterator[CudaMicroKernel]:
     for rows in _extents_around(tile.rows):
         for columns in _extents_around(tile.columns):
             for shape in ((tile.thread_rows, tile.thread_columns), *_shapes(tile)):
-                changed = _with_threads(tile, rows, columns, *shape)
+                changed = with_threads(tile, rows, columns, *shape)
                 if changed is not None:
                     yield changed
 
 
 def _extents_around(extent: int) -> list[int]:
-    return [e for e in _EXTENTS if extent <= 2 * e <= 4 * extent]
+    return [e for e in EXTENTS if extent <= 2 * e <= 4 * extent]
 
 
 def _shapes(tile: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
@@ -141,7 +134,7 @@ def _shapes(tile: CudaMicroKernel) -> tuple[tuple[int, int], ...]:
     return _WARP_TILES if tile.unit == "mma" else _THREAD_TILES
 
 
-def _with_threads(
+def with_threads(
     tile: CudaMicroKernel, rows: int, columns: int, thread_rows: int, thread_columns: int
 ) -> CudaMicroKernel | None:
     """The tile with other extents, a thread's in two parts where these are still four wide."""
@@ -160,9 +153,9 @@ def _changed(tile: CudaMicroKernel, **axes: int | str) -> CudaMicroKernel | None
 
 
 def _only_pads(tile: CudaMicroKernel, max_rows: int | None, max_columns: int | None) -> bool:
-    too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows) and tile.rows > _EXTENTS[0]
+    too_tall = max_rows is not None and tile.rows >= 2 * max(1, max_rows) and tile.rows > EXTENTS[0]
     too_wide = max_columns is not None and tile.columns >= 2 * max(1, max_columns)
-    return too_tall or (too_wide and tile.columns > _EXTENTS[0])
+    return too_tall or (too_wide and tile.columns > EXTENTS[0])
 
 
 def distance(tile: CudaMicroKernel, seed: CudaMicroKernel) -> float:

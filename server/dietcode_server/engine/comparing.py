@@ -16,7 +16,7 @@ from typing import Any
 
 from dietcode.bench.confined import Compare, Vendor, confined_bench, vendor_of
 from dietcode.errors import DietCodeError, TuningError
-from dietcode.measure.worker import SAFE_ERROR
+from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.runtime.manifest import read_manifest
 from dietcode.tuner.events import Event, Listener, not_run
 from dietcode.tuner.tune import TuneResult

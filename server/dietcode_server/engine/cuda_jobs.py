@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dietcode.measure.cuda_records import CudaRecords
+from dietcode.measure.records import Records
 from dietcode.workload.spec import Spec
-from dietcode_server.engine.holding import Heartbeat
-from dietcode_server.engine.keeper import SqlCudaKeeper
+from dietcode_server.engine.holding import Heartbeat, HeldChildren
+from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.store import gpus
 from dietcode_server.store.database import Database
-from dietcode_server.store.leases import LeaseLostError
-from dietcode_server.store.records import SqlCudaRecords
+from dietcode_server.store.records import SqlRecords
 from dietcode_server.store.tables import JobRow
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from dietcode.tuner.tune import TuneResult
 
 
-def known_records(database: Database, job: JobRow) -> CudaRecords | None:
+def known_records(database: Database, job: JobRow) -> Records | None:
     """Records that a job is built from without measuring; None where it has to be measured.
 
     Raises
@@ -35,11 +34,16 @@ def known_records(database: Database, job: JobRow) -> CudaRecords | None:
         device = None if row is None else gpus.header_of(row)
     if device is None:
         return None
-    return SqlCudaRecords(database, job.workload, device, spec=job.spec).records
+    return SqlRecords(database, job.workload, device, spec=job.spec).records
 
 
 def make_for_gpu(
-    database: Database, job: JobRow, spec: Spec, listener: Listener, heartbeat: Heartbeat
+    database: Database,
+    job: JobRow,
+    spec: Spec,
+    work_root: Path,
+    listener: Listener,
+    heartbeat: Heartbeat,
 ) -> TuneResult | None:
     """A library from records that are there, or from what this machine's GPU measures now.
 
@@ -55,51 +59,27 @@ def make_for_gpu(
     LeaseLostError
         The job is another's by now.
     """
+
     from dietcode.measure.gpu import find_gpu
-    from dietcode.measure.gpu_children import gpu_children
+    from dietcode.measure.gpu_device import gpu_device
+    from dietcode.measure.local import LocalMachine
     from dietcode.target.cuda import resolve_cuda
-    from dietcode.tuner.cuda_tuning import make_on_gpu
     from dietcode.tuner.events import Event
+    from dietcode.tuner.tune import make_library
 
     known = known_records(database, job)
     if known is not None:
         line = f"from {len(known.measurements)} micro-kernels measured on {known.device['name']}"
         listener(Event("select", line))
-        return make_on_gpu(spec, known=known, listener=listener)
+        return make_library(spec, known=known, listener=listener)
     gpu = find_gpu(resolve_cuda(spec.target)) if job.measure else None
     if gpu is None or gpu.id != job.device_id:
         return None
     # The keeper has forgotten what a job that measures anew must not know, and takes no line of a job that
     # this worker has lost.
-    keeper = SqlCudaKeeper(database, job)
-    with gpu_children(gpu, lambda message: listener(Event("calibrate", message))) as children:
-        held = HeldGpu(children, heartbeat.holds)
-        return make_on_gpu(spec, keeper=keeper, listener=listener, children=held)
-
-
-class HeldGpu:
-    """What runs kernels for one job, which begins nothing once its lease is over.
-
-    Parameters
-    ----------
-    children : dietcode.measure.gpu_children.GpuChildren
-        Who does the work.
-    holds : callable
-        Whether the lease lasts.
-    """
-
-    def __init__(self, children: Any, holds: Callable[[], bool]) -> None:
-        self._children, self._holds = children, holds
-
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """As `dietcode.measure.gpu_children.GpuChildren` has it.
-
-        Raises
-        ------
-        LeaseLostError
-            The lease is over.
-        """
-        if not self._holds():
-            raise LeaseLostError("the lease has run out; nothing more is measured")
-        found: dict[str, Any] | str = self._children.run(function, request, timeout_secs)
-        return found
+    keeper = SqlKeeper(database, job, work_root)
+    device = gpu_device(gpu)
+    with LocalMachine().children(device, lambda message: listener(Event("calibrate", message))) as children:
+        # Its slot was taken with the claim.
+        held = HeldChildren(children, heartbeat.holds, lambda slot: None)
+        return make_library(spec, keeper=keeper, listener=listener, children=held)

@@ -14,13 +14,26 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dietcode_server.engine.runner import end_tree
 from dietcode_server.store import jobs, slots
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS, LeaseLostError
 from dietcode_server.store.patience import patiently
+
+if TYPE_CHECKING:
+    from dietcode.measure.children import Children
+    from dietcode.measure.requests import (
+        BuildRequest,
+        BuildResult,
+        CheckRequest,
+        CheckResult,
+        TimeRequest,
+        TimeResult,
+    )
+    from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
 
 _SLOT_POLL_SECS = 0.5
 _log = logging.getLogger("dietcode.worker")
@@ -125,7 +138,7 @@ class HeldChildren:
 
     Parameters
     ----------
-    children : dietcode.measure.measurer.Children
+    children : Children
         Those that do the work; closed with this.
     holds : callable
         Whether the lease lasts.
@@ -133,7 +146,7 @@ class HeldChildren:
         Given their `slot`, where they have one, before each call: `Heartbeat.take`.
     """
 
-    def __init__(self, children: Any, holds: Callable[[], bool], take: Callable[[str], None]) -> None:
+    def __init__(self, children: Children, holds: Callable[[], bool], take: Callable[[str], None]) -> None:
         self._children, self._holds, self._take = children, holds, take
 
     def __enter__(self) -> HeldChildren:
@@ -142,8 +155,8 @@ class HeldChildren:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def map_builds(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-        """As `dietcode.measure.measurer.Children` has it.
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """As `dietcode.measure.children.Children` has it.
 
         Raises
         ------
@@ -151,36 +164,27 @@ class HeldChildren:
             The lease is over.
         """
         self._check()
-        found: Iterator[dict[str, Any] | str] = self._children.map_builds(requests)
-        return found
+        return self._children.build(requests)
 
-    def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any] | str:
-        """As `dietcode.measure.measurer.Children` has it.
-
-        Raises
-        ------
-        LeaseLostError
-            The lease is over.
-        """
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """As `build`, for one."""
         self._check()
-        found: dict[str, Any] | str = self._children.run(function, request, timeout_secs)
-        return found
+        return self._children.time(request, timeout_secs)
 
-    def run_seed(self, *arguments: Any) -> Any:
-        """MetaSchedule, where it runs beside the measurements of an engine.
-
-        Raises
-        ------
-        LeaseLostError
-            The lease is over.
-        """
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """As `build`, for one."""
         self._check()
-        return self._children.run_seed(*arguments)
+        return self._children.check(request, timeout_secs)
+
+    @property
+    def seeds(self) -> SeedSearch:
+        """MetaSchedule, begun as everything else."""
+        return _HeldSeedSearch(self._children.seeds, self._check)
 
     @property
     def slot(self) -> str:
         """What is measured on; empty where that is not known yet."""
-        return str(self._children.slot)
+        return self._children.slot
 
     def close(self) -> None:
         """End them."""
@@ -191,3 +195,15 @@ class HeldChildren:
             self._take(self.slot)
         if not self._holds():
             raise LeaseLostError("the lease has run out; nothing more is measured")
+
+
+class _HeldSeedSearch:
+    """Begins no search once the lease is over."""
+
+    def __init__(self, seeds: SeedSearch, check: Callable[[], None]) -> None:
+        self._seeds, self._check = seeds, check
+
+    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
+        """As `dietcode.measure.seed_search.SeedSearch` has it."""
+        self._check()
+        return self._seeds.find(request, work_dir, progress)

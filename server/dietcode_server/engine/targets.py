@@ -316,7 +316,7 @@ def _describe_cpu(spec: TargetSpec, host: dict[str, Any] | None) -> dict[str, An
 
 def describe_on(engine_spec: EngineSpec, plain: Any) -> list[dict[str, Any]]:
     """What a target stands for on an engine; all that it measures on where the target is None."""
-    from dietcode.measure.engine import open_engine
+    from dietcode.measure.opening import open_engine
 
     try:
         with open_engine(engine_spec) as engine:

@@ -37,7 +37,7 @@ from dietcode_server.store.tables import JobRow
 from dietcode_server.store.transitions import locked
 
 if TYPE_CHECKING:
-    from dietcode.measure.measurer import Children
+    from dietcode.measure.children import Children
 
 NOT_CLAIMED = 3  # exit status
 _SAME_STEP_SECS = 5.0  # how often an unchanged step is told again, for its time left
@@ -163,7 +163,7 @@ def _tune_and_publish(
     engine_spec: EngineSpec,
     compare: Compare,
 ) -> None:
-    from dietcode.measure.engine import open_engine
+    from dietcode.measure.opening import open_engine
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
     from dietcode_server.engine.comparing import compare_library
@@ -173,7 +173,7 @@ def _tune_and_publish(
     spec = spec_from_data(job.spec)
     reporter = Reporter(database, job.id, runner)
     if gpus.is_gpu(job.target):
-        built = make_for_gpu(database, job, spec, reporter.hear, heartbeat)
+        built = make_for_gpu(database, job, spec, work_root, reporter.hear, heartbeat)
         if built is None:
             _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # neither records nor the GPU
             return

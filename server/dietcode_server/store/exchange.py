@@ -16,14 +16,14 @@ from sqlalchemy.orm import Session
 from dietcode.errors import ConflictError, NotFoundError, RecordsError, RequestError
 from dietcode.measure import checks
 from dietcode.measure.checks import WRONG, reason
-from dietcode.measure.cuda_records import CudaRecords, check_device
-from dietcode.measure.records import FORMAT
+from dietcode.measure.formats import format_of
+from dietcode.measure.records import FORMAT, Records
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 from dietcode_server.store import gpus, waiting
 from dietcode_server.store.clock import clock
-from dietcode_server.store.records import check_measured, name_on_gpu
+from dietcode_server.store.records import check_measured, name_of
 from dietcode_server.store.subjects import remember_device, remember_workload
 from dietcode_server.store.tables import Device, TuningRecord, Workload
 
@@ -69,7 +69,7 @@ class MeasuredOn:
     last_at: datetime
 
 
-def read_lines(lines: Sequence[Mapping[str, Any]]) -> CudaRecords:
+def read_lines(lines: Sequence[Mapping[str, Any]]) -> Records:
     """Records of a GPU from the lines of a file, header first; all are checked.
 
     Raises
@@ -77,7 +77,7 @@ def read_lines(lines: Sequence[Mapping[str, Any]]) -> CudaRecords:
     RequestError
         A line is none, or no device measured them; nothing was stored.
     """
-    records: CudaRecords | None = None
+    records: Records | None = None
     for number, line in enumerate(lines, 1):
         try:
             # As a database takes it: no NaN, no half of a character, no NUL.
@@ -85,11 +85,11 @@ def read_lines(lines: Sequence[Mapping[str, Any]]) -> CudaRecords:
                 raise ValueError("a text holds a NUL; allowed: other characters")
             if records is None:
                 _check_header(line)
-                records = CudaRecords(line["workload"], _header(line["device"]))
+                records = Records(line["workload"], _header(line["device"]))
             else:
                 records.apply(line)
                 if line.get("kind") == "micro_kernel":
-                    name_on_gpu(line)
+                    name_of(records.format, line)
         except WRONG as error:
             raise RequestError(f"lines.{number - 1}: no record of a GPU: {reason(error)}") from error
     if records is None or not records.measurements:
@@ -104,20 +104,21 @@ def read_lines(lines: Sequence[Mapping[str, Any]]) -> CudaRecords:
 def _check_header(line: Mapping[str, Any]) -> None:
     if line["format"] != FORMAT:
         raise ValueError(f"format {clip(line['format'])}; this version reads {FORMAT}")
-    if not gpus.is_gpu(line["device"]["target"]):
+    known = format_of(line["device"])
+    if not known.is_imported:
         raise ValueError(
             "the header names no GPU; a CPU is measured by the service's own runners, and files of one are "
             "for `dietcode tune --records`"
         )
-    check_device(line["device"])
+    known.check_device(line["device"])
     checks.line(line["workload"], "workload")
 
 
 def _header(device: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: device[name] for name in ("id", "name", "num_sms", "target", "synthetic")}
+    return {name: device[name] for name in ("id", "name", "target", *format_of(device).header_facts)}
 
 
-def import_records(session: Session, records: CudaRecords, spec: Spec | None) -> Imported:
+def import_records(session: Session, records: Records, spec: Spec | None) -> Imported:
     """Add what a GPU measured elsewhere, and queue the jobs that waited for it; what is known stays.
 
     Parameters
@@ -136,11 +137,11 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
     """
     now = clock(session)
     device = _remember(session, records, spec, now)
-    known = CudaRecords(records.workload, records.device)
+    known = Records(records.workload, records.device)
     for line in _lines(session, records.workload, device.id, whole=True):
         with contextlib.suppress(*WRONG):
             known.apply(line)
-    new = CudaRecords(records.workload, records.device)
+    new = Records(records.workload, records.device)
     new.calibration = records.calibration if known.calibration is None else None
     new.measurements = {k: v for k, v in records.measurements.items() if k not in known.measurements}
     num_known = len(known.measurements) + len(new.measurements)
@@ -153,7 +154,7 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
                 workload=records.workload,
                 device_id=device.id,
                 kind=line["kind"],
-                micro_kernel=name_on_gpu(line) if of_kernel else None,
+                micro_kernel=name_of(records.format, line) if of_kernel else None,
                 num_readings=1 if of_kernel else None,
                 error=line["error"] if of_kernel else None,
                 line=line,
@@ -165,7 +166,7 @@ def import_records(session: Session, records: CudaRecords, spec: Spec | None) ->
     return Imported(records.workload, device, len(new.measurements), num_known, queued)
 
 
-def _remember(session: Session, records: CudaRecords, spec: Spec | None, now: datetime) -> Device:
+def _remember(session: Session, records: Records, spec: Spec | None, now: datetime) -> Device:
     """Enter workload and device where they are new."""
     if spec is not None and workload_digest(spec) != records.workload:
         raise RequestError(
@@ -223,18 +224,13 @@ def export_records(session: Session, workload: str, device_id: str) -> list[dict
         Nothing is.
     """
     device = session.get(Device, device_id.replace("\0", "?"))
-    header: dict[str, Any] = {"format": FORMAT, "workload": workload}
-    if device is not None and gpus.is_gpu(device.target):
-        header["device"] = gpus.header_of(device)
-    elif device is not None:
-        header["device"] = {"id": device.id, "name": device.name, "target": device.target}
     lines = [] if device is None else _lines(session, workload, device.id)
-    if not lines:
+    if device is None or not lines:
         raise NotFoundError(
             f"records of {clip(workload, 80)} on {clip(device_id)}: none; leave out the device to list those "
             "that measured it"
         )
-    return [header, *lines]
+    return [{"format": FORMAT, "workload": workload, "device": gpus.header_of(device)}, *lines]
 
 
 def _lines(session: Session, workload: str, device_id: str, *, whole: bool = False) -> list[dict[str, Any]]:

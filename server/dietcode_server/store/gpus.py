@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
+from dietcode.measure.formats import format_of_target
 from dietcode.protocol import JobState
 from dietcode.target.cuda import ARCHS, CudaTarget
 from dietcode_server.store import runners
@@ -22,6 +23,7 @@ from dietcode_server.store.tables import IS_CALIBRATION, Device, JobRow, TuningR
 
 IS_FOR_GPU: ColumnElement[bool] = JobRow.target["kind"].as_string() == "cuda"
 _IS_GPU: ColumnElement[bool] = Device.target["kind"].as_string() == "cuda"
+_SYNTHETIC = "synthetic"
 _MAX_GPUS = 100  # devices that are looked at, of those that measured a workload
 
 
@@ -31,20 +33,23 @@ def is_gpu(target: Mapping[str, Any]) -> bool:
 
 
 def device_row(device: Mapping[str, Any]) -> DeviceRow:
-    """Id, name and target of a GPU by the header of its records: its row has its multiprocessors too."""
-    return str(device["id"]), str(device["name"]), {**device["target"], "num_sms": device["num_sms"]}
+    """Id, name and target of a device by the header of its records: its row has all that the header says."""
+    facts = {name: device[name] for name in _kept_facts(device["target"])}
+    return str(device["id"]), str(device["name"]), {**device["target"], **facts}
 
 
 def header_of(row: Device) -> dict[str, Any]:
     """The device of a header of records; the inverse of `device_row`."""
-    target = {name: value for name, value in row.target.items() if name != "num_sms"}
-    return {
-        "id": row.id,
-        "name": row.name,
-        "num_sms": row.target["num_sms"],
-        "target": target,
-        "synthetic": False,  # such ones are never stored
-    }
+    kept = _kept_facts(row.target)
+    target = {name: value for name, value in row.target.items() if name not in kept}
+    facts = {name: row.target[name] for name in kept}
+    # Synthetic ones are never stored.
+    facts |= {name: False for name in format_of_target(target).header_facts if name == _SYNTHETIC}
+    return {"id": row.id, "name": row.name, "target": target, **facts}
+
+
+def _kept_facts(target: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in format_of_target(target).header_facts if name != _SYNTHETIC)
 
 
 def fits(device: Mapping[str, Any], target: Mapping[str, Any]) -> bool:

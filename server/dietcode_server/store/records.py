@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -16,16 +15,13 @@ from sqlalchemy.orm import Session
 from dietcode.errors import RecordsError
 from dietcode.measure import checks
 from dietcode.measure.checks import WRONG, reason
-from dietcode.measure.cuda_records import CudaRecords
+from dietcode.measure.formats import RecordFormat
 from dietcode.measure.records import Records
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.workload.text import clip
 from dietcode_server.store import gpus, leases
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
 from dietcode_server.store.patience import patiently
-from dietcode_server.store.runners import DeviceRow
 from dietcode_server.store.subjects import remember_device, remember_workload, utc_now
 from dietcode_server.store.tables import TuningRecord
 
@@ -33,11 +29,8 @@ MAX_LINES = 10_000  # of other workloads, to learn from
 _MAX_KIND, _MAX_NAME = 16, 64  # characters, of the columns
 
 
-KnownT = TypeVar("KnownT", Records, CudaRecords)
-
-
-class StoredRecords(ABC, Generic[KnownT]):
-    """All that is known of one workload on one device, kept in the database.
+class SqlRecords:
+    """`dietcode.measure.records.RecordsStore` in the database.
 
     Used by one thread; other processes may append for the same workload and device, which shows here after
     loading again.
@@ -47,7 +40,7 @@ class StoredRecords(ABC, Generic[KnownT]):
     workload : str
         Digest of the workload.
     device : dict
-        ``id``, ``name`` and ``target`` of what is measured on.
+        The device of the records' header.
     spec : dict
         The spec that the workload is first entered with.
     job_id, attempt : str, int or None
@@ -57,16 +50,14 @@ class StoredRecords(ABC, Generic[KnownT]):
 
     Attributes
     ----------
-    records
+    records : Records
         What is known now.
 
     Raises
     ------
     RecordsError
-        The database cannot be used, or holds a row that is no tuning record.
+        The database cannot be used, or holds a row that is no tuning record; or the device is emulated.
     """
-
-    records: KnownT
 
     def __init__(
         self,
@@ -81,28 +72,13 @@ class StoredRecords(ABC, Generic[KnownT]):
     ) -> None:
         self._database, self._job_id, self._attempt, self._runner = database, job_id, attempt, runner
         self._device_id = str(device["id"])
-        self.records = self._nothing(workload, device)
+        self.records = Records(workload, device)
+        check_measured(self.records)
         try:
             patiently(lambda: self._enter(spec))
             self.records = patiently(self._load)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be read: {error}") from error
-
-    @abstractmethod
-    def _nothing(self, workload: str, device: dict[str, Any]) -> KnownT:
-        """Records of which nothing is known."""
-
-    @abstractmethod
-    def _copy(self) -> KnownT:
-        """What is known, to try a line on."""
-
-    @abstractmethod
-    def _device_row(self) -> DeviceRow:
-        """Id, name and target of the device as they are kept."""
-
-    @abstractmethod
-    def _name_of(self, line: dict[str, Any]) -> str:
-        """The micro-kernel that a line is about."""
 
     def append(self, line: dict[str, Any]) -> None:
         """Store one line and take it in; once this returns, it outlives this process. A header is skipped.
@@ -153,13 +129,13 @@ class StoredRecords(ABC, Generic[KnownT]):
             patiently(self._forget)
         except StoreError as error:
             raise RecordsError(f"the tuning records cannot be forgotten: {error}") from error
-        self.records = self._nothing(self.records.workload, self.records.device)
+        self.records = Records(self.records.workload, self.records.device)
 
     def _enter(self, spec: dict[str, Any]) -> None:
         with self._database.write() as session:
             now = utc_now()
             remember_workload(session, self.records.workload, spec, now)
-            remember_device(session, *self._device_row(), now)
+            remember_device(session, *gpus.device_row(self.records.device), now)
 
     def _store(self, columns: dict[str, Any], again: bool) -> None:
         """Insert one row, unless an earlier try did, and lost its connection before it heard so."""
@@ -185,9 +161,13 @@ class StoredRecords(ABC, Generic[KnownT]):
         if self._job_id is not None and self._runner is not None:
             leases.require(session, self._job_id, self._runner)
 
-    def _load(self) -> KnownT:
+    def _copy(self) -> Records:
+        """What is known, to try a line on."""
+        return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
+
+    def _load(self) -> Records:
         query = select(TuningRecord.id, TuningRecord.line).where(*self._belongs()).order_by(TuningRecord.id)
-        records = self._nothing(self.records.workload, self.records.device)
+        records = Records(self.records.workload, self.records.device)
         with self._database.read() as session:
             for row_id, line in session.execute(query):
                 try:
@@ -214,7 +194,7 @@ class StoredRecords(ABC, Generic[KnownT]):
             "job_id": self._job_id,
             "attempt": self._attempt,
             "kind": line["kind"],
-            "micro_kernel": self._name_of(line) if of_kernel else None,
+            "micro_kernel": name_of(self.records.format, line) if of_kernel else None,
             "num_readings": int(line.get("num_readings", 1)) if of_kernel else None,
             "error": line["error"] if of_kernel else None,
             "line": line,
@@ -222,61 +202,20 @@ class StoredRecords(ABC, Generic[KnownT]):
         }
 
 
-class SqlRecords(StoredRecords[Records]):
-    """Of a CPU; implements `dietcode.measure.records.RecordsStore`."""
-
-    def _nothing(self, workload: str, device: dict[str, Any]) -> Records:
-        return Records(workload, device)
-
-    def _copy(self) -> Records:
-        return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
-
-    def _device_row(self) -> DeviceRow:
-        device = self.records.device
-        return self._device_id, str(device["name"]), device["target"]
-
-    def _name_of(self, line: dict[str, Any]) -> str:
-        return MicroKernel.from_json(line).name
-
-
-class SqlCudaRecords(StoredRecords[CudaRecords]):
-    """Of a GPU.
-
-    Raises
-    ------
-    RecordsError
-        They are synthetic: no device measured them.
-    """
-
-    def _nothing(self, workload: str, device: dict[str, Any]) -> CudaRecords:
-        made = CudaRecords(workload, device)
-        check_measured(made)
-        return made
-
-    def _copy(self) -> CudaRecords:
-        return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
-
-    def _device_row(self) -> DeviceRow:
-        return gpus.device_row(self.records.device)
-
-    def _name_of(self, line: dict[str, Any]) -> str:
-        return name_on_gpu(line)
-
-
-def name_on_gpu(line: Mapping[str, Any]) -> str:
-    """The micro-kernel for GPUs that a line is about.
+def name_of(format: RecordFormat, line: Mapping[str, Any]) -> str:
+    """The micro-kernel that a line is about.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        It is about none, or about one whose numbers are beyond any GPU.
+        It is about none, or about one whose numbers are beyond any device.
     """
-    name = CudaMicroKernel.from_json(line).name
+    name: str = format.micro_kernel(line).name
     checks.line(name, "micro_kernel", _MAX_NAME)
     return name
 
 
-def check_measured(records: CudaRecords) -> None:
+def check_measured(records: Records) -> None:
     """Refuse records that no device measured: the service keeps none, and publishes nothing from them.
 
     Raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,22 @@ class Counting:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.seeds = self
 
-    def map_builds(self, requests: Any) -> Iterator[Any]:
+    def build(self, requests: Any) -> Iterator[Any]:
         self.asked.append("build")
         return iter(requests)
 
-    def run(self, function: str, request: Any, timeout_secs: float) -> Any:
-        self.asked.append(function)
+    def time(self, request: Any, timeout_secs: float) -> Any:
+        self.asked.append("time")
+        return request
+
+    def check(self, request: Any, timeout_secs: float) -> Any:
+        self.asked.append("check")
+        return request
+
+    def find(self, request: Any, *_: Any) -> Any:
+        self.asked.append("find")
         return request
 
     def close(self) -> None:
@@ -50,14 +59,21 @@ def test_nothing_begins_after_the_lease(server: Server) -> None:
     children = Counting()
     heartbeat = Heartbeat(server.database, "0" * 16, "me", 0.1, 0.3)
     taken: list[str] = []
-    with HeldChildren(children, heartbeat.holds, taken.append) as held:
-        assert list(held.map_builds([{}])) == [{}] and held.run("measure", {"x": 1}, 1.0) == {"x": 1}
+    with HeldChildren(children, heartbeat.holds, taken.append) as held:  # type: ignore[arg-type]
+        seeds: Any = held.seeds
+        calls: list[Callable[[], Any]] = [
+            lambda: next(held.build(["x"])),  # type: ignore[list-item]
+            lambda: held.time("x", 1.0),  # type: ignore[arg-type]
+            lambda: held.check("x", 1.0),  # type: ignore[arg-type]
+            lambda: seeds.find("x", None, None),
+        ]
+        assert [call() for call in calls] == ["x"] * 4
         while heartbeat.holds():
             time.sleep(0.02)
-        for call in (lambda: held.map_builds([{}]), lambda: held.run("measure", {}, 1.0)):
+        for call in calls:
             with pytest.raises(LeaseLostError):
                 call()
-    assert children.asked == ["build", "measure", "close"] and set(taken) == {"device"}
+    assert children.asked == ["build", "time", "check", "find", "close"] and set(taken) == {"device"}
 
 
 def test_a_lease_counts_from_before_it_was_asked_for(server: Server) -> None:

@@ -16,25 +16,27 @@ import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
 from needs import needs_nvrtc
 
+from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.errors import ConflictError, RecordsError
 from dietcode.measure import gpu as gpu_module
-from dietcode.measure import gpu_children
+from dietcode.measure import local
+from dietcode.measure.fake import FakeChildren
 from dietcode.measure.gpu import Gpu
+from dietcode.measure.local import LocalMachine
 from dietcode.protocol import JobState
 from dietcode.target.cuda import CudaTarget
-from dietcode.tuner import cuda_tuning
+from dietcode.tuner import tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
 from dietcode_server.engine.announcer import announced
-from dietcode_server.engine.cuda_jobs import HeldGpu
-from dietcode_server.engine.keeper import SqlCudaKeeper
+from dietcode_server.engine.holding import HeldChildren
+from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
 from dietcode_server.store import exchange, gpus, jobs, leases, runners, waiting, wire
 from dietcode_server.store.database import Database
-from dietcode_server.store.leases import LeaseLostError
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
 
@@ -222,7 +224,7 @@ def test_a_job_with_records_goes_to_whoever_builds(
 
 
 def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
-    has_gpu: list[Gpu], database: Database
+    has_gpu: list[Gpu], database: Database, tmp_path: Path
 ) -> None:
     announce(database, announced(Targets(), "rack1"))
     first = submitted(database)
@@ -230,7 +232,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
         assert jobs.claim(session, first, "me", lease_secs=600)
         row = jobs.get(session, first)
         session.expunge(row)
-    store = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
+    store = SqlKeeper(database, row, tmp_path).open(row.workload, GPU.record)
     for line in list(made_records().lines())[1:3]:
         store.append(line)
     assert told(database, first).measured == 1
@@ -238,7 +240,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
     assert told(database, other).device_id == GPU.id, "it is measured, too"
     taken = submitted(database, "of-what-there-is", measure=False)
     assert told(database, taken).device_id is None and told(database, taken).state == JobState.QUEUED
-    again = SqlCudaKeeper(database, row).open(row.workload, GPU.record)
+    again = SqlKeeper(database, row, tmp_path).open(row.workload, GPU.record)
     assert again.records == store.records and len(again.records.measurements) == 1
     imported(database)
     with database.read() as session:
@@ -268,30 +270,17 @@ def test_what_is_known_of_a_workload_is_bounded(
     assert imported(database).num_known == imported(database).num_known == 4
 
 
-def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[Gpu]) -> None:
+def test_what_no_device_measured_is_not_kept(database: Database, has_gpu: list[Gpu], tmp_path: Path) -> None:
     job = submitted(database)
     with database.read() as session:
         row = jobs.get(session, job)
         session.expunge(row)
     with pytest.raises(RecordsError, match="synthetic"):
-        SqlCudaKeeper(database, row).open(row.workload, device(synthetic=True))
-    store = SqlCudaKeeper(database, row).open(row.workload, device())
+        SqlKeeper(database, row, tmp_path).open(row.workload, device(synthetic=True))
+    store = SqlKeeper(database, row, tmp_path).open(row.workload, device())
     with pytest.raises(RecordsError, match="rows"):
         store.append({**list(made_records().lines())[2], "rows": "many"})
     assert not store.records.measurements
-
-
-def test_nothing_begins_after_the_lease() -> None:
-    class Runs:
-        def run(self, function: str, request: dict[str, Any], timeout_secs: float) -> dict[str, Any]:
-            return {"ran": function}
-
-    lasts = [True]
-    held = HeldGpu(Runs(), lambda: lasts[0])
-    assert held.run("time", {}, 1.0) == {"ran": "time"}
-    lasts[0] = False
-    with pytest.raises(LeaseLostError):
-        held.run("time", {}, 1.0)
 
 
 @pytest.fixture
@@ -299,9 +288,10 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
     """Stand in for what runs on the GPU; says after how many lines it breaks."""
     most: list[int | None] = [None]
 
-    def measure(spec: Any, gpu: Gpu, keeper: Any, *, force: bool, listener: Any, children: Any) -> Any:
-        assert not force and isinstance(children, HeldGpu)
-        store = keeper.open(workload_digest(spec), gpu.record)
+    def measure(task: Any, backend: Any, device: Any, kept: Any, *given: Any) -> Any:
+        _, _, children, _ = given
+        assert isinstance(children, HeldChildren)
+        store = kept.store
         known = {one.name for one in store.records.measurements}
         for number, line in enumerate(list(made_records().lines())[1:]):
             if number == most[0]:
@@ -310,21 +300,16 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
                 store.append(line)
         return store.records
 
-    monkeypatch.setattr(cuda_tuning, "measure_cuda", measure)
-    monkeypatch.setattr(cuda_tuning, "verify", lambda *_: None)
-    monkeypatch.setattr(cuda_tuning, "find_gpu", gpu_module.find_gpu)
-    monkeypatch.setattr(cuda_tuning, "need_gpu", gpu_module.find_gpu)
-    monkeypatch.setattr(gpu_children, "gpu_children", lambda *_: contextlib.nullcontext(object()))
-    monkeypatch.setattr(cuda_tuning, "make_on_gpu", _with_one_arch(cuda_tuning.make_on_gpu))
+    monkeypatch.setattr(tune, "explore", measure)
+    monkeypatch.setattr(tune, "verify", lambda *_: None)
+    monkeypatch.setattr(local, "need_gpu", gpu_module.find_gpu)
+    monkeypatch.setattr(LocalMachine, "children", lambda *_: contextlib.nullcontext(FakeChildren()))
+    monkeypatch.setattr(CudaBackend, "archs", (ARCH,))
 
     def after(lines: int | None) -> None:
         most[0] = lines
 
     yield after
-
-
-def _with_one_arch(make: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: make(*arguments, **options, archs=(ARCH,))
 
 
 def test_a_job_is_measured_kept_and_published(

@@ -13,7 +13,7 @@ from store_records import CALIBRATION, DEVICE, FIXED_BYTES, SEED, micro_kernel
 
 from dietcode.errors import RecordsError
 from dietcode.measure.calibration import reference_problem
-from dietcode.measure.records import Records, RecordsStore
+from dietcode.measure.records import RecordsStore
 from dietcode.protocol import JobState
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
@@ -39,7 +39,7 @@ def spoil(database: Database, line: str) -> None:
 
 
 def test_what_was_appended_is_loaded_again(database: Database) -> None:
-    store: RecordsStore[Records] = opened(database)
+    store: RecordsStore = opened(database)
     lines = [
         CALIBRATION,
         SEED,

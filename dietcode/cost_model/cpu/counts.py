@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dietcode.cost_model.model import FloatArray
 from dietcode.search_space.cpu.axes import copies_rows, problem_for, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dietcode.cost_model.counts import Counts, FloatArray, count
+from dietcode.cost_model.cpu.counts import Counts, count
+from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.measure.calibration import REDUCTION
 from dietcode.search_space.access import ZERO, view_of
+from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, row_tiles_in_l2
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.search_space.tails import TAILS
-
-Table = npt.NDArray[np.float32]
 
 VERSION = 3
 _FLOAT_BYTES = 4
@@ -33,22 +32,6 @@ _BODY_CYCLES = 80  # begin and end of a tile, measured with 9x48
 _PACKED_PER_CYCLE = 4  # elements: 60 cycles for a square of 16 x 16
 _GATHERED_PER_CYCLE = 8  # elements: half a vector, as sources come from farther away than L1
 _LEAST_CHAIN = 8  # accumulators that hide an FMA's latency of 4 cycles on two units
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One column of the feature array.
-
-    Attributes
-    ----------
-    name, unit : str
-    rule : str
-        How it is counted.
-    """
-
-    name: str
-    unit: str
-    rule: str
 
 
 FEATURES = (
@@ -95,8 +78,8 @@ def step_cycles(micro_kernel: MicroKernel, lanes: int) -> float:
 
 
 @dataclass(frozen=True)
-class Device:
-    """What a prediction needs to know of the machine.
+class CpuEstimator:
+    """`dietcode.cost_model.model.Estimator` of a CPU.
 
     Attributes
     ----------
@@ -112,9 +95,10 @@ class Device:
     kappa: float
     flops_per_sec: float
     launch_secs: float
+    version: ClassVar[int] = VERSION
 
     @classmethod
-    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> Device:
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> CpuEstimator:
         """From a calibration on record: ``t(n) = launch + w·pad(n, P)`` over its sweep of n tiles."""
         gflops = np.asarray(calibration["tile_gflops"], dtype=np.float64)
         tiles = np.asarray(calibration["num_tiles"], dtype=np.float64)
@@ -125,8 +109,22 @@ class Device:
         launch = float(np.clip(intercept * tile_secs, *_LAUNCH_SECS)) if slope > 0 else _LAUNCH_SECS[0]
         return cls(limits, float(calibration["kappa"]), float(gflops.max()) * 1e9, launch)
 
+    def allows(self, problem: Problem, micro_kernel: MicroKernel) -> bool:
+        """As `Estimator` has it."""
+        return allows(problem, micro_kernel, self.limits)
 
-def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> FloatArray:
+    def estimate(self, problem: Problem, micro_kernel: MicroKernel, extents: Extents) -> FloatArray:
+        """As `estimate_secs`."""
+        return estimate_secs(count(problem, micro_kernel, self.limits, extents), micro_kernel, self)
+
+    def features(
+        self, problem: Problem, micro_kernel: MicroKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """As `features`."""
+        return features(problem, micro_kernel, self, extents)
+
+
+def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: CpuEstimator) -> FloatArray:
     """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses.
 
     Whole tiles and the bodies of partitioned tails take their steps, a begin and an end each; what tasks copy
@@ -147,7 +145,7 @@ def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: Device) -> 
 
 
 def features(
-    problem: Problem, micro_kernel: MicroKernel, device: Device, extents: dict[str, IntArray]
+    problem: Problem, micro_kernel: MicroKernel, device: CpuEstimator, extents: dict[str, IntArray]
 ) -> tuple[Table, FloatArray]:
     """Features and estimate of one micro-kernel at many shapes.
 

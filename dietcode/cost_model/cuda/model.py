@@ -7,7 +7,9 @@ more steps of the reduction each block does, so that f_local is a function of th
 micro-kernel on its measured waves (non-negative least squares on relative errors):
 
     t_wave = α + β·steps                          seconds; steps are padded to whole pieces
-    t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + 1 − κ), x = pad(n, P) / n, n blocks
+    t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + σ·y + 1 − κ − σ), n blocks
+
+x = pad(n, P) / n is of whole waves, y = pad(n, S) / n of whole blocks on each of S multiprocessors.
 
 c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where the block function is not
 alone: others read and write `elements` numbers, to add the parts of a split reduction, or to copy operands
@@ -21,12 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 
-from dietcode.errors import CandidateError
+from dietcode.cost_model.model import Factors, FloatArray
+from dietcode.errors import CandidateError, TuningError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import writes_parts
 from dietcode.search_space.cuda.shape import copy_shapes, grid_of
@@ -35,8 +38,8 @@ from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 
-FloatArray = npt.NDArray[np.float64]
 _MIN_SWEEP = 4
+_BLOCK_FLOPS = 2 * 128 * 128 * 256  # of the sweep, where records of an earlier version do not say
 
 
 def wave_blocks(target: CudaTarget, num_sms: int, tile: CudaMicroKernel, facts: KernelFacts) -> int:
@@ -59,6 +62,55 @@ def wave_blocks(target: CudaTarget, num_sms: int, tile: CudaMicroKernel, facts: 
         needs = f"{tile.threads} threads of {facts.registers} registers, {facts.shared_bytes} bytes shared"
         raise CandidateError(f"{tile.name}: {needs}: no multiprocessor of {target.arch} holds that")
     return num_sms * resident
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the blocks of a call are spread over a device: κ of f_spatial, in two parts.
+
+    Blocks run in waves of P, and each multiprocessor takes whole blocks: a grid of one block a multiprocessor
+    takes longer than one of half a block, though neither fills a wave.
+
+    Attributes
+    ----------
+    kappa : float
+        Share of a call's time that grows with whole waves, pad(n, P) / P.
+    sm_share : float
+        Share that grows with the blocks of the most loaded multiprocessor, pad(n, S) / P.
+    num_sms : int
+        S; without effect where `sm_share` is 0.
+    """
+
+    kappa: float
+    sm_share: float = 0.0
+    num_sms: int = 1
+
+    def waves(self, blocks: FloatArray, waves: FloatArray, imbalance: FloatArray) -> FloatArray:
+        """w: the full waves that take as long, [num_instances]."""
+        by_sm = np.ceil(blocks / self.num_sms) * self.num_sms / blocks
+        rest = 1.0 - self.kappa - self.sm_share
+        return waves * (self.kappa * imbalance + self.sm_share * by_sm + rest)
+
+    def to_json(self) -> dict[str, float]:
+        """Plain data for the report."""
+        return {"kappa": self.kappa, "sm_share": self.sm_share}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the sweep of a device tells.
+
+    Attributes
+    ----------
+    flops_per_sec : float
+        Of full waves.
+    launch_secs : float
+        A call of no work.
+    """
+
+    spread: Spread
+    flops_per_sec: float
+    launch_secs: float
 
 
 @dataclass(frozen=True)
@@ -88,9 +140,9 @@ class CudaCounts:
         """FLOPs(W) / FLOPs(pad(W, M)), at most 1."""
         return self.flops / self.padded_flops
 
-    def stretched(self, kappa: float) -> FloatArray:
-        """w: waves, the last one counted by κ."""
-        return self.waves * (kappa * self.imbalance + 1.0 - kappa)
+    def stretched(self, spread: Spread) -> FloatArray:
+        """w: waves, as they are spread."""
+        return spread.waves(self.blocks, self.waves, self.imbalance)
 
 
 def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[str, IntArray]) -> CudaCounts:
@@ -124,25 +176,6 @@ def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[s
 
 
 @dataclass(frozen=True)
-class CudaFactors:
-    """Predictions for every instance under one micro-kernel; arrays are float64 [num_instances].
-
-    Attributes
-    ----------
-    f_local : FLOP/s of full waves of whole tiles, launch left out.
-    f_spatial, f_pad : ratios, at most 1.
-    throughput : predicted FLOP/s of a call, launch, copies and the adding of parts included.
-    waves : n / P.
-    """
-
-    f_local: FloatArray
-    f_spatial: FloatArray
-    f_pad: FloatArray
-    throughput: FloatArray
-    waves: FloatArray
-
-
-@dataclass(frozen=True)
 class CudaLocalModel:
     """The fitted f_local of one micro-kernel on one device.
 
@@ -161,16 +194,16 @@ class CudaLocalModel:
     coefficients: FloatArray
     fit_error: float
 
-    def predict(self, problem: Problem, kappa: float, extents: Mapping[str, IntArray]) -> CudaFactors:
+    def predict(self, problem: Problem, spread: Spread, extents: Mapping[str, IntArray]) -> Factors:
         """The three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, self.wave, extents)
         launch, alpha, beta, *gamma = self.coefficients
         wave_secs = np.maximum(alpha + beta * counts.steps, 1e-12)
         f_local = counts.padded_flops / (counts.waves * wave_secs)
-        f_spatial = counts.waves / counts.stretched(kappa)
+        f_spatial = counts.waves / counts.stretched(spread)
         secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad)
         secs = secs + (gamma[0] * counts.elements if gamma else 0.0)
-        return CudaFactors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.waves)
+        return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance, counts.waves)
 
     def to_json(self) -> dict[str, float]:
         """Plain data for the report."""
@@ -183,7 +216,7 @@ def fit_local(
     problem: Problem,
     tile: CudaMicroKernel,
     wave: int,
-    kappa: float,
+    spread: Spread,
     points: Sequence[Mapping[str, int]],
     secs: Sequence[float],
 ) -> CudaLocalModel:
@@ -205,7 +238,7 @@ def fit_local(
         raise CandidateError(f"{tile.name}: no usable measurement")
     extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in problem.extents}
     counts = count(problem, tile, wave, extents)
-    stretched = counts.stretched(kappa)
+    stretched = counts.stretched(spread)
     terms = [np.ones_like(times), stretched, stretched * counts.steps]
     if counts.elements.any():
         terms.append(counts.elements)
@@ -217,33 +250,39 @@ def fit_local(
     return CudaLocalModel(tile, wave, coefficients, error)
 
 
-def fit_kappa(blocks: Sequence[int], secs: Sequence[float], wave: int) -> float:
-    """κ of a device, from calls of up to 4·P blocks of one micro-kernel (paper, Figure 13).
+def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> Sweep:
+    """How a device spreads blocks, from calls of up to 4·P blocks of one micro-kernel (paper, Figure 13).
 
-    ``t = c₀ + t_wave · (κ·⌈n/P⌉ + (1 − κ)·n/P)`` by non-negative least squares on relative errors.
+    ``t = c₀ + t_wave · (κ·⌈n/P⌉ + σ·⌈n/S⌉·S/P + (1 − κ − σ)·n/P)`` by non-negative least squares on relative
+    errors.
 
     Parameters
     ----------
-    blocks : sequence of int
-        n, of each call.
-    secs : sequence of float
-        Seconds of each.
-    wave : int
-        P.
+    calibration : mapping
+        As records have it: ``num_blocks`` and ``secs`` of each call, and ``wave_blocks``, P.
+    num_sms : int, optional
+        S; without it σ is 0, and κ that of the paper.
 
     Raises
     ------
-    CandidateError
+    TuningError
         There are too few points, or all fill their last waves alike, so that nothing can be told.
     """
-    n, t = np.asarray(blocks, dtype=np.float64), np.asarray(secs, dtype=np.float64)
+    wave = calibration["wave_blocks"]
+    n = np.asarray(calibration["num_blocks"], dtype=np.float64)
+    t = np.asarray(calibration["secs"], dtype=np.float64)
     if len(n) < _MIN_SWEEP or len(n) != len(t) or not np.all((n >= 1) & np.isfinite(t) & (t > 0)):
-        raise CandidateError(f"κ: fewer than {_MIN_SWEEP} usable points in the sweep of the device")
+        raise TuningError(f"κ: fewer than {_MIN_SWEEP} usable points in the sweep of the device")
     whole, part = np.ceil(n / wave), n / wave
     if np.ptp(whole / part) < 1e-9:
-        raise CandidateError("κ: every point of the sweep fills its last wave alike")
-    terms = np.column_stack([np.ones_like(t), whole, part])
-    (_, by_whole, by_part), _ = nnls(terms / t[:, None], np.ones_like(t))
-    if by_whole + by_part <= 0:
-        raise CandidateError("κ: the seconds of the sweep do not grow with its blocks")
-    return float(by_whole / (by_whole + by_part))
+        raise TuningError("κ: every point of the sweep fills its last wave alike")
+    terms = [np.ones_like(t), whole, part]
+    if num_sms is not None and num_sms < wave:
+        terms.append(np.ceil(n / num_sms) * num_sms / wave)
+    (launch, by_whole, by_part, *by_sm), _ = nnls(np.column_stack(terms) / t[:, None], np.ones_like(t))
+    wave_secs = by_whole + by_part + sum(by_sm)
+    if wave_secs <= 0:
+        raise TuningError("κ: the seconds of the sweep do not grow with its blocks")
+    spread = Spread(float(by_whole / wave_secs), float(sum(by_sm) / wave_secs), num_sms or 1)
+    block_flops = float(calibration.get("block_flops", _BLOCK_FLOPS))
+    return Sweep(spread, float(wave * block_flops / wave_secs), float(launch))

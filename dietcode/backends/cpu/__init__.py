@@ -1,0 +1,1 @@
+"""CPUs: ``backend`` (the door), ``domain`` (space and cost model), ``measuring`` (the device at work)."""

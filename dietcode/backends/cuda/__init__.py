@@ -1,0 +1,3 @@
+"""GPUs: ``backend`` (the door), ``domain`` (space and cost model), ``measuring`` (the device at work) and
+``calibration`` (its sweep for κ).
+"""

@@ -1,0 +1,123 @@
+"""The backend of GPUs by CUDA."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from dietcode.backends.cuda.domain import CudaDomain
+from dietcode.backends.cuda.measuring import MeasuringGpu
+from dietcode.cost_model.cuda.fitting import spread_of
+from dietcode.cost_model.model import Fitted
+from dietcode.errors import RecordsError, TargetError
+from dietcode.library.build import check_linker
+from dietcode.library.cuda.build import cuda_library_files
+from dietcode.library.parts import Parts
+from dietcode.measure.children import Children
+from dietcode.measure.engine import Device
+from dietcode.measure.gpu import find_gpu
+from dietcode.measure.gpu_device import gpu_device
+from dietcode.measure.gpu_worker import LibraryCall
+from dietcode.measure.records import Records
+from dietcode.runtime.manifest import MANIFEST
+from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.task import Task
+from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
+from dietcode.target.nvrtc import check_compiler
+from dietcode.workload.spec import Spec
+
+EXPERIMENTAL = "experimental: no record from a device yet"
+SYNTHETIC = "synthetic: no device measured this"
+
+
+class CudaBackend:
+    """`dietcode.backends.protocol.Backend` of GPUs."""
+
+    kind: ClassVar[str] = "cuda"
+    archs: ClassVar[tuple[str, ...]] = tuple(ARCHS)
+
+    def check_ready(self, spec: Spec) -> None:
+        """As `Backend` has it."""
+        check_compiler()
+        check_linker()
+
+    def task(self, spec: Spec) -> Task:
+        """As `Backend` has it."""
+        return Task.of(spec, device_problem)
+
+    def target_of(self, records: Records, where: str) -> CudaTarget:
+        """As `Backend` has it."""
+        try:
+            return CudaTarget.from_json(records.device["target"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{where}: its header names no target") from error
+
+    def check_asked(self, spec: Spec, records: Records, where: str) -> None:
+        """As `Backend` has it."""
+        asked, measured = resolve_cuda(spec.target), self.target_of(records, where)
+        if asked.number != measured.number:
+            raise RecordsError(f"{where}: measured on {measured.arch}; the spec asks for {asked.arch}")
+
+    def domain(self, problem: Problem, target: CudaTarget, device: Mapping[str, Any]) -> CudaDomain:
+        """As `Backend` has it."""
+        return CudaDomain(problem, target, int(device["num_sms"]))
+
+    @contextmanager
+    def measuring(self, task: Task, device: Device, children: Children) -> Iterator[MeasuringGpu]:
+        """As `Backend` has it."""
+        target = cast(CudaTarget, device.target)  # of this backend's kind
+        with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
+            num_sms = int(device.record["num_sms"])
+            yield MeasuringGpu(task.problem, target, num_sms, children, Path(folder))
+
+    def checking_device(self, spec: Spec, records: Records) -> tuple[Device | None, str]:
+        """As `Backend` has it: a GPU of the architecture here; an emulated one for records of such alone."""
+        asked = resolve_cuda(spec.target)
+        try:
+            gpu = find_gpu(asked)
+        except TargetError as error:
+            return None, str(error)
+        if gpu is None or (gpu.is_synthetic and not records.is_synthetic):
+            return None, f"there is no GPU of {asked.arch} here"
+        return gpu_device(gpu), ""
+
+    def report_facts(self, task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
+        """As `Backend` has it: what is multiplied and added in, who measured, and κ."""
+        spec, spread = task.spec, spread_of(records)
+        return {
+            "dtypes": {
+                "operands": spec.operand_dtype,
+                "accumulate": spec.accumulate,
+                "output": spec.output.dtype,
+            },
+            "standing": SYNTHETIC if records.is_synthetic else f"measured on {records.device['name']}",
+            "calibration": spread.to_json() | (records.calibration or {}),
+        }
+
+    def doubt(self, report: Mapping[str, Any]) -> str | None:
+        """None: a GPU's sweep is of its own clock."""
+        return None
+
+    def sum_order(self, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
+        """As `Backend` has it."""
+        return micro_kernel.sum_order
+
+    def least_size(
+        self, records: Records, target: CudaTarget, archs: tuple[str, ...], cap: int | None
+    ) -> tuple[int, float]:
+        """As `Backend` has it: a copy for each architecture, and PTX, which is as long."""
+        return 0, 1.0 if cap is None else len({target.arch, *archs}) + 1.0
+
+    def emit(self, parts: Parts) -> dict[str, bytes]:
+        """As `Backend` has it."""
+        return cuda_library_files(parts)
+
+    def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> LibraryCall:
+        """As `Backend` has it."""
+        return LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))

@@ -1,0 +1,104 @@
+"""One problem on one GPU: its space and its cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dietcode.cost_model.cuda.features import CudaEstimator
+from dietcode.cost_model.cuda.fitting import fit_cuda
+from dietcode.cost_model.model import Extents, Fitted
+from dietcode.measure.records import Records
+from dietcode.search_space.candidate import Candidate
+from dietcode.search_space.cuda.candidates import starting_candidates
+from dietcode.search_space.cuda.expansion import fitting_tiles
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.space import CudaSeed, hardware_seeds, neighbours
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.tails import TAILS
+from dietcode.target.cuda import CudaTarget
+
+
+@dataclass(frozen=True)
+class CudaDomain:
+    """`dietcode.backends.protocol.Domain` of a GPU.
+
+    Attributes
+    ----------
+    problem : Problem
+        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    num_sms : int
+        Multiprocessors of the device that measures.
+    """
+
+    problem: Problem
+    target: CudaTarget
+    num_sms: int
+
+    @property
+    def limits(self) -> CudaLimits:
+        """Hardware limits of a multiprocessor."""
+        return CudaLimits.of(self.target)
+
+    def hardware_seeds(self) -> list[CudaSeed]:
+        """As `Domain` has it."""
+        return hardware_seeds(self.problem, self.limits)
+
+    def seed_of(self, facts: Mapping[str, Any], source: str) -> CudaSeed:
+        """As `Domain` has it."""
+        return CudaSeed(CudaMicroKernel.from_json(facts["micro_kernel"]), source)
+
+    def starting(self, seeds: Sequence[CudaSeed], extents: Extents, mutate: bool) -> list[Candidate]:
+        """As `Domain` has it."""
+        if not mutate:
+            return [Candidate(s.tile, s.source) for s in seeds if self.limits.holds(self.problem, s.tile)]
+        largest = {index: int(np.max(values)) for index, values in extents.items()}
+        return starting_candidates(self.problem, list(seeds), self.limits, largest)
+
+    def allows(self, micro_kernel: CudaMicroKernel) -> bool:
+        """As `Domain` has it."""
+        return self.limits.holds(self.problem, micro_kernel)
+
+    def micro_kernel(self, facts: Mapping[str, Any]) -> CudaMicroKernel:
+        """As `Domain` has it."""
+        return CudaMicroKernel.from_json(facts)
+
+    def tails(self, micro_kernel: CudaMicroKernel) -> list[CudaMicroKernel]:
+        """As `Domain` has it."""
+        if micro_kernel.tails != TAILS[0]:
+            return []
+        others = (replace(micro_kernel, tails=tails) for tails in micro_kernel.allowed_tails[1:])
+        return [other for other in others if self.allows(other)]
+
+    def neighbours(self, micro_kernel: CudaMicroKernel, longest: int) -> list[CudaMicroKernel]:
+        """As `Domain` has it."""
+        return neighbours(self.problem, micro_kernel, self.limits, longest)
+
+    def fitting_tiles(self, rows: int, columns: int) -> list[CudaMicroKernel]:
+        """As `Domain` has it, around the hardware's seeds."""
+        tiles = [seed.tile for seed in self.hardware_seeds()]
+        return fitting_tiles(self.problem, tiles, rows, columns, self.limits)
+
+    def ways(self, micro_kernel: CudaMicroKernel) -> frozenset[str]:
+        """As `Domain` has it."""
+        axes = {
+            micro_kernel.tails: True,
+            micro_kernel.unit: True,
+            "split": micro_kernel.splits > 1,
+            "staged": micro_kernel.stages > 1,
+        }
+        return frozenset(name for name, is_on in axes.items() if is_on)
+
+    def estimator(self, records: Records) -> CudaEstimator | None:
+        """As `Domain` has it."""
+        if records.calibration is None:
+            return None
+        return CudaEstimator.of(self.target, self.num_sms, records.calibration)
+
+    def fit(self, records: Records, extents: Extents) -> Fitted:
+        """As `Domain` has it."""
+        return fit_cuda(self.problem, records, extents)

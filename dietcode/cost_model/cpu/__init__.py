@@ -1,0 +1,3 @@
+"""CPUs: ``counts`` (tiles, visits and padding of every instance), ``model`` (f_local fitted from measured
+waves), ``fitting`` (every measured micro-kernel and instance), ``features`` (what f_local is learned from).
+"""

@@ -1,0 +1,143 @@
+"""What f_local is learned from on a GPU: what a block asks of a multiprocessor, counted, never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietcode.cost_model.cuda.model import CudaCounts, Spread, count, fit_sweep
+from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.tails import TAILS
+from dietcode.target.cuda import CudaTarget
+
+VERSION = 1
+_SWEEP_COST = 1.5  # `step_cost` of what is swept: 8x8 of a thread, 64x64 of a warp
+_READ_COST = {"simt": 2.0, "mma": 16.0}  # of an element from shared memory, in multiply-adds
+_COPY_COST = 64.0  # of an element that another function reads or writes, in FLOPs of a full wave
+
+FEATURES = (
+    Feature("log_rows", "log2 elements", "rows of a block's tile"),
+    Feature("log_columns", "log2 elements", "columns of a block's tile"),
+    Feature("thread_rows", "elements", "rows of a thread's tile, or a warp's"),
+    Feature("thread_columns", "elements", "columns of a thread's tile, or a warp's"),
+    Feature("steps", "steps", "steps of the reduction in shared memory at a time"),
+    Feature("stages", "stages", "pieces of the reduction on their way or in use"),
+    Feature("splits", "parts", "parts of the reduction"),
+    Feature("threads", "threads", "threads of a block"),
+    Feature("resident", "blocks", "blocks on a multiprocessor, by estimated registers"),
+    Feature("registers", "registers", "estimate of a thread's"),
+    Feature("shared_bytes", "bytes", "shared memory of a block"),
+    Feature("reads_per_fma", "ratio", "`step_cost`"),
+    Feature("is_partition", "0/1", "tails are partitioned"),
+    Feature("is_global", "0/1", "tails are padded in memory"),
+    Feature("is_checked", "0/1", "checks are left in the loop"),
+    Feature("is_mma", "0/1", "tensor cores multiply"),
+    Feature("log_steps", "log2 steps", "steps of the reduction that a block does"),
+    Feature("log_waves", "log2 waves", "blocks over those that run at a time"),
+    Feature("imbalance", "ratio", "pad(n, P) / n"),
+    Feature("f_pad", "ratio", "FLOPs over those of whole tiles"),
+    Feature("copied_per_flop", "elements/FLOP", "elements of other functions over FLOPs"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
+)
+
+
+def step_cost(tile: CudaMicroKernel) -> float:
+    """Multiply-adds and reads of shared memory in a step of a thread or warp, over the multiply-adds."""
+    fmas = tile.thread_rows * tile.thread_columns
+    return 1.0 + _READ_COST[tile.unit] * (tile.thread_rows + tile.thread_columns) / fmas
+
+
+@dataclass(frozen=True)
+class CudaEstimator:
+    """`dietcode.cost_model.model.Estimator` of a GPU.
+
+    Attributes
+    ----------
+    spread : Spread
+        κ of f_spatial.
+    flops_per_sec : float
+        Full waves of the sweep's micro-kernel, less what its reads cost.
+    launch_secs : float
+        A call of no work.
+    """
+
+    target: CudaTarget
+    num_sms: int
+    spread: Spread
+    flops_per_sec: float
+    launch_secs: float
+    version: ClassVar[int] = VERSION
+
+    @classmethod
+    def of(cls, target: CudaTarget, num_sms: int, calibration: Mapping[str, Any]) -> CudaEstimator:
+        """From a calibration on record.
+
+        Raises
+        ------
+        TuningError
+            Nothing can be told from its sweep.
+        """
+        sweep = fit_sweep(calibration, num_sms)
+        return cls(target, num_sms, sweep.spread, _SWEEP_COST * sweep.flops_per_sec, sweep.launch_secs)
+
+    def allows(self, problem: Problem, micro_kernel: CudaMicroKernel) -> bool:
+        """As `Estimator` has it."""
+        return CudaLimits.of(self.target).holds(problem, micro_kernel)
+
+    def _count(
+        self, problem: Problem, tile: CudaMicroKernel, extents: Extents
+    ) -> tuple[CudaCounts, int, int]:
+        """Counts, the blocks on a multiprocessor, and a thread's registers; the latter two are estimates."""
+        registers = CudaLimits.of(self.target).registers(problem, tile)
+        resident = max(1, self.target.sm.resident_blocks(tile.threads, registers, tile.shared_bytes))
+        return count(problem, tile, self.num_sms * resident, extents), resident, registers
+
+    def estimate(self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents) -> FloatArray:
+        """As `Estimator` has it."""
+        return self._secs(self._count(problem, micro_kernel, extents)[0], micro_kernel)
+
+    def _secs(self, counts: CudaCounts, tile: CudaMicroKernel) -> FloatArray:
+        """Padded work at the sweep's rate, stretched where SMs idle; copies and launch are added."""
+        work = counts.padded_flops * step_cost(tile) * counts.stretched(self.spread) / counts.waves
+        secs: FloatArray = self.launch_secs + (work + _COPY_COST * counts.elements) / self.flops_per_sec
+        return secs
+
+    def features(
+        self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """As `Estimator` has it; columns as in `FEATURES`."""
+        tile = micro_kernel
+        counts, resident, registers = self._count(problem, tile, extents)
+        estimate = self._secs(counts, tile)
+        columns = (
+            np.log2(tile.rows),
+            np.log2(tile.columns),
+            tile.thread_rows,
+            tile.thread_columns,
+            tile.steps,
+            tile.stages,
+            tile.splits,
+            tile.threads,
+            resident,
+            registers,
+            tile.shared_bytes,
+            step_cost(tile),
+            *(tile.tails == name for name in TAILS[1:]),
+            tile.unit == "mma",
+            np.log2(counts.steps),
+            np.log2(counts.waves),
+            counts.imbalance,
+            counts.f_pad,
+            counts.elements / counts.flops,
+            np.log2(estimate),
+        )
+        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate(columns):
+            table[:, column] = value
+        return table, estimate

@@ -1,0 +1,66 @@
+"""Every measured micro-kernel of a GPU fitted, every instance predicted."""
+
+from __future__ import annotations
+
+from dietcode.cost_model.cuda.model import CudaLocalModel, Spread, fit_local, fit_sweep, wave_blocks
+from dietcode.cost_model.model import Extents, Factors, Fitted
+from dietcode.errors import CandidateError, TuningError
+from dietcode.measure.records import Records
+from dietcode.search_space.cuda.limits import CudaLimits
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cuda import CudaTarget
+
+
+def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every usable micro-kernel and predict every instance.
+
+    Parameters
+    ----------
+    problem : Problem
+        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+
+    Raises
+    ------
+    TuningError
+        The records hold no κ of their device, or no usable measurement.
+    """
+    spread, target = spread_of(records), CudaTarget.from_json(records.device["target"])
+    limits = CudaLimits.of(target)
+    models, unused = [], {}
+    for tile, measurement in records.measurements.items():
+        reason = measurement.error or limits.why_not(problem, tile)
+        if reason is None and measurement.facts is not None and not measurement.usable:
+            reason = f"spills {measurement.facts.stack_bytes} bytes a thread"
+        if reason is None and measurement.facts is None:
+            reason = "nothing is known of its registers"
+        if reason is None and measurement.facts is not None:
+            try:
+                wave = wave_blocks(target, records.device["num_sms"], tile, measurement.facts)
+                models.append(fit_local(problem, tile, wave, spread, measurement.points, measurement.secs))
+                continue
+            except CandidateError as error:
+                reason = str(error)
+        unused[tile.name] = str(reason)
+
+    def predict_one(model: CudaLocalModel, extents: Extents) -> Factors:
+        return model.predict(problem, spread, extents)
+
+    def size(tile: CudaMicroKernel) -> int:
+        facts = records.measurements[tile].facts
+        return 0 if facts is None else facts.code_bytes
+
+    return Fitted.of(problem, models, predict_one, size, extents, unused)
+
+
+def spread_of(records: Records) -> Spread:
+    """How the device that measured spreads blocks.
+
+    Raises
+    ------
+    TuningError
+        The records hold no calibration, or nothing can be told from it.
+    """
+    if records.calibration is None:
+        raise TuningError("the records hold no calibration of their device: no κ can be told")
+    return fit_sweep(records.calibration, records.device["num_sms"]).spread

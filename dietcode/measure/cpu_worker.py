@@ -1,0 +1,224 @@
+"""What runs in the child processes of a CPU: building one candidate, timing and checking one library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.confinement import MEMORY_BYTES, confine
+from dietcode.lifeline import die_with_parent
+from dietcode.measure.requests import (
+    BuildRequest,
+    BuildResult,
+    CheckRequest,
+    CheckResult,
+    TimeRequest,
+    TimeResult,
+)
+from dietcode.runtime.pool import thread_variables
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
+from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
+
+SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
+_POISON = np.float32("nan")
+_RESOURCES: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class CpuRecipe:
+    """A library of some micro-kernels, as `dietcode.search_space.cpu.host.build_module` takes them.
+
+    Attributes
+    ----------
+    tree : int or tuple
+        The rule; 0 always runs the first micro-kernel.
+    variables : tuple of str
+        Shape variables that its function takes.
+    """
+
+    problem: Problem
+    micro_kernels: tuple[MicroKernel, ...]
+    tree: Any
+    variables: tuple[str, ...]
+    limits: Limits
+    target: CpuTarget
+
+
+@dataclass(frozen=True)
+class CpuWorker:
+    """`dietcode.measure.children.Worker` of a CPU.
+
+    Parameters
+    ----------
+    num_threads : int
+        P: cores that a measured kernel uses. TVM's own default is half of the visible ones.
+    """
+
+    num_threads: int
+
+    @property
+    def num_builders(self) -> int:
+        """One a core."""
+        return self.num_threads
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """A second pool that spins, such as OpenBLAS's, disturbs every timing."""
+        return thread_variables(self.num_threads) | {"OPENBLAS_NUM_THREADS": "1"}
+
+    def start(self, temporary: str, measures: bool) -> None:
+        """As `dietcode.measure.children.Worker` has it."""
+        die_with_parent()
+        confine(MEMORY_BYTES, temporary)
+
+    def get_ready(self) -> None:
+        """Import the compiler."""
+        import tvm  # noqa: F401
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        """Compile a `CpuRecipe` to a shared library."""
+        import tvm
+        from tvm.support.cc import create_shared
+
+        from dietcode.search_space.cpu.host import build_module
+
+        sizes: list[int] = []
+
+        def link(output: str, objects: list[str], **options: Any) -> None:
+            sizes.extend(Path(name).stat().st_size for name in objects)
+            create_shared(output, objects, **options)
+
+        started, given = time.perf_counter(), request.recipe
+        module = build_module(given.problem, given.micro_kernels, given.tree, given.variables, given.limits)
+        compiled = tvm.compile(module, target=given.target.tvm_target())
+        compiled.export_library(request.path, fcompile=link)
+        return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
+
+    def time(self, request: TimeRequest) -> TimeResult:
+        """Time ``run`` of a library at each point; the library is unloaded then, unless it is kept."""
+        run = _functions(request.path)["run"]
+        secs = []
+        for extents, values in request.bindings():
+            arguments = [*_tensors(request.problem, extents, request.call.lanes), *values]
+            secs.append(_time(lambda a=arguments: run(*a), request.min_secs, request.repeats))
+        if not request.keeps:
+            _RESOURCES.pop(request.path, None)
+        return TimeResult(tuple(secs))
+
+    def check(self, request: CheckRequest) -> CheckResult:
+        """`check` on a library in this process."""
+        module = _functions(request.path)
+        return check(request, lambda name, *arguments: module[name](*arguments))
+
+
+def _functions(path: str) -> Any:
+    if path not in _RESOURCES:
+        import tvm
+
+        _RESOURCES[path] = tvm.runtime.load_module(path)
+    return _RESOURCES[path]
+
+
+def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
+    """Arguments of ``run`` with their shapes, in its order; a constant column operand is packed."""
+    found = []
+    for name in (*problem.inputs, problem.output):
+        shape = [int(extent) for extent in problem.shape(name, extents)]
+        if name == problem.column_operand and problem.column_operand_constant:
+            batch, _, columns, reduction = problem.sizes(extents)
+            shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
+        found.append((name, shape))
+    return found
+
+
+def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Generator) -> Any:
+    """Random numbers for an input, NaN for the output."""
+    if name == problem.output:
+        return nan_filled(shape, problem.output_dtype)
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
+    """Fresh arguments of ``run``; the last ones are kept."""
+    import tvm
+
+    key = (str(problem), tuple(sorted(extents.items())), lanes)
+    if _RESOURCES.get("tensors_key") != key:
+        rng = np.random.default_rng(0)
+        _RESOURCES["tensors"] = [
+            tvm.runtime.tensor(random_array(problem, name, shape, rng))
+            for name, shape in layouts(problem, extents, lanes)
+        ]
+        _RESOURCES["tensors_key"] = key
+    return list(_RESOURCES["tensors"])
+
+
+def _time(call: Any, min_secs: float, repeats: int) -> float:
+    """Lower quartile of the seconds of one call over `repeats` batches of at least `min_secs` each."""
+    call()
+    started = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - started, 1e-7)
+    number = max(1, int(np.ceil(min_secs / once)))
+    readings = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for _ in range(number):
+            call()
+        readings.append((time.perf_counter() - started) / number)
+    return lower_quartile(readings)
+
+
+def lower_quartile(readings: Sequence[float]) -> float:
+    """What counts of several readings: on a shared machine disturbances only ever add time."""
+    return float(np.percentile(readings, 25))
+
+
+def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:
+    """Compare ``run`` with float64 NumPy at each point, output poisoned beforehand.
+
+    Parameters
+    ----------
+    call : callable
+        Takes a function's name and its arguments: NumPy arrays, of which the last is written, then integers.
+
+    Raises
+    ------
+    ValueError
+        An error is above 1e-5 and what rounding the output to its dtype costs.
+    """
+    errors = (_error_at(request, call, extents, values) for extents, values in request.bindings())
+    return CheckResult(max(errors, default=0.0))
+
+
+def _error_at(
+    request: CheckRequest, call: Callable[..., Any], extents: dict[str, int], values: Sequence[int]
+) -> float:
+    """Largest error at one point, relative to the output's scale."""
+    from dietcode.search_space.expected import expect
+
+    problem = request.problem
+    rng = np.random.default_rng(request.seed)
+    inputs = {
+        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
+    }
+    output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
+    expected = expect(problem, inputs, extents, request.max_flops)
+    arguments = dict(inputs)
+    if problem.column_operand_constant:
+        shapes = dict(layouts(problem, extents, request.call.lanes))
+        packed = np.full(shapes[problem.column_operand], _POISON)
+        call("pack", inputs[problem.column_operand], packed)
+        arguments[problem.column_operand] = packed
+    call("run", *(arguments[n] for n in problem.inputs), output, *values)
+    error = expected.error_of(output)
+    if not error <= SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
+        raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
+    return error

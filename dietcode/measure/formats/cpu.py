@@ -1,0 +1,37 @@
+"""Records of CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dietcode.measure import checks
+from dietcode.measure.formats.base import RecordFormat
+from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.workload.text import clip
+
+_MIN_SWEEP = 2  # points that a line goes through
+
+
+def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
+    """κ, the sweep of tiles and the reference kernel's reading."""
+    checks.real(body["kappa"], "kappa", least=0.0, most=1.0)
+    checks.real(body["reference_secs"], "reference_secs", above=0.0)
+    counts = checks.array(body["num_tiles"], "num_tiles")
+    rates = checks.array(body["tile_gflops"], "tile_gflops")
+    for count in counts:
+        checks.whole(count, "num_tiles")
+    for rate in rates:
+        checks.real(rate, "tile_gflops", above=0.0)
+    if len(counts) != len(rates) or len(counts) < _MIN_SWEEP:
+        raise ValueError(f"{len(rates)} rates for {len(counts)} num_tiles; allowed: as many, two at least")
+    if len(set(counts)) != len(counts):
+        raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
+    return dict(body)
+
+
+def _check_device(device: Mapping[str, Any]) -> None:
+    """A CPU's header says what a server or a command line resolved; its target is read where it is used."""
+
+
+CPU = RecordFormat("llvm", "a CPU", MicroKernel.from_json, _calibration, _check_device)

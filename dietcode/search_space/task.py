@@ -1,0 +1,71 @@
+"""A workload as every stage sees it: derived once, when it comes in, and handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dietcode.search_space.problem import (
+    IntArray,
+    Problem,
+    extents_of,
+    instance_extents,
+    problem_from_spec,
+)
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.instances import Instances, largest_instance, make_instances
+from dietcode.workload.spec import Spec
+
+
+def _as_it_is(problem: Problem) -> Problem:
+    return problem
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A spec, and what follows from it.
+
+    Attributes
+    ----------
+    problem : Problem
+        As the device's code sees it.
+    instances : Instances
+        Those to tune for.
+    extents : dict of str to int64 array [num_instances]
+        Extent of every letter of the problem, at each instance.
+    largest : dict of str to int
+        The same at the instance with the most FLOPs.
+    digest : str
+        Of the workload; records are named by it.
+    """
+
+    spec: Spec
+    problem: Problem
+    instances: Instances
+    extents: dict[str, IntArray]
+    largest: dict[str, int]
+    digest: str
+
+    @classmethod
+    def of(cls, spec: Spec, on_device: Callable[[Problem], Problem] = _as_it_is) -> Task:
+        """Derive everything from a spec.
+
+        Parameters
+        ----------
+        on_device : callable
+            What a kind of device makes of the problem.
+        """
+        instances = make_instances(spec)
+        return cls(
+            spec,
+            on_device(problem_from_spec(spec)),
+            instances,
+            instance_extents(spec, instances.columns()),
+            extents_of(spec, largest_instance(spec)),
+            workload_digest(spec),
+        )
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the shape variables, in the order of the code's arguments."""
+        return self.spec.variables
