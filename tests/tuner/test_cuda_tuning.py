@@ -306,7 +306,7 @@ def test_a_library_that_is_wrong_is_not_written(
         return code
 
     monkeypatch.setattr(nvrtc, "_compile", compile_wrong)
-    with pytest.raises(TuningError, match=r"the finished library fails at {'T': 1}: .*wrong result"):
+    with pytest.raises(TuningError, match=r"the finished library fails at {'T': 6}: .*wrong result"):
         Run(known=read_records(records_file(kept)))
 
 

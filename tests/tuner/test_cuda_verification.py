@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dietcode.measure.gpu_children import LocalChildren
 from needs import needs_nvrtc
 from spoiled import spoiled_text
 
@@ -21,6 +20,8 @@ from dietcode.library.parts import Parts
 from dietcode.measure import gpu_device
 from dietcode.measure.gpu import find_gpu
 from dietcode.measure.gpu_worker import KernelCall, LibraryCall
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import CheckRequest
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
