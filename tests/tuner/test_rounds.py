@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import contents, make_spec, records_file
+from small_runs import AVX512, contents, records_file
+from small_runs import make_spec as make_spec_for
 
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.cli.show import show_library
 from dietcode.measure.fake import FakeChildren
+from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import read_records, write_records
 from dietcode.measure.requests import BuildResult
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
@@ -27,7 +31,17 @@ from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library, write_library
 from dietcode.workload.instances import make_instances
 
+make_spec = partial(make_spec_for, target=AVX512)
 MANY = {"trials": 400, "seconds": 1000.0}
+
+
+@pytest.fixture(autouse=True)
+def any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake children run nothing: a processor need not be here to be searched for."""
+    resolve = LocalMachine.resolve
+    monkeypatch.setattr(
+        LocalMachine, "resolve", lambda self, spec: replace(resolve(self, spec), refusal=None)
+    )
 
 
 def few_rows() -> Any:
