@@ -31,6 +31,7 @@ from dietcode.measure.requests import (
 from dietcode.measure.runner import Runner
 from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.runtime.cpu import available_cores
+from dietcode.target.base import kind_of
 from dietcode.target.cpu import Host, device_record, resolve_target
 from dietcode.workload.spec import TargetSpec
 
@@ -109,8 +110,14 @@ class RpcDevice:
         Raises
         ------
         TargetError
-            The machine has not been asked, and the target names no processor or no number of cores.
+            The target is no processor; or the machine has not been asked, and the target names no processor
+            or no number of cores.
         """
+        if kind_of(spec) != "llvm":
+            raise TargetError(
+                f"target.kind: given {kind_of(spec)}; over RPC only processors are measured: "
+                "measure a GPU on its own machine or as a node of a Ray cluster (docs/engines.md)"
+            )
         host = self.host
         if host is None and spec.kind == "llvm" and (spec.mcpu is None or spec.num_cores is None):
             raise TargetError(

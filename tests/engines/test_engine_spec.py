@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_nvrtc
 from small_libraries import spec_data
 
 from dietcode.errors import RequestError
@@ -64,12 +66,15 @@ def test_wrong_data(data: dict[str, Any], message: str) -> None:
         EngineSpec.from_json(data)
 
 
-def test_an_engine_for_a_gpu_is_refused(inside: Any, tmp_path: Path) -> None:
+@needs_nvrtc
+def test_a_gpu_over_rpc_is_refused(inside: Any, tmp_path: Path) -> None:
     spec = tmp_path / "gpu.json"
     spec.write_text(json.dumps(spec_data("gpu", target={"kind": "cuda", "arch": "sm_90"})))
-    done = inside("tune", spec, "-o", tmp_path / "gpu", "--ray", "127.0.0.1:1")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "given the engine ray; leave out --ray and --rpc-tracker" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as tracker:
+        engine = ("--rpc-tracker", f"127.0.0.1:{tracker.getsockname()[1]}", "--rpc-key", "board")
+        done = inside("tune", spec, "-o", tmp_path / "gpu", *engine)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "target.kind: given cuda; over RPC only processors are measured" in done.stderr
 
 
 def test_addresses() -> None:
