@@ -14,7 +14,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from dietcode.errors import ConflictError, DietCodeError, NotFoundError, RequestError, ServerError, SpecError
-from dietcode.protocol import Problem
+from dietcode.protocol import ProblemDetails
 from dietcode.workload.text import one_line
 
 MAX_JSON_BYTES = 64 << 20
@@ -91,7 +91,7 @@ def check_status(status: int, headers: Mapping[str, str], url: str) -> None:
 def error_from(answer: Answer) -> DietCodeError:
     """Return the error that an answer of status 400 or more stands for."""
     try:
-        problem = Problem.model_validate_json(answer.body)
+        problem = ProblemDetails.model_validate_json(answer.body)
     except (ValidationError, RecursionError):
         return _without_problem(answer)
     detail = one_line(problem.detail or problem.title, _MAX_DETAIL)
@@ -134,15 +134,15 @@ def error_of_transport(error: Exception, server: str, timeout_secs: float) -> Se
 
 def _reason(error: BaseException) -> str:
     """The innermost cause that says something, in lower case: ``connection refused``."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLError):
-            return one_line(f"TLS: {seen.reason or seen}", 160)
-        if isinstance(seen, OSError) and seen.strerror:
-            if seen.errno is None or isinstance(seen, socket.gaierror):
-                return one_line(seen.strerror, 160).lower()
-            return os.strerror(seen.errno).lower()  # asyncio words its own
-        seen = seen.__cause__ or seen.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return one_line(f"TLS: {cause.reason or cause}", 160)
+        if isinstance(cause, OSError) and cause.strerror:
+            if cause.errno is None or isinstance(cause, socket.gaierror):
+                return one_line(cause.strerror, 160).lower()
+            return os.strerror(cause.errno).lower()  # asyncio words its own
+        cause = cause.__cause__ or cause.__context__
     return one_line(str(error) or type(error).__name__, 160)
 
 

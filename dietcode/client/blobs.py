@@ -63,7 +63,7 @@ class BlobCache:
         except OSError:
             return False
 
-    def put(self, data: bytes) -> FileFacts:
+    def add(self, data: bytes) -> FileFacts:
         """Keep content that is in memory already."""
         facts = FileFacts(sha256=f"sha256:{hashlib.sha256(data).hexdigest()}", size_bytes=len(data))
         if not self.has(facts):

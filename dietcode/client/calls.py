@@ -19,7 +19,7 @@ from dietcode.protocol import (
     KeyList,
     LibraryInfo,
     LibraryPage,
-    RecordsFile,
+    RecordsExport,
     RecordsImported,
     RecordsList,
     RunnerList,
@@ -39,7 +39,7 @@ _MAX_VERSION = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class RestCall(Generic[T]):
     """One request.
 
     Attributes
@@ -91,7 +91,7 @@ def submit(
     *,
     priority: int = 0,
     deadline: float | datetime | None = None,
-) -> Call[Submitted]:
+) -> RestCall[Submitted]:
     """``POST /jobs``."""
     parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
     headers = {}
@@ -108,79 +108,83 @@ def submit(
     }  # which an older server does not know
     request = SubmitRequest(spec=parsed.to_json(), force=force, measure=measure, **more)
     body = request.model_dump(mode="json", exclude=set(order) - set(more))
-    return Call(
+    return RestCall(
         "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
     )
 
 
-def job(job_id: str) -> Call[Job]:
+def job(job_id: str) -> RestCall[Job]:
     """``GET /jobs/{id}``."""
-    return Call("GET", job_path(job_id), lambda got: _same_job(got, job_id))
+    return RestCall("GET", job_path(job_id), lambda got: _same_job(got, job_id))
 
 
-def cancel(job_id: str) -> Call[Job]:
+def cancel(job_id: str) -> RestCall[Job]:
     """``POST /jobs/{id}/cancel``."""
-    return Call("POST", f"{job_path(job_id)}/cancel", lambda got: _same_job(got, job_id))
+    return RestCall("POST", f"{job_path(job_id)}/cancel", lambda got: _same_job(got, job_id))
 
 
-def resume(job_id: str) -> Call[Job]:
+def resume(job_id: str) -> RestCall[Job]:
     """``POST /jobs/{id}/resume``."""
-    return Call("POST", f"{job_path(job_id)}/resume", lambda got: _same_job(got, job_id))
+    return RestCall("POST", f"{job_path(job_id)}/resume", lambda got: _same_job(got, job_id))
 
 
-def jobs(states: Sequence[JobState | str], name: str | None, limit: int, cursor: str | None) -> Call[JobPage]:
+def jobs(
+    states: Sequence[JobState | str], name: str | None, limit: int, cursor: str | None
+) -> RestCall[JobPage]:
     """``GET /jobs``."""
     params = [("state", _state(state).value) for state in states]
-    return Call("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
+    return RestCall("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
 
 
-def runners() -> Call[RunnerList]:
+def runners() -> RestCall[RunnerList]:
     """``GET /runners``."""
-    return Call("GET", "/runners", lambda got: got.model(RunnerList))
+    return RestCall("GET", "/runners", lambda got: got.model(RunnerList))
 
 
 def import_records(
     lines: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None
-) -> Call[RecordsImported]:
+) -> RestCall[RecordsImported]:
     """``POST /records``."""
     body = {"lines": list(lines), "spec": spec}
-    return Call("POST", "/records", lambda got: got.model(RecordsImported), json=body)
+    return RestCall("POST", "/records", lambda got: got.model(RecordsImported), json=body)
 
 
-def measured_on(workload: str) -> Call[RecordsList]:
+def measured_on(workload: str) -> RestCall[RecordsList]:
     """``GET /records/{workload}``."""
-    return Call("GET", f"/records/{workload}", lambda got: got.model(RecordsList))
+    return RestCall("GET", f"/records/{workload}", lambda got: got.model(RecordsList))
 
 
-def export_records(workload: str, device: str) -> Call[RecordsFile]:
+def export_records(workload: str, device: str) -> RestCall[RecordsExport]:
     """``GET /records/{workload}/{device}``."""
     path = f"/records/{workload}/{quote(device, safe='')}"
-    return Call("GET", path, lambda got: got.model(RecordsFile))
+    return RestCall("GET", path, lambda got: got.model(RecordsExport))
 
 
-def libraries(name: str | None, limit: int, cursor: str | None) -> Call[LibraryPage]:
+def libraries(name: str | None, limit: int, cursor: str | None) -> RestCall[LibraryPage]:
     """``GET /libraries``."""
-    return Call("GET", "/libraries", lambda got: got.model(LibraryPage), _page(name, limit, cursor))
+    return RestCall("GET", "/libraries", lambda got: got.model(LibraryPage), _page(name, limit, cursor))
 
 
-def library(name: str, version: int | None) -> Call[LibraryInfo]:
+def library(name: str, version: int | None) -> RestCall[LibraryInfo]:
     """``GET /libraries/{name}/{version}/info``."""
-    return Call("GET", f"{library_path(name, version)}/info", lambda got: got.model(LibraryInfo))
+    return RestCall("GET", f"{library_path(name, version)}/info", lambda got: got.model(LibraryInfo))
 
 
-def yank(name: str, version: int, undo: bool) -> Call[LibraryInfo]:
+def yank(name: str, version: int, undo: bool) -> RestCall[LibraryInfo]:
     """``POST /libraries/{name}/{version}/yank``, or ``unyank``."""
     path = f"{library_path(name, version)}/{'unyank' if undo else 'yank'}"
-    return Call("POST", path, lambda got: got.model(LibraryInfo))
+    return RestCall("POST", path, lambda got: got.model(LibraryInfo))
 
 
-def manifest(name: str, version: int | None) -> Call[Manifest]:
+def manifest(name: str, version: int | None) -> RestCall[Manifest]:
     """``GET /libraries/{name}/{version}``: the manifest, checked against the digest in the headers."""
     call = find_manifest(name, version)
-    return Call(call.method, call.path, lambda got: Manifest(*call.read(got)[:2]), max_bytes=call.max_bytes)
+    return RestCall(
+        call.method, call.path, lambda got: Manifest(*call.read(got)[:2]), max_bytes=call.max_bytes
+    )
 
 
-def find_manifest(name: str, version: int | None) -> Call[FoundManifest]:
+def find_manifest(name: str, version: int | None) -> RestCall[FoundManifest]:
     """The same, and whether the version is yanked."""
 
     def read(got: Answer) -> FoundManifest:
@@ -191,32 +195,32 @@ def find_manifest(name: str, version: int | None) -> Call[FoundManifest]:
             )
         if version is not None and int(given) != version:
             raise ServerError(f"{got.url}: asked for version {version}, given version {given}")
-        told, found = got.headers.get("dietcode-manifest", ""), digest_of(got.body)
-        if told != found:
+        announced, found = got.headers.get("dietcode-manifest", ""), digest_of(got.body)
+        if announced != found:
             raise LibraryError(
                 f"{name}@{given}: the manifest that arrived is {found}, the server announced "
-                f"{one_line(told, 80) or 'none'}; try again"
+                f"{one_line(announced, 80) or 'none'}; try again"
             )
         return FoundManifest(got.body, int(given), one_line(got.headers.get("dietcode-yanked", ""), 40))
 
-    return Call("GET", library_path(name, version), read, max_bytes=MAX_MANIFEST_BYTES)
+    return RestCall("GET", library_path(name, version), read, max_bytes=MAX_MANIFEST_BYTES)
 
 
-def signature(name: str, version: int) -> Call[bytes]:
+def signature(name: str, version: int) -> RestCall[bytes]:
     """``GET /libraries/{name}/{version}/signature``: the envelope, byte for byte; not verified here."""
     path = f"{library_path(name, version)}/signature"
-    return Call("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
+    return RestCall("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
 
 
-def head(name: str) -> Call[bytes]:
+def head(name: str) -> RestCall[bytes]:
     """``GET /libraries/{name}/head``: which version is the latest, signed; not verified here."""
     path = f"{library_path(name, None).removesuffix('/latest')}/head"
-    return Call("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
+    return RestCall("GET", path, lambda got: got.body, max_bytes=MAX_ENVELOPE_BYTES)
 
 
-def keys() -> Call[KeyList]:
+def keys() -> RestCall[KeyList]:
     """``GET /keys``: what the server shows of its keys; not verified here."""
-    return Call("GET", "/keys", lambda got: got.model(KeyList))
+    return RestCall("GET", "/keys", lambda got: got.model(KeyList))
 
 
 def job_path(job_id: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from dietcode.client.blobs import BlobCache, reported
 from dietcode.client.listing import MAX_MANIFEST_BYTES
-from dietcode.client.trusting import Signed
+from dietcode.client.trusting import SignedManifest
 from dietcode.protocol import FileFacts
 from dietcode.runtime.cache import cache_dir
 from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
@@ -34,7 +34,7 @@ class KnownManifests:
         self._blobs = blobs
         self._root = cache_dir() / "servers" / hashlib.sha256(server.encode()).hexdigest()[:16]
 
-    def get(self, name: str, version: int) -> Signed | None:
+    def get(self, name: str, version: int) -> SignedManifest | None:
         """Return a manifest and its signature, or None where one is not cached or was altered."""
         try:
             known = _Known.model_validate_json(self._path(name, version).read_bytes())
@@ -46,14 +46,14 @@ class KnownManifests:
         if any(facts.size_bytes > limit for limit, facts in limits.items()):
             return None
         manifest, envelope = self._blobs.read(known.manifest), self._blobs.read(known.signature)
-        return None if manifest is None or envelope is None else Signed(manifest, envelope)
+        return None if manifest is None or envelope is None else SignedManifest(manifest, envelope)
 
     def newest(self, name: str) -> int | None:
         """Return the newest cached version."""
         versions = [path.stem for path in (self._root / name).glob("*.json") if path.stem.isdecimal()]
         return max(map(int, versions), default=None)
 
-    def put(self, name: str, version: int, signed: Signed) -> None:
+    def add(self, name: str, version: int, signed: SignedManifest) -> None:
         """Keep a manifest and its signature, both verified.
 
         Raises
@@ -65,8 +65,8 @@ class KnownManifests:
             server=self._server,
             name=name,
             version=version,
-            manifest=self._blobs.put(signed.manifest),
-            signature=self._blobs.put(signed.envelope),
+            manifest=self._blobs.add(signed.manifest),
+            signature=self._blobs.add(signed.envelope),
         )
         path = self._path(name, version)
         with reported(path):

@@ -69,8 +69,7 @@ def entry_of(listing: Listing, server: str, folder: Path | None, lock: Path, key
     Parameters
     ----------
     folder : path, optional
-        Where the library was put. A place outside the lock file's folder means nothing elsewhere, and is left
-        out.
+        The library's folder. One outside the lock file's folder means nothing elsewhere, and is left out.
     key : str
         Fingerprint of the key that signed it.
     """
@@ -131,8 +130,8 @@ def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
             check_facts(facts, f"{where}: {what}")
     if entry.folder is None:
         return
-    place = PurePosixPath(entry.folder)
-    if place.is_absolute() or not place.parts or ".." in place.parts or "\0" in entry.folder:
+    folder = PurePosixPath(entry.folder)
+    if folder.is_absolute() or not folder.parts or ".." in folder.parts or "\0" in entry.folder:
         raise LibraryError(f"{where}: folder {clip(entry.folder)}; allowed: one below the lock file's folder")
 
 
@@ -185,15 +184,15 @@ def update_lock(path: Path, name: str, entry: LockEntry) -> None:
 
 
 @contextmanager
-def exclusive(place: Path) -> Iterator[None]:
-    """Keep other processes of this user from changing the same place meanwhile.
+def exclusive(target: Path) -> Iterator[None]:
+    """Keep other processes of this user from changing the same file or folder meanwhile.
 
     Raises
     ------
     DietCodeError
         The lock cannot be made in the cache.
     """
-    name = hashlib.sha256(os.fsencode(place.resolve())).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(target.resolve())).hexdigest()[:16]
     path = cache_dir() / "locks" / f"{name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from dietcode.client.known import KnownManifests
 from dietcode.client.listing import Listing, digest_of, read_listing
 from dietcode.client.lock import LockEntry, entry_of, exclusive, folder_of, read_lock, update_lock
 from dietcode.client.transport import Transport
-from dietcode.client.trusting import ServerTrust, Signed
+from dietcode.client.trusting import ServerTrust, SignedManifest
 from dietcode.errors import LibraryError, RequestError
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
@@ -49,7 +49,7 @@ class _Verified:
     """What a signature was verified of."""
 
     listing: Listing
-    signed: Signed
+    signed: SignedManifest
     key: str
 
 
@@ -59,7 +59,7 @@ def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, 
     Parameters
     ----------
     folder : path, optional
-        Where to put it, complete with its runtime; by default a place in the cache.
+        Where to put it, complete with its runtime; by default a folder in the cache.
     warn : callable
         Told when the server cannot say which version is the latest, and the newest cached one is used; and
         when the server says that a version is yanked.
@@ -75,8 +75,8 @@ def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, 
         The server cannot be reached, or failed.
     """
     name, version = calls.parse_ref(ref)
-    place = _checked_place(folder)
-    return _put_together(transport, _find(transport, name, version, warn, None), place)
+    folder = _checked_folder(folder)
+    return _assemble(transport, _find(transport, name, version, warn, None), folder)
 
 
 def pull_and_lock(
@@ -87,15 +87,15 @@ def pull_and_lock(
     A version that the lock file has from the same server with other content, or by another key, is refused.
     """
     name, version = calls.parse_ref(ref)
-    place = _checked_place(folder)
+    folder = _checked_folder(folder)
     locked = read_lock(lock).get(name)
     if locked and locked.server != transport.address.server:
         locked = None
     found = _find(transport, name, version, warn, locked)
     if locked and locked.version == found.listing.version:
         _check_locked(found.signed.manifest, found.listing.label, locked)
-    done = _put_together(transport, found, place)
-    update_lock(lock, name, entry_of(done.listing, done.server, place, lock, done.key))
+    done = _assemble(transport, found, folder)
+    update_lock(lock, name, entry_of(done.listing, done.server, folder, lock, done.key))
     return done
 
 
@@ -138,7 +138,7 @@ def install(
 
 
 def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path, warn: Warn) -> Pulled:
-    place = _checked_place(folder_of(entry, lock))
+    folder = _checked_folder(folder_of(entry, lock))
     label = f"{name}@{entry.version}"
     known = KnownManifests(transport.address.server, BlobCache())
     trust = ServerTrust(transport, entry.key)
@@ -152,7 +152,7 @@ def _install_one(transport: Transport, name: str, entry: LockEntry, lock: Path, 
         raise LibraryError(
             f"{lock}: {label}: files or runtime do not fit the manifest {entry.manifest.sha256}"
         )
-    return _put_together(transport, found, place)
+    return _assemble(transport, found, folder)
 
 
 def _check_locked(data: bytes, label: str, entry: LockEntry) -> None:
@@ -164,7 +164,7 @@ def _check_locked(data: bytes, label: str, entry: LockEntry) -> None:
         )
 
 
-def _checked_place(folder: str | os.PathLike[str] | None) -> Path | None:
+def _checked_folder(folder: str | os.PathLike[str] | None) -> Path | None:
     if folder is None:
         return None
     check_writable(Path(folder))
@@ -214,17 +214,17 @@ def _fetched(
     """Verify a manifest that arrived, then read it, then keep it."""
     signed, key = trust.fetch(data, name, version, is_latest)
     listing = read_listing(data, name, version)
-    known.put(name, version, signed)
+    known.add(name, version, signed)
     return _Verified(listing, signed, key.fingerprint)
 
 
-def _put_together(transport: Transport, found: _Verified, place: Path | None) -> Pulled:
+def _assemble(transport: Transport, found: _Verified, folder: Path | None) -> Pulled:
     """Fetch what is missing, and write the folder in the cache and the one asked for."""
     blobs, listing, signed = BlobCache(), found.listing, found.signed
     runtime: dict[str, bytes] = {}
     if listing.runtime is not None:
         path = blobs.fetch(listing.runtime, transport, f"{listing.label}: runtime")
-        runtime = {f"{BLOBS}/{blob_name(listing.runtime.sha256)}": path.read_bytes()} if place else {}
+        runtime = {f"{BLOBS}/{blob_name(listing.runtime.sha256)}": path.read_bytes()} if folder else {}
     own = {MANIFEST: signed.manifest, SIGNATURE: signed.envelope}
     kept = _kept(found)
     with exclusive(kept):
@@ -236,18 +236,18 @@ def _put_together(transport: Transport, found: _Verified, place: Path | None) ->
             except LibraryError:
                 shutil.rmtree(kept, ignore_errors=True)
                 raise
-    if place is None:
+    if folder is None:
         return Pulled(listing, transport.address.server, kept, found.key)
-    with exclusive(place):
-        if not (_is_there(place, own) and _has_runtime(place, listing)):
+    with exclusive(folder):
+        if not (_is_there(folder, own) and _has_runtime(folder, listing)):
             files = {path: _content(blobs, listing, path, transport) for path in sorted(listing.files)}
-            write_folder(place, {**files, **own, **runtime})
-            read_manifest(place)
-    return Pulled(listing, transport.address.server, place, found.key)
+            write_folder(folder, {**files, **own, **runtime})
+            read_manifest(folder)
+    return Pulled(listing, transport.address.server, folder, found.key)
 
 
 def _kept(found: _Verified) -> Path:
-    """A place in the cache for this manifest as this signature signs it, so that none is ever rewritten."""
+    """The folder in the cache of this manifest as this signature signs it, so that none is ever rewritten."""
     manifest = found.listing.manifest.sha256.removeprefix("sha256:")
     envelope = digest_of(found.signed.envelope).removeprefix("sha256:")
     return cache_dir() / "libraries" / f"{manifest}-{envelope[:16]}" / found.listing.name

@@ -13,7 +13,7 @@ import httpx2
 
 from dietcode.client.address import API, Address
 from dietcode.client.answers import Answer, check_status, error_from, error_of_transport
-from dietcode.client.calls import Call
+from dietcode.client.calls import RestCall
 from dietcode.errors import RequestError, ServerError
 from dietcode.workload.text import clip, one_line
 
@@ -56,7 +56,7 @@ class _Base:
             waited = self.timeout_secs if timeout_secs is None else timeout_secs
             raise error_of_transport(error, self.address.server, waited) from error
 
-    def _arguments(self, call: Call[Any]) -> dict[str, Any]:
+    def _arguments(self, call: RestCall[Any]) -> dict[str, Any]:
         given: dict[str, Any] = {"headers": dict(call.headers), "params": list(call.params) or None}
         return given if call.json is None else given | {"json": call.json}
 
@@ -72,7 +72,7 @@ class Transport(_Base):
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: Call[T]) -> T:
+    def send(self, call: RestCall[T]) -> T:
         """Send a call and return what it reads from the answer.
 
         Raises
@@ -122,7 +122,7 @@ class AsyncTransport(_Base):
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: RestCall[T]) -> T:
         """As `Transport.send`."""
         with self._translated():
             async with self._http.stream(

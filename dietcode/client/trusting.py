@@ -19,16 +19,14 @@ from dietcode.trust.pins import How, PinnedKey, Pins, ServerPins
 from dietcode.trust.rotation import follow, read_rotations
 from dietcode.trust.statements import LibraryStatement, open_latest, open_library
 
-Tell = Callable[[str], None]
 
-
-def say(text: str) -> None:
-    """One line on stderr."""
+def print_line(text: str) -> None:
+    """Print one line on stderr."""
     sys.stderr.write(f"dietcode: {text}\n")
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedManifest:
     """A manifest and its envelope, byte for byte."""
 
     manifest: bytes
@@ -36,7 +34,7 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _TrustedKey:
     """The key to verify with, and what to remember if it holds.
 
     Attributes
@@ -59,19 +57,25 @@ class ServerTrust:
         no key is trusted on first use.
     lock_version : int
         What the lock file has of the library: an older version is no ``latest``.
-    tell : callable
-        Told, in one line, when a key is pinned.
+    on_pin : callable
+        Called with one line of text when a key is pinned or followed.
     """
 
     def __init__(
-        self, transport: Transport, lock_key: str | None = None, lock_version: int = 0, tell: Tell = say
+        self,
+        transport: Transport,
+        lock_key: str | None = None,
+        lock_version: int = 0,
+        on_pin: Callable[[str], None] = print_line,
     ) -> None:
-        self._transport, self._tell = transport, tell
+        self._transport, self._on_pin = transport, on_pin
         self._lock_key, self._lock_version = lock_key, lock_version
         self._server = transport.address.server
         self._pins = Pins()
 
-    def fetch(self, data: bytes, name: str, version: int, is_latest: bool) -> tuple[Signed, PublicKey]:
+    def fetch(
+        self, data: bytes, name: str, version: int, is_latest: bool
+    ) -> tuple[SignedManifest, PublicKey]:
         """Get the signature of a manifest that arrived, and verify it.
 
         Raises
@@ -89,7 +93,7 @@ class ServerTrust:
             raise LibraryError(
                 f"{what}: the server gives no signature: {error}; nothing of it is used"
             ) from None
-        signed, keyid = Signed(data, envelope), parse_envelope(envelope, what).keyid
+        signed, keyid = SignedManifest(data, envelope), parse_envelope(envelope, what).keyid
         trusted = self._pins.read()
         if trusted.is_revoked(keyid):
             raise LibraryError(
@@ -98,12 +102,12 @@ class ServerTrust:
         pins = trusted.servers.get(self._server)
         found = self._key_of(keyid, pins, what)
         statement = _checked(signed, found.key, name, version)
-        seen = self._seen(pins, name)
+        seen = self._highest_seen(pins, name)
         newest = self._check_latest(found.key, name, version, seen) if is_latest else version
         self._remember(found, statement, newest)
         return signed, found.key
 
-    def _seen(self, pins: ServerPins | None, name: str) -> int:
+    def _highest_seen(self, pins: ServerPins | None, name: str) -> int:
         """The highest number that was seen of a name, of a version or a sequence."""
         return max(self._lock_version, 0 if pins is None else pins.seen.get(name, 0))
 
@@ -131,7 +135,7 @@ class ServerTrust:
             )
         return sequence
 
-    def known(self, signed: Signed, name: str, version: int) -> PublicKey | None:
+    def known(self, signed: SignedManifest, name: str, version: int) -> PublicKey | None:
         """Return the key of something that was pulled before, if it is still trusted; asks nobody."""
         try:
             trusted = self._pins.read()
@@ -147,15 +151,15 @@ class ServerTrust:
             return None
         return pin.key
 
-    def _key_of(self, keyid: str, pins: ServerPins | None, what: str) -> _Found:
+    def _key_of(self, keyid: str, pins: ServerPins | None, what: str) -> _TrustedKey:
         """The key that an envelope names, if there is a reason to trust it."""
         shown = _Shown(self._transport)
         if pins is not None:
             found = self._pinned(keyid, pins, shown, what)
         elif self._lock_key is None:
-            found = _Found(shown.current(keyid, what))
+            found = _TrustedKey(shown.current(keyid, what))
         else:
-            found = _Found(shown.key(keyid, what))
+            found = _TrustedKey(shown.key(keyid, what))
         if self._lock_key not in {None, keyid}:
             start = shown.key(str(self._lock_key), what)
             if shown.path(start, keyid) is None:
@@ -165,7 +169,7 @@ class ServerTrust:
                 )
         return found
 
-    def _pinned(self, keyid: str, pins: ServerPins, shown: _Shown, what: str) -> _Found:
+    def _pinned(self, keyid: str, pins: ServerPins, shown: _Shown, what: str) -> _TrustedKey:
         """The pinned key, or the one that it leads to."""
         pin = pins.current
         if pin is not None:
@@ -179,7 +183,7 @@ class ServerTrust:
                 )
             path = path or shown.path(start, keyid)
             if path is not None:
-                return _Found(path[-1], tuple(path))
+                return _TrustedKey(path[-1], tuple(path))
         expected = pin.fingerprint if pin is not None else "none"
         raise LibraryError(
             f"{what}: {self._server} signed it with the key {keyid}, but {expected} is pinned and names no "
@@ -187,7 +191,7 @@ class ServerTrust:
             f"`dietcode trust {self._server} --key {keyid}`"
         )
 
-    def _remember(self, found: _Found, statement: LibraryStatement, newest: int) -> None:
+    def _remember(self, found: _TrustedKey, statement: LibraryStatement, newest: int) -> None:
         """Pin the key, and note what the statement says; writes nothing where nothing is new."""
         key = found.key
         if self._lock_key is None and self._is_known(found, statement, newest):
@@ -211,14 +215,14 @@ class ServerTrust:
             pins.seen = pins.seen | {statement.name: seen}
             trusted.servers = trusted.servers | {self._server: pins}
         if is_new:
-            self._tell(
+            self._on_pin(
                 f"{self._server}: trusted from now on with the key {key.fingerprint} (first use; "
                 "`dietcode key list` shows it on the server)"
             )
         elif len(found.path) > 1:
-            self._tell(f"{self._server}: its key is now {key.fingerprint}, as the one before it signed")
+            self._on_pin(f"{self._server}: its key is now {key.fingerprint}, as the one before it signed")
 
-    def _is_known(self, found: _Found, statement: LibraryStatement, newest: int) -> bool:
+    def _is_known(self, found: _TrustedKey, statement: LibraryStatement, newest: int) -> bool:
         pins = self._pins.read().servers.get(self._server)
         pin = None if pins is None else pins.current
         if pins is None or pin is None or pin.key != found.key:
@@ -226,7 +230,7 @@ class ServerTrust:
         untold = [one for one in pins.keys if one.fingerprint in statement.revoked and one.state != "revoked"]
         return not untold and pins.seen.get(statement.name, 0) >= newest
 
-    def _move(self, pins: ServerPins, found: _Found, what: str) -> None:
+    def _move(self, pins: ServerPins, found: _TrustedKey, what: str) -> None:
         """Make the end of a path the current key; the pins may have changed since it was walked."""
         before = pins.current
         names = [key.fingerprint for key in found.path]
@@ -277,7 +281,7 @@ class _Shown:
         return self._list
 
 
-def _checked(signed: Signed, key: PublicKey, name: str, version: int) -> LibraryStatement:
+def _checked(signed: SignedManifest, key: PublicKey, name: str, version: int) -> LibraryStatement:
     """Verify, and compare with what was asked for."""
     what = f"{name}@{version}"
     statement = open_library(parse_envelope(signed.envelope, what), key, signed.manifest, what)

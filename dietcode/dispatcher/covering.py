@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.dispatcher.problem import FloatArray, IntArray, Problem, weighted_sum
+from dietcode.dispatcher.problem import FloatArray, IntArray, SelectionProblem, weighted_sum
 
 MAX_VOTE_STEPS = 24
 MAX_PATH_KERNELS = 48
@@ -24,11 +24,11 @@ def vote_counts(num_micro_kernels: int) -> list[int]:
     """
     if num_micro_kernels <= MAX_VOTE_STEPS:
         return list(range(1, num_micro_kernels + 1))
-    steps = np.round(np.geomspace(1, num_micro_kernels, MAX_VOTE_STEPS)).astype(int)
-    return sorted({int(step) for step in steps})
+    votes = np.round(np.geomspace(1, num_micro_kernels, MAX_VOTE_STEPS)).astype(int)
+    return sorted({int(num) for num in votes})
 
 
-def vote_ranks(problem: Problem) -> IntArray:
+def vote_ranks(problem: SelectionProblem) -> IntArray:
     """Return int64 [num_micro_kernels, num_instances]: 0 for what an instance prefers, then 1, …"""
     by_preference = np.argsort(-problem.ratio, axis=0, kind="stable")
     ranks = np.empty(problem.ratio.shape, dtype=np.int64)
@@ -36,7 +36,7 @@ def vote_ranks(problem: Problem) -> IntArray:
     return ranks
 
 
-def votes_of(problem: Problem, ranks: IntArray, num_votes: int) -> NDArray[np.bool_]:
+def votes_of(problem: SelectionProblem, ranks: IntArray, num_votes: int) -> NDArray[np.bool_]:
     """Return bool [num_micro_kernels, num_instances]: which instance votes for which micro-kernel.
 
     An instance votes only for micro-kernels within ``max_loss``; one of zero weight never runs as far as we
@@ -47,7 +47,7 @@ def votes_of(problem: Problem, ranks: IntArray, num_votes: int) -> NDArray[np.bo
     return votes
 
 
-def vote_cover(problem: Problem, ranks: IntArray, num_votes: int) -> tuple[int, ...]:
+def vote_cover(problem: SelectionProblem, ranks: IntArray, num_votes: int) -> tuple[int, ...]:
     """Cover all instances by micro-kernels they vote for, in the order chosen.
 
     Each iteration takes the M with the largest ``Σ_{i ∈ VoteFor(M)} w_i p_i Cost_M(i)`` (Equation 1) over the
@@ -70,7 +70,7 @@ def vote_cover(problem: Problem, ranks: IntArray, num_votes: int) -> tuple[int, 
     return tuple(chosen)
 
 
-def forward_path(problem: Problem, need: FloatArray, per_byte: bool) -> Iterator[tuple[int, ...]]:
+def forward_path(problem: SelectionProblem, need: FloatArray, per_byte: bool) -> Iterator[tuple[int, ...]]:
     """Yield growing sets: each step adds the micro-kernel that lowers the mean loss most.
 
     Instances whose ratio is below `need` come first: a step lifts as many of them as it can. The path keeps
@@ -105,7 +105,11 @@ def forward_path(problem: Problem, need: FloatArray, per_byte: bool) -> Iterator
 
 
 def _best_gain(
-    problem: Problem, utility: FloatArray, sizes: FloatArray, bound: FloatArray, fits: NDArray[np.bool_]
+    problem: SelectionProblem,
+    utility: FloatArray,
+    sizes: FloatArray,
+    bound: FloatArray,
+    fits: NDArray[np.bool_],
 ) -> int | None:
     """Return the first fitting micro-kernel of the largest gain over `sizes`, or None.
 
@@ -126,7 +130,7 @@ def _best_gain(
     return None
 
 
-def _fits(problem: Problem, chosen: list[int]) -> NDArray[np.bool_]:
+def _fits(problem: SelectionProblem, chosen: list[int]) -> NDArray[np.bool_]:
     """Which micro-kernels can be added without breaking a cap; bool [num_micro_kernels]."""
     fits = np.ones(len(problem.order), dtype=bool)
     fits[chosen] = False

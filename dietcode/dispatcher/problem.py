@@ -34,8 +34,8 @@ def weighted_sum(weights: FloatArray, values: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A set of micro-kernels, by position in `Problem`'s order, and what it gives up and costs."""
+class MicroKernelSet:
+    """A set of micro-kernels, by position in `SelectionProblem`'s order, and what it gives up and costs."""
 
     kernels: tuple[int, ...]  # ascending
     loss_mean: float
@@ -44,7 +44,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SelectionProblem:
     """Arrays over (micro-kernels in order, instances).
 
     Attributes
@@ -91,7 +91,7 @@ class Problem:
         """Bytes of a library with these micro-kernels."""
         return self.fixed_bytes + sum(int(self.size_bytes[kernel]) for kernel in kernels)
 
-    def candidate(self, kernels: Iterable[int]) -> Candidate | None:
+    def evaluated(self, kernels: Iterable[int]) -> MicroKernelSet | None:
         """Evaluate a set of micro-kernels; None where it leaves an instance unserved."""
         rows = tuple(sorted(kernels))
         if not rows:
@@ -100,20 +100,20 @@ class Problem:
         if (ratio < self.serve_ratio).any():
             return None
         utility = self.utility[list(rows)].max(axis=0)
-        return Candidate(
+        return MicroKernelSet(
             rows,
             self.loss(float(weighted_sum(self.mean_weight, utility))),
             1.0 - float(ratio[self.weights > 0].min()),
             self.num_bytes(rows),
         )
 
-    def within_bounds(self, point: Candidate, mean_bound: float | None = None) -> bool:
+    def within_bounds(self, point: MicroKernelSet, mean_bound: float | None = None) -> bool:
         """Whether the mean loss (against `mean_bound` if given) and the worst loss hold."""
         mean_bound = self.objective.binary_size if mean_bound is None else mean_bound
         worst_bound = 1.0 if self.objective.max_loss is None else self.objective.max_loss
         return point.loss_mean <= mean_bound + LOSS_EPS and point.loss_worst <= worst_bound + LOSS_EPS
 
-    def within_caps(self, point: Candidate) -> bool:
+    def within_caps(self, point: MicroKernelSet) -> bool:
         """Whether ``max_kernels`` and ``max_bytes`` hold."""
         return self.caps_hold(len(point.kernels), point.num_bytes)
 
@@ -133,7 +133,7 @@ def make_problem(
     objective: Objective,
     *,
     fixed_bytes: int = 0,
-) -> Problem:
+) -> SelectionProblem:
     """Check the arrays and normalise them; arguments as in `dietcode.dispatcher.select.select_categories`.
 
     Raises
@@ -161,7 +161,7 @@ def make_problem(
         raise ValueError("flops of the instances with positive weight are all 0; give their operation counts")
     serve = np.full(best.shape, _TINY)
     worst = 1.0 if objective.max_loss is None else objective.max_loss
-    return Problem(
+    return SelectionProblem(
         objective=objective,
         ratio=ratio,
         utility=ratio if by_flops else np.log(np.maximum(ratio, _TINY)),

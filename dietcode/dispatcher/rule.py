@@ -21,7 +21,7 @@ _UNSERVED = -50.0  # log of a ratio: what sending an instance to a category that
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
+class _LabelledPoints:
     """Distinct bindings, each with its category, or what each category would lose on it."""
 
     variables: tuple[str, ...]
@@ -119,7 +119,7 @@ def _sample(
     assignment: ArrayLike,
     throughput_chosen: ArrayLike | None,
     weights: ArrayLike | None,
-) -> _Sample:
+) -> _LabelledPoints:
     """Check the arguments of `fit_rule` and merge instances of one binding."""
     points, given = np.asarray(bindings, dtype=np.int64), np.asarray(assignment, dtype=np.int64)
     if points.ndim != 2 or points.shape[1] != len(variables) or not variables or not len(points):
@@ -140,7 +140,7 @@ def _sample(
     np.add.at(votes, (of, given), weight)
     # An assigned category stands, also where another has more merit: the assignment may have been smoothed.
     label = np.where(votes > 0, summed, -np.inf).argmax(axis=1)
-    return _Sample(
+    return _LabelledPoints(
         variables, distinct, summed, label, np.bincount(of, weight).astype(np.float64), num_categories
     )
 
@@ -160,7 +160,7 @@ def _merit(given: IntArray, throughput_chosen: ArrayLike | None) -> tuple[FloatA
     return merit, cost.shape[1]
 
 
-def _fit_runs(sample: _Sample, max_leaves: int) -> Node | None:
+def _fit_runs(sample: _LabelledPoints, max_leaves: int) -> Node | None:
     """Fit one variable: a balanced tree over the runs of the assignment; None if they are too many."""
     last = np.flatnonzero(sample.label[1:] != sample.label[:-1])
     if last.size + 1 > max_leaves:
@@ -171,7 +171,7 @@ def _fit_runs(sample: _Sample, max_leaves: int) -> Node | None:
     return balanced(sample.variables[0], ends, categories)
 
 
-def _rebalanced(sample: _Sample, root: Node) -> Node:
+def _rebalanced(sample: _LabelledPoints, root: Node) -> Node:
     """Make a tree over one variable shallow."""
     low, high = int(sample.points[0, 0]), int(sample.points[-1, 0])
     runs = Rule(sample.variables, sample.num_categories, root).ranges(low, high)
@@ -183,7 +183,7 @@ def _between(low: int, high: int) -> int:
     return (low + high) // 2
 
 
-def _fit_tree(sample: _Sample, max_leaves: int) -> tuple[Node, bool]:
+def _fit_tree(sample: _LabelledPoints, max_leaves: int) -> tuple[Node, bool]:
     """Fit scikit-learn's tree, and halve the leaves that its depth left impure; and whether it is exact.
 
     It is fitted on the rank of each value among the variable's values: its features are float32, which hold
@@ -204,12 +204,12 @@ def _fit_tree(sample: _Sample, max_leaves: int) -> tuple[Node, bool]:
     return grower.grow(0, np.arange(len(ranks))), grower.exact
 
 
-def _leaf_limit(sample: _Sample, max_leaves: int) -> int | None:
+def _leaf_limit(sample: _LabelledPoints, max_leaves: int) -> int | None:
     """None grows depth first, which is faster, where the limit cannot be reached."""
     return max_leaves if len(sample.points) > max_leaves else None
 
 
-def _leaf(sample: _Sample, where: IntArray) -> Leaf:
+def _leaf(sample: _LabelledPoints, where: IntArray) -> Leaf:
     """Return the leaf for some points: their category, or the one of most merit."""
     labels = sample.label[where]
     if (labels == labels[0]).all():
@@ -221,7 +221,7 @@ def _leaf(sample: _Sample, where: IntArray) -> Leaf:
 class _Grower:
     """Turns scikit-learn's arrays into nodes."""
 
-    sample: _Sample
+    sample: _LabelledPoints
     values: list[list[int]]  # of each variable, ascending
     ranks: NDArray[np.float32]  # [n, v]
     tree: Any

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dietcode.dispatcher.covering import forward_path, vote_counts, vote_cover, vote_ranks, votes_of
 from dietcode.dispatcher.exact import minimal_cover
 from dietcode.dispatcher.objective import Objective
-from dietcode.dispatcher.problem import Candidate, IntArray, Problem, make_problem
+from dietcode.dispatcher.problem import IntArray, MicroKernelSet, SelectionProblem, make_problem
 from dietcode.dispatcher.smooth import smooth_assignment
 from dietcode.dispatcher.trimming import backward_path, fewer_bytes, g_key, less_loss, loss_key, lossless
 from dietcode.errors import TuningError
@@ -103,10 +103,10 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _TracedSet:
     """A candidate and where it came from."""
 
-    point: Candidate
+    point: MicroKernelSet
     origin: Origin
     num_votes: int | None
     trimmed: bool = False
@@ -146,7 +146,7 @@ def select_categories(
     """
     problem = make_problem(throughput, flops, weights, size_bytes, objective, fixed_bytes=fixed_bytes)
     _check_caps(problem)
-    found: dict[tuple[int, ...], _Found] = {}
+    found: dict[tuple[int, ...], _TracedSet] = {}
     for item in _candidates(problem):
         found.setdefault(item.point.kernels, item)
     _search_around(problem, found)
@@ -165,7 +165,7 @@ def select_categories(
     )
 
 
-def _check_caps(problem: Problem) -> None:
+def _check_caps(problem: SelectionProblem) -> None:
     cap, least = problem.objective.max_bytes, problem.num_bytes([0])
     if cap is not None and least > cap:
         raise TuningError(
@@ -173,35 +173,35 @@ def _check_caps(problem: Problem) -> None:
         )
 
 
-def _candidates(problem: Problem) -> Iterator[_Found]:
+def _candidates(problem: SelectionProblem) -> Iterator[_TracedSet]:
     """All sets that depend on no loss bound but ``max_loss``: coverings, paths forward, paths backward."""
     ranks = vote_ranks(problem)
     seen: set[tuple[int, ...]] = set()
     for num_votes in vote_counts(len(problem.order)):
         point = lossless(problem, vote_cover(problem, ranks, num_votes))
-        yield _Found(point, "votes", num_votes)
+        yield _TracedSet(point, "votes", num_votes)
         if point.kernels not in seen:
             seen.add(point.kernels)
             for cut in backward_path(problem, point.kernels, problem.accept_ratio):
-                yield _Found(cut, "votes", num_votes, trimmed=True)
+                yield _TracedSet(cut, "votes", num_votes, trimmed=True)
         cover = minimal_cover(votes_of(problem, ranks, num_votes), problem.size_bytes)
         if cover is not None:
-            smallest = problem.candidate(cover)
+            smallest = problem.evaluated(cover)
             if smallest is not None:
-                yield _Found(smallest, "exact", num_votes)
+                yield _TracedSet(smallest, "exact", num_votes)
     needs = [problem.serve_ratio] + [problem.accept_ratio] * (problem.objective.max_loss is not None)
     for need in needs:
         for per_byte in (False, True):
             for kernels in forward_path(problem, need, per_byte):
-                grown = problem.candidate(kernels)
+                grown = problem.evaluated(kernels)
                 if grown is not None:
-                    yield _Found(grown, "greedy", None)
+                    yield _TracedSet(grown, "greedy", None)
 
 
-def _search_around(problem: Problem, found: dict[tuple[int, ...], _Found]) -> None:
+def _search_around(problem: SelectionProblem, found: dict[tuple[int, ...], _TracedSet]) -> None:
     """Add what local search finds: under the caps, and under each rung of mean loss up to the objective's."""
 
-    def add(start: _Found, point: Candidate) -> None:
+    def add(start: _TracedSet, point: MicroKernelSet) -> None:
         found.setdefault(point.kernels, replace(start, point=point, trimmed=True))
 
     capped = [item for item in found.values() if problem.within_caps(item.point)]
@@ -219,11 +219,11 @@ def _search_around(problem: Problem, found: dict[tuple[int, ...], _Found]) -> No
                     add(start, fewer_bytes(problem, start.point, rung))
 
 
-def _is_good(problem: Problem, point: Candidate, mean_bound: float | None = None) -> bool:
+def _is_good(problem: SelectionProblem, point: MicroKernelSet, mean_bound: float | None = None) -> bool:
     return problem.within_caps(point) and problem.within_bounds(point, mean_bound)
 
 
-def _choose(problem: Problem, items: list[_Found]) -> tuple[_Found, bool]:
+def _choose(problem: SelectionProblem, items: list[_TracedSet]) -> tuple[_TracedSet, bool]:
     """Equation 2's best point, or the smallest loss that the caps allow; and whether the objective is met."""
     good = [item for item in items if _is_good(problem, item.point)]
     if good:
@@ -236,12 +236,12 @@ def _choose(problem: Problem, items: list[_Found]) -> tuple[_Found, bool]:
     return min(capped, key=lambda item: loss_key(item.point)), False
 
 
-def _caps(problem: Problem) -> str:
+def _caps(problem: SelectionProblem) -> str:
     caps = {name: getattr(problem.objective, name) for name in ("max_kernels", "max_bytes")}
     return " and ".join(f"{name} {cap}" for name, cap in caps.items() if cap is not None)
 
 
-def _why_not(problem: Problem, point: Candidate) -> str:
+def _why_not(problem: SelectionProblem, point: MicroKernelSet) -> str:
     objective = problem.objective
     text = f"under {_caps(problem)} the smallest mean loss found is {point.loss_mean:.4g}"
     if not problem.within_bounds(replace(point, loss_worst=0.0)):
@@ -251,7 +251,7 @@ def _why_not(problem: Problem, point: Candidate) -> str:
     return text
 
 
-def _curve_point(problem: Problem, item: _Found) -> CurvePoint:
+def _curve_point(problem: SelectionProblem, item: _TracedSet) -> CurvePoint:
     """Translate to the caller's indices, the largest share of Equation 1's sum first."""
     rows = np.array(item.point.kernels, dtype=np.int64)
     owner = problem.ratio[rows].argmax(axis=0)
@@ -270,7 +270,7 @@ def _curve_point(problem: Problem, item: _Found) -> CurvePoint:
     )
 
 
-def _assign(problem: Problem, chosen: tuple[int, ...]) -> IntArray:
+def _assign(problem: SelectionProblem, chosen: tuple[int, ...]) -> IntArray:
     """Position in `chosen` of each instance's best; among equals fewer bytes, then the lower index."""
     row_of = np.argsort(problem.order)
     rows = row_of[list(chosen)]
@@ -279,7 +279,7 @@ def _assign(problem: Problem, chosen: tuple[int, ...]) -> IntArray:
     return assignment
 
 
-def _curve(problem: Problem, items: list[_Found]) -> tuple[CurvePoint, ...]:
+def _curve(problem: SelectionProblem, items: list[_TracedSet]) -> tuple[CurvePoint, ...]:
     ordered = sorted(items, key=lambda item: g_key(item.point))
     kept, least = [], np.inf
     for item in ordered:

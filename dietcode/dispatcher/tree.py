@@ -158,7 +158,7 @@ class Rule:
             raise LibraryError("dispatch rule: variables must be a list of distinct names")
         if not _is_int(num_categories, range(1, MAX_LEAVES + 1)):
             raise LibraryError(f"dispatch rule: num_categories must be an integer from 1 to {MAX_LEAVES}")
-        reader = _Reader(frozenset(variables), num_categories)
+        reader = _TreeReader(frozenset(variables), num_categories)
         return cls(tuple(variables), num_categories, reader.node(obj["tree"], 0))
 
 
@@ -221,7 +221,7 @@ def _check_keys(obj: Any, keys: set[str], what: str) -> None:
         )
 
 
-class _Reader:
+class _TreeReader:
     """Reads the nodes of one rule, and counts them."""
 
     def __init__(self, variables: frozenset[str], num_categories: int) -> None:

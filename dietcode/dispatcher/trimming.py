@@ -10,7 +10,14 @@ from itertools import chain, combinations, cycle, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.dispatcher.problem import LOSS_EPS, Candidate, FloatArray, IntArray, Problem, weighted_sum
+from dietcode.dispatcher.problem import (
+    LOSS_EPS,
+    FloatArray,
+    IntArray,
+    MicroKernelSet,
+    SelectionProblem,
+    weighted_sum,
+)
 
 MAX_TRIALS = 400
 _TRIAL_CELLS = 1_000_000  # bounds (trials x instances) of one local search
@@ -34,7 +41,7 @@ class Trim:
         No drop takes an instance below this ratio.
     """
 
-    def __init__(self, problem: Problem, kernels: tuple[int, ...], need: FloatArray) -> None:
+    def __init__(self, problem: SelectionProblem, kernels: tuple[int, ...], need: FloatArray) -> None:
         self.problem, self.need = problem, need
         self.rows: IntArray = np.array(sorted(kernels), dtype=np.int64)
         self.sizes = problem.size_bytes[self.rows]
@@ -104,10 +111,10 @@ class Trim:
         self._first[hit], self._second[hit] = _top_two(self._ratio[:, hit])
         self._measure()
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> MicroKernelSet:
         """Return the set as it stands."""
         ratio = self._ratio[self._first, self._columns]
-        return Candidate(
+        return MicroKernelSet(
             tuple(sorted(int(row) for row in self.rows[self.alive])),
             self.problem.loss(self.mean_utility),
             1.0 - float(ratio[self.problem.weights > 0].min()),
@@ -126,7 +133,7 @@ def _top_two(ratio: FloatArray) -> tuple[IntArray, IntArray]:
     return first, np.where(second == first, (first + 1) % len(ratio), second)
 
 
-def lossless(problem: Problem, kernels: tuple[int, ...]) -> Candidate:
+def lossless(problem: SelectionProblem, kernels: tuple[int, ...]) -> MicroKernelSet:
     """Drop every member that no instance of positive weight prefers and that none needs."""
     trim = Trim(problem, kernels, problem.serve_ratio)
     while True:
@@ -136,7 +143,9 @@ def lossless(problem: Problem, kernels: tuple[int, ...]) -> Candidate:
         trim.drop(int(free[-1]))  # the largest
 
 
-def backward_path(problem: Problem, kernels: tuple[int, ...], need: FloatArray) -> Iterator[Candidate]:
+def backward_path(
+    problem: SelectionProblem, kernels: tuple[int, ...], need: FloatArray
+) -> Iterator[MicroKernelSet]:
     """Yield shrinking sets: each step drops the member whose loss is least for the bytes it frees."""
     trim = Trim(problem, kernels, need)
     while (member := trim.cheapest(mean_bound=1.0)) is not None:
@@ -144,47 +153,47 @@ def backward_path(problem: Problem, kernels: tuple[int, ...], need: FloatArray) 
         yield trim.candidate()
 
 
-def fewer_bytes(problem: Problem, start: Candidate, mean_bound: float) -> Candidate:
+def fewer_bytes(problem: SelectionProblem, start: MicroKernelSet, mean_bound: float) -> MicroKernelSet:
     """Search around `start` for fewer bytes under the bounds and the caps (Equation 2's G).
 
     Each trial adds one micro-kernel and drops others while the bounds hold: exchanges, two for one and more.
     """
 
-    def trial(trim: Trim) -> Candidate:
+    def trial(trim: Trim) -> MicroKernelSet:
         while (member := trim.cheapest(mean_bound, _worth_dropping)) is not None:
             trim.drop(member)
         return trim.candidate()
 
-    def better(new: Candidate, old: Candidate) -> bool:
+    def better(new: MicroKernelSet, old: MicroKernelSet) -> bool:
         return problem.within_bounds(new, mean_bound) and g_key(new) < g_key(old)
 
     return _search(Trim(problem, start.kernels, problem.accept_ratio), trial, better)
 
 
-def less_loss(problem: Problem, start: Candidate) -> Candidate:
+def less_loss(problem: SelectionProblem, start: MicroKernelSet) -> MicroKernelSet:
     """Search around `start` for a smaller mean loss under the caps alone."""
 
     def over_caps(trim: Trim) -> NDArray[np.bool_]:
         over = not problem.caps_hold(int(trim.alive.sum()), trim.num_bytes)
         return np.full(trim.alive.shape, over)
 
-    def trial(trim: Trim) -> Candidate:
+    def trial(trim: Trim) -> MicroKernelSet:
         while (member := trim.cheapest(1.0, over_caps)) is not None:
             trim.drop(member)
         return trim.candidate()
 
-    def better(new: Candidate, old: Candidate) -> bool:
+    def better(new: MicroKernelSet, old: MicroKernelSet) -> bool:
         return loss_key(new) < loss_key(old)
 
     return _search(Trim(problem, start.kernels, problem.serve_ratio), trial, better)
 
 
-def g_key(point: Candidate) -> tuple[int, float, int, tuple[int, ...]]:
+def g_key(point: MicroKernelSet) -> tuple[int, float, int, tuple[int, ...]]:
     """Sort key of G: fewest bytes, then smallest loss, then fewest kernels."""
     return point.num_bytes, round(point.loss_mean, 12), len(point.kernels), point.kernels
 
 
-def loss_key(point: Candidate) -> tuple[float, int, int, tuple[int, ...]]:
+def loss_key(point: MicroKernelSet) -> tuple[float, int, int, tuple[int, ...]]:
     """Sort key where only the caps can be met: smallest loss first."""
     return round(point.loss_mean, 12), point.num_bytes, len(point.kernels), point.kernels
 
@@ -195,8 +204,10 @@ def _worth_dropping(trim: Trim) -> NDArray[np.bool_]:
 
 
 def _search(
-    base: Trim, trial: Callable[[Trim], Candidate], better: Callable[[Candidate, Candidate], bool]
-) -> Candidate:
+    base: Trim,
+    trial: Callable[[Trim], MicroKernelSet],
+    better: Callable[[MicroKernelSet, MicroKernelSet], bool],
+) -> MicroKernelSet:
     """Add nothing, each micro-kernel, each pair, in turn; take improvements, stop after a round without."""
     problem, best = base.problem, base.candidate()
     num_kernels, num_instances = problem.ratio.shape

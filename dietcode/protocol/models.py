@@ -389,7 +389,7 @@ class RunnerList(Model):
     runners: list[Runner]
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """A problem document (RFC 9457).
 
     Attributes

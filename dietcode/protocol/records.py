@@ -71,7 +71,7 @@ class RecordsList(Model):
     devices: list[MeasuredDevice]
 
 
-class RecordsFile(Model):
+class RecordsExport(Model):
     """The lines of a records file, header first."""
 
     lines: list[dict[str, Any]]

@@ -23,7 +23,7 @@ class CudaLibrary(Library):
     def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
         super().__init__(folder, manifest, module)
         self._prepare = module["prepare"]
-        self._ask = module["workspace"]
+        self._workspace_bytes = module["workspace"]
         self._may_need_workspace = any(manifest["has_workspace"])
         self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
@@ -82,7 +82,7 @@ class CudaLibrary(Library):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
-        tensors, known = self._seen(arguments)
+        tensors, known = self._resolved(arguments)
         if known is None or (out is not None and getattr(out, "requires_grad", True)):
             known = self._checked(arguments, out)
             tensors = [arguments[name] for name in self._order]
@@ -98,7 +98,7 @@ class CudaLibrary(Library):
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
         return result
 
-    def _seen(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
+    def _resolved(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
         """The tensors of a call, and what `resolve` gave when it saw their shapes before; else None.
 
         This is what a call costs beside its launch. What is left out here (dtype, device, layout, address)
@@ -143,7 +143,7 @@ class CudaLibrary(Library):
             return None
         num_bytes = self._workspaces.get(values)
         if num_bytes is None:
-            num_bytes = int(self._ask(*tensors, result, *values))
+            num_bytes = int(self._workspace_bytes(*tensors, result, *values))
             if len(self._workspaces) >= _MAX_KEPT:
                 self._workspaces.clear()
             self._workspaces[values] = num_bytes

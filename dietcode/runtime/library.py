@@ -43,7 +43,7 @@ class Library:
         # What every call asks of each argument: name, dtype, whether it comes packed.
         self._arguments = [(name, self._inputs[name]["dtype"], name in self._packed) for name in self._order]
         self._dims = {k: parse_dim(v, f"dims.{k}") for k, v in manifest["dims"].items()}
-        # Letters that no shape shows, of a split axis, are constants.
+        # Indices that no shape shows, of a split axis, are constants.
         self._fixed = {k: dim.constant_value() for k, dim in self._dims.items() if dim.is_constant}
         self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
         self._check_described()
@@ -51,7 +51,7 @@ class Library:
     def _check_described(self) -> None:
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
         for facts in (self._output, *(self._inputs[name] for name in self._order)):
-            _ = DTYPES[facts["dtype"]], [self._dims[letter] for letter in facts["dims"]]
+            _ = DTYPES[facts["dtype"]], [self._dims[index] for index in facts["dims"]]
         for name, facts in self._packed.items():
             _ = (
                 facts["layout"],
@@ -89,11 +89,11 @@ class Library:
             raise TensorError(f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {allowed}")
         ((name, value),) = constants.items()
         tensor, shape = accept(name, value, self._inputs[name]["dtype"])
-        letters, facts = self._inputs[name]["dims"], self._packed[name]
-        if len(shape) != len(letters):
-            raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(letters)} dimensions ({letters})")
-        self._check_fixed(name, letters, shape)
-        extents = self._fixed | dict(zip(letters, shape, strict=True))
+        indices, facts = self._inputs[name]["dims"], self._packed[name]
+        if len(shape) != len(indices):
+            raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})")
+        self._check_fixed(name, indices, shape)
+        extents = self._fixed | dict(zip(indices, shape, strict=True))
         data = aligned_empty(_packed_shape(facts, extents))
         assert self._pack is not None
         pool.call(self._pack, (tensor, data))
@@ -204,13 +204,13 @@ class Library:
         """Shape variables from the shapes; every dimension is then checked against its expression."""
         by_name = dict(zip(self._order, shapes, strict=True))
         for name, shape in by_name.items():
-            letters = self._inputs[name]["dims"]
-            if len(shape) != len(letters):
+            indices = self._inputs[name]["dims"]
+            if len(shape) != len(indices):
                 raise ShapeError(
-                    f"{name}: shape {list(shape)}; allowed: {len(letters)} dimensions, "
-                    f"[{', '.join(str(self._dims[k]) for k in letters)}]"
+                    f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions, "
+                    f"[{', '.join(str(self._dims[k]) for k in indices)}]"
                 )
-            self._check_fixed(name, letters, shape)
+            self._check_fixed(name, indices, shape)
         values: dict[str, int] = dict(zip(self._plan.keywords, keywords, strict=True))
         for step in self._plan.steps:
             extent = by_name[step.tensor][step.axis]
@@ -223,20 +223,20 @@ class Library:
             values[step.variable] = solved
         self._check_ranges(values)
         for name, shape in by_name.items():
-            for axis, letter in enumerate(self._inputs[name]["dims"]):
-                expected = int(self._dims[letter].evaluate(values))
+            for axis, index in enumerate(self._inputs[name]["dims"]):
+                expected = int(self._dims[index].evaluate(values))
                 if shape[axis] != expected:
                     text = ", ".join(f"{n}={v}" for n, v in values.items())
                     raise ShapeError(
-                        f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[letter]} "
+                        f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]} "
                         f"= {expected} for {text}"
                     )
         output_shape = tuple(int(self._dims[k].evaluate(values)) for k in self._output["dims"])
         return tuple(values[name] for name in self._variables), output_shape
 
-    def _check_fixed(self, name: str, letters: str, shape: tuple[int, ...]) -> None:
-        for axis, letter in enumerate(letters):
-            dim = self._dims[letter]
+    def _check_fixed(self, name: str, indices: str, shape: tuple[int, ...]) -> None:
+        for axis, index in enumerate(indices):
+            dim = self._dims[index]
             if dim.is_constant and shape[axis] != dim.constant_value():
                 raise ShapeError(
                     f"{name}: extent {shape[axis]} of axis {axis}; allowed: {dim.constant_value()}"
@@ -255,8 +255,8 @@ def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple
     """``(batch, panels, reduction, lanes)`` of a packed tensor."""
     sizes = [1, 1, 1]
     for position, role in enumerate(("batch", "columns", "reduction")):
-        for letter in facts[role]:
-            sizes[position] *= extents[letter]
+        for index in facts[role]:
+            sizes[position] *= extents[index]
     return sizes[0], -(-sizes[1] // facts["lanes"]), sizes[2], facts["lanes"]
 
 

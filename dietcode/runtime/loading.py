@@ -39,22 +39,22 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
     """
     if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
         raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
-    place = Path(folder)
-    check_signature(place)
-    manifest = read_manifest(place)
+    path = Path(folder)
+    check_signature(path)
+    manifest = read_manifest(path)
     try:
-        _check_machine(place, manifest)
+        _check_machine(path, manifest)
         if "cuda" in manifest["requires"]:
-            on_gpus = CudaLibrary(place, manifest, load_code(place / CODE))
+            on_gpus = CudaLibrary(path, manifest, load_code(path / CODE))
             on_gpus.prepare()
             return on_gpus
         threads = num_threads or max(1, min(manifest["num_threads"], available_cores()))
         pool.set_num_threads(threads)
-        load_runtime(place, manifest["runtime"])
-        return Library(place, manifest, load_code(place / CODE))
+        load_runtime(path, manifest["runtime"])
+        return Library(path, manifest, load_code(path / CODE))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"{place / MANIFEST}: describes no library: {what[:120]}") from error
+        raise LibraryError(f"{path / MANIFEST}: describes no library: {what[:120]}") from error
 
 
 def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:

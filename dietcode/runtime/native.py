@@ -42,8 +42,8 @@ def load_runtime(folder: Path, runtime: dict[str, Any]) -> None:
     if _runtime_is_loaded():
         return
     name = blob_name(str(runtime.get("sha256")))
-    places = (folder / BLOBS / name, cache_dir() / BLOBS / name)
-    path = _installed_runtime(runtime) or next((place for place in places if place.is_file()), None)
+    paths = (folder / BLOBS / name, cache_dir() / BLOBS / name)
+    path = _installed_runtime(runtime) or next((path for path in paths if path.is_file()), None)
     if path is None:
         raise LibraryError(
             f"{folder}: its TVM runtime {runtime.get('sha256')} is neither in {BLOBS}/ nor in the cache; "
@@ -61,8 +61,8 @@ def _installed_runtime(runtime: dict[str, Any]) -> Path | None:
     """The same file inside an installed compiler: a later ``import tvm`` then finds it loaded already."""
     with contextlib.suppress(ImportError, ValueError, LibraryError):
         spec = importlib.util.find_spec("tvm")
-        for place in (spec and spec.submodule_search_locations) or ():
-            path = Path(place) / "lib" / "libtvm_runtime.so"
+        for package in (spec and spec.submodule_search_locations) or ():
+            path = Path(package) / "lib" / "libtvm_runtime.so"
             verify_file(path, runtime)
             return path
     return None

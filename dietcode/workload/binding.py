@@ -98,7 +98,7 @@ def plan_bindings(
     Parameters
     ----------
     tensors : mapping of str to str
-        Subscripts of each operand, one index letter an axis.
+        Indices of each operand, one letter an axis.
     dims : mapping of str to DimExpr or QuotientDim
         Extent of each index.
     variables : sequence of str
@@ -129,9 +129,9 @@ def plan_bindings(
 def _next_step(
     tensors: Mapping[str, str], dims: Mapping[str, Dim], unknown: Sequence[str]
 ) -> BindStep | None:
-    for tensor, subscripts in tensors.items():
-        for axis, letter in enumerate(subscripts):
-            dim = dims[letter]
+    for tensor, indices in tensors.items():
+        for axis, index in enumerate(indices):
+            dim = dims[index]
             left = [name for name in dim.variables if name in unknown]
             if len(left) == 1 and dim.linear_in(left[0]):
                 return BindStep(left[0], tensor, axis, str(dim))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
-from dietcode.workload.conv2d import check_groups, check_letters
+from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INPUT_DTYPES
 from dietcode.workload.fields import MAX_EXTENT
 from dietcode.workload.polynomial import MAX_NAME_CHARS
@@ -84,14 +84,12 @@ def _check_operands(spec: UncheckedSpec) -> None:
     if len(spec.tensors) != _NUM_OPERANDS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
     if spec.op.conv2d is not None:
-        check_letters(spec.op.conv2d, spec.subscripts)
+        check_indices(spec.op.conv2d, spec.subscripts)
         return
     inputs = str(spec.op.einsum).partition("->")[0].split(",")
-    for (name, tensor), subscripts in zip(spec.tensors.items(), inputs, strict=True):
-        if tensor.dims != subscripts:
-            problem = (
-                f"given {clip(tensor.dims)}; allowed: {subscripts}, as in {spec.op.einsum}, in its order"
-            )
+    for (name, tensor), indices in zip(spec.tensors.items(), inputs, strict=True):
+        if tensor.dims != indices:
+            problem = f"given {clip(tensor.dims)}; allowed: {indices}, as in {spec.op.einsum}, in its order"
             raise SpecError(f"tensors.{name}.dims", problem)
 
 
@@ -120,25 +118,23 @@ def check_operand_dtypes(spec: UncheckedSpec, allowed: Sequence[str] = INPUT_DTY
 
 
 def _check_dims(spec: UncheckedSpec) -> None:
-    letters = sorted(set("".join(spec.subscripts.values())))
-    for letter in spec.dims:
-        if letter not in letters:
-            problem = f"not an index of {spec.op}; allowed: {', '.join(letters)}"
-            raise SpecError(field_path(["dims", letter]), problem)
-    for letter in letters:
-        if letter not in spec.dims:
-            raise SpecError(f"dims.{letter}", "missing; every index needs an extent, like 768 or 16*T")
-    for letter, dim in spec.dims_given.items():
+    indices = sorted(set("".join(spec.subscripts.values())))
+    for index in spec.dims:
+        if index not in indices:
+            problem = f"not an index of {spec.op}; allowed: {', '.join(indices)}"
+            raise SpecError(field_path(["dims", index]), problem)
+    for index in indices:
+        if index not in spec.dims:
+            raise SpecError(f"dims.{index}", "missing; every index needs an extent, like 768 or 16*T")
+    for index, dim in spec.dims_given.items():
         for name in dim.variables:
             if name not in spec.shape_vars:
                 allowed = ", ".join(spec.variables)
                 problem = f"given {clip(str(dim))}; {name!r} is no shape variable; allowed: {allowed}"
-                raise SpecError(f"dims.{letter}", problem + suggest(name, spec.variables))
+                raise SpecError(f"dims.{index}", problem + suggest(name, spec.variables))
         largest = dim.evaluate({name: variable.max for name, variable in spec.shape_vars.items()})
         if largest > MAX_EXTENT:
-            raise SpecError(
-                f"dims.{letter}", f"given {clip(str(dim))}, up to {largest}; allowed: up to 2**31"
-            )
+            raise SpecError(f"dims.{index}", f"given {clip(str(dim))}, up to {largest}; allowed: up to 2**31")
     used = {name for dim in spec.dims_given.values() for name in dim.variables}
     for name in spec.variables:
         if name not in used:

@@ -60,24 +60,24 @@ class Contraction:
         """
         conv = spec.convolution
         if conv is None:
-            return cls.from_subscripts(spec.subscripts, spec.output.name, spec.output_subscripts)
+            return cls.from_indices(spec.subscripts, spec.output.name, spec.output_subscripts)
         data, kernel = spec.tensors
         # The operand with the last output index is the column operand here, too.
         row, column = (data, kernel) if conv.op.data_layout == "NHWC" else (kernel, data)
         return cls(row_operand=row, column_operand=column, output=spec.output.name, **conv.roles())
 
     @classmethod
-    def from_subscripts(cls, operands: Mapping[str, str], output: str, subscripts: str) -> Contraction:
-        """Classify two operands by their subscripts.
+    def from_indices(cls, operands: Mapping[str, str], output: str, indices: str) -> Contraction:
+        """Classify two operands by their indices.
 
         Parameters
         ----------
         operands : mapping of str to str
-            The subscripts of each of the two operands, by name.
+            The indices of each of the two operands, by name.
         output : str
             Name of the output.
-        subscripts : str
-            Subscripts of the output.
+        indices : str
+            Indices of the output.
 
         Raises
         ------
@@ -85,20 +85,20 @@ class Contraction:
             The output has no index, or one that no operand has.
         """
         (first, first_dims), (second, second_dims) = operands.items()
-        _check_indices(first_dims, second_dims, subscripts)
-        owned = [i for i in subscripts if (i in first_dims) != (i in second_dims)]
+        _check_indices(first_dims, second_dims, indices)
+        owned = [i for i in indices if (i in first_dims) != (i in second_dims)]
         swap = bool(owned) and owned[-1] in first_dims
         row_name, row_dims = (second, second_dims) if swap else (first, first_dims)
         column_name, column_dims = (first, first_dims) if swap else (second, second_dims)
-        columns = _last_run(subscripts, set(column_dims) - set(row_dims))
+        columns = _last_run(indices, set(column_dims) - set(row_dims))
         return cls(
             row_operand=row_name,
             column_operand=column_name,
             output=output,
-            batch=tuple(i for i in subscripts if i in column_dims and i not in columns),
-            rows=tuple(i for i in subscripts if i not in column_dims),
+            batch=tuple(i for i in indices if i in column_dims and i not in columns),
+            rows=tuple(i for i in indices if i not in column_dims),
             columns=tuple(columns),
-            reduction=tuple(i for i in dict.fromkeys(row_dims + column_dims) if i not in subscripts),
+            reduction=tuple(i for i in dict.fromkeys(row_dims + column_dims) if i not in indices),
         )
 
     @property
@@ -130,13 +130,13 @@ class Contraction:
         return total
 
 
-def _last_run(subscripts: str, owned: set[str]) -> str:
+def _last_run(indices: str, owned: set[str]) -> str:
     """The last indices of `owned` that follow each other in the output."""
-    end = max((place + 1 for place, index in enumerate(subscripts) if index in owned), default=0)
+    end = max((position + 1 for position, index in enumerate(indices) if index in owned), default=0)
     start = end
-    while start and subscripts[start - 1] in owned:
+    while start and indices[start - 1] in owned:
         start -= 1
-    return subscripts[start:end]
+    return indices[start:end]
 
 
 def _check_indices(first: str, second: str, output: str) -> None:

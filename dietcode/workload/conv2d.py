@@ -1,6 +1,6 @@
-"""A two-dimensional convolution: its fields, and the letters of its axes.
+"""A two-dimensional convolution: its fields, and the indices of its axes.
 
-What a spec leaves to the layouts: which letter is which axis, the letters of the output's positions, and
+What a spec leaves to the layouts: which index is which axis, the indices of the output's positions, and
 those that grouped channels are split into.
 """
 
@@ -17,14 +17,14 @@ from dietcode.errors import SpecError
 from dietcode.workload.expr import DimExpr
 from dietcode.workload.quotient import Dim, window_positions
 from dietcode.workload.text import clip
-from dietcode.workload.variables import Model
+from dietcode.workload.variables import SpecModel
 
 MAX_STEP = 2**15  # of strides, dilation and padding, in elements
 _RANK = 4
 
 
 def _pair(given: Any, low: int) -> object:
-    """Two integers of one or two; errors name the field, not a place within it."""
+    """Two integers of one or two; errors name the field, not one of the two."""
     both = [given, given] if isinstance(given, int) else given
     whole = isinstance(both, list | tuple) and [type(number) for number in both] == [int, int]
     if whole and low <= min(both) and max(both) <= MAX_STEP:
@@ -34,7 +34,7 @@ def _pair(given: Any, low: int) -> object:
     )
 
 
-def _steps(given: object) -> object:
+def _strides(given: object) -> object:
     return _pair(given, 1)
 
 
@@ -42,11 +42,11 @@ def _borders(given: object) -> object:
     return _pair(given, 0)
 
 
-Steps = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_steps)]
+Strides = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_strides)]
 Borders = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_borders)]
 
 
-class Conv2d(Model):
+class Conv2d(SpecModel):
     """The options of a convolution.
 
     Parameters
@@ -62,9 +62,9 @@ class Conv2d(Model):
         Order of output channels O, input channels of one group I, height H and width W.
     """
 
-    strides: Steps = (1, 1)
+    strides: Strides = (1, 1)
     padding: Borders = (0, 0)
-    dilation: Steps = (1, 1)
+    dilation: Strides = (1, 1)
     groups: Annotated[StrictInt, Field(ge=1, le=2**31)] = 1
     data_layout: Literal["NHWC", "NCHW"] = "NHWC"
     kernel_layout: Literal["OIHW", "OHWI", "HWIO"] = "OIHW"
@@ -75,7 +75,7 @@ class Conv2d(Model):
 
 
 class Slide(NamedTuple):
-    """A window over an axis: letters of the axis, of the output's axis and of the kernel's; see `Conv2d`."""
+    """A window over an axis: indices of the axis, of the output's axis and of the kernel's; see `Conv2d`."""
 
     axis: str
     output: str
@@ -86,17 +86,17 @@ class Slide(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """The letters of a convolution.
+class ConvolutionIndices:
+    """The indices of a convolution.
 
     Attributes
     ----------
     op : Conv2d
     data, kernel, output : dict of str to str
-        Letter of each axis as callers see it, by its capital in the layout, in the order of the layout. The
+        Index of each axis as callers see it, by its capital in the layout, in the order of the layout. The
         output's have the capitals of the data's.
     group, within : str
-        Letters of the group and of an output channel within it; empty without groups.
+        Indices of the group and of an output channel within it; empty without groups.
     slides : tuple of Slide
         Of height and width; not where the window is a single element that meets each position once, whose
         output axis is the data's.
@@ -111,38 +111,40 @@ class Convolution:
     slides: tuple[Slide, ...]
 
     @classmethod
-    def of(cls, op: Conv2d, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]) -> Convolution:
+    def of(
+        cls, op: Conv2d, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]
+    ) -> ConvolutionIndices:
         """Name every axis.
 
         Parameters
         ----------
         op : Conv2d
         data_dims, kernel_dims : str
-            The operands' letters, as `check_letters` accepts them.
+            The operands' indices, as `check_indices` accepts them.
         dims : mapping of str to DimExpr
-            Extents; a letter that has none counts as varying.
+            Extents; an index that has none counts as varying.
         """
         data = dict(zip(op.data_layout, data_dims, strict=True))
         kernel = dict(zip(op.kernel_layout, kernel_dims, strict=True))
         fresh = _Fresh(data_dims + kernel_dims)
         output, slides = {**data, "C": kernel["O"]}, []
         for number, (axis, preferred) in enumerate((("H", "p"), ("W", "q"))):
-            steps = op.strides[number], op.dilation[number], op.padding[number]
-            if steps[0] == 1 and steps[2] == 0 and _is_one(dims.get(kernel[axis])):
+            window = op.strides[number], op.dilation[number], op.padding[number]
+            if window[0] == 1 and window[2] == 0 and _is_one(dims.get(kernel[axis])):
                 continue
             output[axis] = fresh.take(preferred)
-            slides.append(Slide(data[axis], output[axis], kernel[axis], *steps))
+            slides.append(Slide(data[axis], output[axis], kernel[axis], *window))
         group, within = (fresh.take("g"), fresh.take("u")) if op.groups > 1 else ("", "")
         return cls(op, data, kernel, output, group, within, tuple(slides))
 
     @property
     def output_subscripts(self) -> str:
-        """Letters of the output's axes, as callers see them."""
+        """Indices of the output's axes, as callers see them."""
         return "".join(self.output[axis] for axis in self.op.data_layout)
 
     @property
     def splits(self) -> dict[str, str]:
-        """Letters that callers see as one axis: those it is made of, outer first."""
+        """Indices that callers see as one axis: those it is made of, outer first."""
         if not self.group:
             return {}
         return {
@@ -151,7 +153,7 @@ class Convolution:
         }
 
     def roles(self) -> dict[str, tuple[str, ...]]:
-        """Letters of batch, rows, columns and reduction; for NCHW the positions are the columns."""
+        """Indices of batch, rows, columns and reduction; for NCHW the positions are the columns."""
         batch, high, wide = (self.output[axis] for axis in "NHW")
         inner, channel = self.kernel["I"], self.within or self.kernel["O"]
         window = (self.kernel["H"], self.kernel["W"])
@@ -171,7 +173,7 @@ class Convolution:
         }
 
     def derived(self, dims: Mapping[str, DimExpr]) -> dict[str, Dim]:
-        """Extents of the letters that no spec gives: positions, groups, channels within a group.
+        """Extents of the indices that no spec gives: positions, groups, channels within a group.
 
         Raises
         ------
@@ -192,43 +194,43 @@ class Convolution:
 
 
 class _Fresh:
-    """Letters that are not taken yet: the preferred one, or the first of the alphabet."""
+    """Indices that are not taken yet: the preferred one, or the first of the alphabet."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
     def take(self, preferred: str) -> str:
-        letter = next(k for k in preferred + string.ascii_letters if k not in self._taken)
-        self._taken.add(letter)
-        return letter
+        index = next(k for k in preferred + string.ascii_letters if k not in self._taken)
+        self._taken.add(index)
+        return index
 
 
 def _is_one(dim: DimExpr | None) -> bool:
     return dim is not None and dim.is_constant and dim.constant_value() == 1
 
 
-def check_letters(op: Conv2d, tensors: Mapping[str, str]) -> None:
-    """Refuse operands whose letters are not those of a convolution.
+def check_indices(op: Conv2d, tensors: Mapping[str, str]) -> None:
+    """Refuse operands whose indices are not those of a convolution.
 
     Parameters
     ----------
     tensors : mapping of str to str
-        Letters by name: the data's, then the kernel's.
+        Indices by name: the data's, then the kernel's.
 
     Raises
     ------
     SpecError
-        With the path of the letters to change.
+        With the path of the indices to change.
     """
     (data_name, data_dims), (kernel_name, kernel_dims) = tensors.items()
-    for name, letters, layout in (
+    for name, indices, layout in (
         (data_name, data_dims, op.data_layout),
         (kernel_name, kernel_dims, op.kernel_layout),
     ):
-        fits = letters.isascii() and letters.isalpha() and len(set(letters)) == len(letters) == _RANK
+        fits = indices.isascii() and indices.isalpha() and len(set(indices)) == len(indices) == _RANK
         if not fits:
             allowed = f"a letter for each axis of {layout}, each once, like {layout.lower()}"
-            raise SpecError(f"tensors.{name}.dims", f"given {clip(letters)}; allowed: {allowed}")
+            raise SpecError(f"tensors.{name}.dims", f"given {clip(indices)}; allowed: {allowed}")
     channels = data_dims[op.data_layout.index("C")]
     inner = kernel_dims[op.kernel_layout.index("I")]
     path, shared = f"tensors.{kernel_name}.dims", set(data_dims) & set(kernel_dims)
@@ -244,7 +246,7 @@ def check_letters(op: Conv2d, tensors: Mapping[str, str]) -> None:
         raise SpecError(path, problem)
 
 
-def check_groups(conv: Convolution, dims: Mapping[str, DimExpr]) -> None:
+def check_groups(conv: ConvolutionIndices, dims: Mapping[str, DimExpr]) -> None:
     """Refuse groups whose channels vary or do not divide.
 
     Raises
@@ -255,12 +257,12 @@ def check_groups(conv: Convolution, dims: Mapping[str, DimExpr]) -> None:
     op = conv.op
     if op.groups == 1:
         return
-    for letter in (conv.data["C"], *conv.kernel.values()):
-        if not dims[letter].is_constant:
-            problem = f"given {clip(str(dims[letter]))}; allowed with groups: a constant"
-            raise SpecError(f"dims.{letter}", problem)
+    for index in (conv.data["C"], *conv.kernel.values()):
+        if not dims[index].is_constant:
+            problem = f"given {clip(str(dims[index]))}; allowed with groups: a constant"
+            raise SpecError(f"dims.{index}", problem)
     inner, outer, channels = conv.kernel["I"], conv.kernel["O"], conv.data["C"]
-    given = {letter: dims[letter].constant_value() for letter in (inner, outer, channels)}
+    given = {index: dims[index].constant_value() for index in (inner, outer, channels)}
     if given[channels] != op.groups * given[inner]:
         problem = f"given {given[inner]}; allowed: {channels}/groups, {given[channels]}/{op.groups}"
         raise SpecError(f"dims.{inner}", problem)

@@ -23,7 +23,7 @@ def canonical_einsum(text: str) -> str:
     Raises
     ------
     ValueError
-        Not of the form ``mk,nk->mn``, a letter repeated within a tensor, or a rank above 6.
+        Not of the form ``mk,nk->mn``, an index repeated within a tensor, or a rank above 6.
     """
     match = _EINSUM.fullmatch(text.replace(" ", "")) if len(text) <= 100 else None
     if match is None:
@@ -33,12 +33,10 @@ def canonical_einsum(text: str) -> str:
             else "two operands and an output, one letter an axis"
         )
         raise ValueError(f"given {clip(text)}; {hint}; allowed: like mk,nk->mn")
-    for subscripts in match.groups():
-        if len(set(subscripts)) != len(subscripts):
-            raise ValueError(
-                f"given {clip(text)}; a letter is repeated in {subscripts!r}; allowed: each once"
-            )
-        if len(subscripts) > MAX_RANK:
+    for indices in match.groups():
+        if len(set(indices)) != len(indices):
+            raise ValueError(f"given {clip(text)}; a letter is repeated in {indices!r}; allowed: each once")
+        if len(indices) > MAX_RANK:
             raise ValueError(f"given {clip(text)}; allowed: at most {MAX_RANK} axes a tensor")
     return match[0]
 
@@ -56,12 +54,12 @@ def canonical_dims(given: object) -> object:
     if len(given) > MAX_DIMS:
         raise SpecError("dims", f"given {len(given)} dimensions; allowed: at most {MAX_DIMS}")
     result: dict[object, int | str] = {}
-    for letter, value in given.items():
-        path = field_path(["dims", letter])
+    for index, value in given.items():
+        path = field_path(["dims", index])
         dim = DimExpr.parse(value, path)
         if not dim.terms:
             raise SpecError(path, f"given {clip(value)}, which is 0; allowed: at least 1")
-        result[letter] = dim.constant_value() if dim.is_constant else str(dim)
+        result[index] = dim.constant_value() if dim.is_constant else str(dim)
     return result
 
 

@@ -80,7 +80,7 @@ def read_histogram(
         It cannot be read, or a line is none of a histogram.
     """
     shown = one_line(str(path), 120)
-    reader = _Reader(field, shown, tuple(variables), tuple(_declared(v) for v in variables.values()))
+    reader = _HistogramReader(field, shown, tuple(variables), tuple(_declared(v) for v in variables.values()))
     counts: Counter[int] = Counter()  # by packed shape: a million tuples would take twice the memory
     try:
         for number, line in _lines(path, field):
@@ -95,7 +95,7 @@ def read_histogram(
     if not counts:
         raise SpecError(field, f"{shown}: holds no shapes")
     keys = sorted(counts)  # the order of the lines does not matter
-    axes = [32 * place for place in reversed(range(len(variables)))]
+    axes = [32 * bit for bit in reversed(range(len(variables)))]
     columns = (np.fromiter((key >> shift & _MASK for key in keys), np.int64, len(keys)) for shift in axes)
     shapes = np.stack(list(columns), axis=1)
     if len(keys) <= MAX_KEPT or not counts.total():
@@ -137,7 +137,7 @@ def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _HistogramReader:
     """Reads the lines of one file."""
 
     field: str

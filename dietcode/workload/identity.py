@@ -50,7 +50,7 @@ def job_digest(spec: Spec, resolved_target: Mapping[str, Any]) -> str:
     spec : Spec
         The spec.
     resolved_target : mapping
-        Plain data that takes the place of `spec.target`.
+        Plain data that takes the place of `Spec.target`.
     """
     plain = spec.to_json()
     return _digest({"job": FORMAT, **plain, "tensors": _in_order(plain), "target": dict(resolved_target)})

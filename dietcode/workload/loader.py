@@ -110,7 +110,7 @@ def parse_data(text: str | bytes, source: str) -> dict[str, Any]:
 
 
 def parse_marked(text: str | bytes, source: str) -> Parsed:
-    """As `parse_data`, with the places of what was parsed.
+    """As `parse_data`, with the position of each value in the text.
 
     Raises
     ------

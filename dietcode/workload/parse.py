@@ -15,7 +15,7 @@ from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.spec import (
     Budget,
     Conv2d,
-    Objective,
+    ObjectiveSpec,
     OpSpec,
     OutputSpec,
     RangeVariable,
@@ -29,7 +29,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "op": OpSpec,
     "output": OutputSpec,
     "budget": Budget,
-    "objective": Objective,
+    "objective": ObjectiveSpec,
 }
 _VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}
 

@@ -23,7 +23,7 @@ _OF_KEY = ("unknown field", "not an index", "given the name", "given the key")
 
 
 @dataclass(frozen=True)
-class Problem:
+class SpecProblem:
     """One thing that is wrong.
 
     Attributes
@@ -54,13 +54,13 @@ class Checked:
         None where there are problems.
     data : dict or None
         The same as plain data; None where the text is no mapping.
-    problems : tuple of Problem
+    problems : tuple of SpecProblem
         The first is what submitting it would be answered with.
     """
 
     spec: Spec | None
     data: dict[str, Any] | None
-    problems: tuple[Problem, ...]
+    problems: tuple[SpecProblem, ...]
 
 
 def check_text(text: str) -> Checked:
@@ -73,7 +73,7 @@ def check_text(text: str) -> Checked:
     """
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         message = f"larger than 64 KiB; allowed: at most {MAX_BYTES} bytes here, `dietcode submit` takes more"
-        return Checked(None, None, (Problem(None, message, *_place(text, 0, 0)),))
+        return Checked(None, None, (SpecProblem(None, message, *_line_and_columns(text, 0, 0)),))
     shift = int(text.startswith("\ufeff"))  # which the parser does not see
     try:
         parsed = parse_marked(text, _SOURCE)
@@ -81,7 +81,7 @@ def check_text(text: str) -> Checked:
         index = min(shift + (error.index or 0), len(text))
         word = _WORD.match(text, index)
         end = index if word is None else word.end()
-        return Checked(None, None, (Problem(None, error.what, *_place(text, index, end)),))
+        return Checked(None, None, (SpecProblem(None, error.what, *_line_and_columns(text, index, end)),))
     except SpecError as error:  # of plain data: a number without end, a key that is none
         return Checked(None, None, (_located(text, shift, compose(text[shift:]), error),))
     found = check_data(parsed.data)
@@ -92,15 +92,17 @@ def check_text(text: str) -> Checked:
     return Checked(None, parsed.data, problems)
 
 
-def locate(text: str, error: SpecError) -> Problem:
+def locate(text: str, error: SpecError) -> SpecProblem:
     """Where a text that `check_text` found right has a field that something else refuses, as limits do."""
     shift = int(text.startswith("\ufeff"))
     return _located(text, shift, compose(text[shift:]), error)
 
 
-def _located(text: str, shift: int, root: yaml.Node | None, error: SpecError) -> Problem:
+def _located(text: str, shift: int, root: yaml.Node | None, error: SpecError) -> SpecProblem:
     begin, end = (0, 0) if root is None else _marks(root, error)
-    return Problem(error.field or None, error.problem, *_place(text, shift + begin, shift + end))
+    return SpecProblem(
+        error.field or None, error.problem, *_line_and_columns(text, shift + begin, shift + end)
+    )
 
 
 def _marks(root: yaml.Node, error: SpecError) -> tuple[int, int]:
@@ -141,7 +143,7 @@ def _leads(path: str, name: str) -> bool:
     return path == name or path.startswith(name + ".")
 
 
-def _place(text: str, begin: int, end: int) -> tuple[int, int, int]:
+def _line_and_columns(text: str, begin: int, end: int) -> tuple[int, int, int]:
     """Line, column and end column of a part of a text, as much of it as is on its first line."""
     begin = max(0, min(begin, len(text)))
     line_begin = text.rfind("\n", 0, begin) + 1

@@ -119,7 +119,7 @@ def _is_positive(text: str) -> bool:
 def window_positions(
     axis: DimExpr, kernel: DimExpr, stride: int, dilation: int, padding: int, field: str
 ) -> Dim:
-    """Number of places of a window, ``(axis + 2·padding - dilation·(kernel - 1) - 1) // stride + 1``.
+    """Number of positions of a window, ``(axis + 2·padding - dilation·(kernel - 1) - 1) // stride + 1``.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ class Sizes:
     Attributes
     ----------
     extents : dict
-        By letter.
+        By index.
     elements : dict
         Elements of each operand and of the output, by the path of its field.
     tensor_bytes : float
@@ -42,17 +42,17 @@ class Sizes:
 def largest_sizes(spec: UncheckedSpec) -> Sizes:
     """Sizes of the largest instance of a spec."""
     bindings = _bindings(spec)
-    operands = {field_path(["tensors", name]): letters for name, letters in spec.subscripts.items()}
+    operands = {field_path(["tensors", name]): indices for name, indices in spec.subscripts.items()}
     shapes = {**operands, "output": spec.output_subscripts}
-    elements = {path: _product(spec, letters, bindings) for path, letters in shapes.items()}
+    elements = {path: _product(spec, indices, bindings) for path, indices in shapes.items()}
     output_bytes, input_bytes = (STORAGE[d].itemsize for d in (spec.output.dtype, spec.operand_dtype))
-    others = [_product(spec, letters, bindings) for letters in spec.epilogue_tensors.values()]
+    others = [_product(spec, indices, bindings) for indices in spec.epilogue_tensors.values()]
     num_bytes = output_bytes * elements["output"] + sum(
         input_bytes * count for count in (*(elements[path] for path in operands), *others)
     )
     flops = 2 * _product(spec, Contraction.from_spec(spec).indices, bindings)
     return Sizes(
-        extents={letter: float(np.max(_product(spec, letter, bindings))) for letter in spec.dims_parsed},
+        extents={index: float(np.max(_product(spec, index, bindings))) for index in spec.dims_parsed},
         elements={path: float(np.max(count)) for path, count in elements.items()},
         tensor_bytes=float(np.max(num_bytes)),
         flops=float(np.max(flops)),
@@ -68,7 +68,7 @@ def _bindings(spec: UncheckedSpec) -> Bindings:
     return {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
 
 
-def _product(spec: UncheckedSpec, letters: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
-    """Product of the extents of `letters` for each binding."""
-    extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in letters]
+def _product(spec: UncheckedSpec, indices: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
+    """Product of the extents of `indices` for each binding."""
+    extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in indices]
     return np.asarray(math.prod(extents, start=np.ones(1)))

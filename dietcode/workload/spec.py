@@ -7,14 +7,14 @@ from pydantic import model_validator
 from dietcode.workload.checks import check_spec
 from dietcode.workload.conv2d import Conv2d
 from dietcode.workload.target_spec import TargetSpec
-from dietcode.workload.unchecked import Budget, Objective, OpSpec, OutputSpec, TensorSpec, UncheckedSpec
+from dietcode.workload.unchecked import Budget, ObjectiveSpec, OpSpec, OutputSpec, TensorSpec, UncheckedSpec
 from dietcode.workload.variables import JointInstance, RangeVariable, ValuesVariable
 
 __all__ = [
     "Budget",
     "Conv2d",
     "JointInstance",
-    "Objective",
+    "ObjectiveSpec",
     "OpSpec",
     "OutputSpec",
     "RangeVariable",
@@ -50,7 +50,7 @@ class Spec(UncheckedSpec):
         What to build for and measure on; left out, the CPU of the machine that tunes.
     budget : Budget
         When to stop.
-    objective : Objective
+    objective : ObjectiveSpec
         What to trade for a smaller library.
     """
 

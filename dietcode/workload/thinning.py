@@ -39,15 +39,15 @@ def thin(
     chance, sure = _chances(share, _ends(rows, limit), limit)
     order = np.lexsort(rows.T[::-1])
     order = order[~sure[order]]
-    steps = np.floor(np.cumsum(chance[order]) + np.random.default_rng(seed).random()).astype(np.int64)
-    drawn = order[np.diff(steps, prepend=0) > 0][: limit - int(sure.sum())]
+    sampled = np.floor(np.cumsum(chance[order]) + np.random.default_rng(seed).random()).astype(np.int64)
+    drawn = order[np.diff(sampled, prepend=0) > 0][: limit - int(sure.sum())]
     indices = np.sort(np.concatenate([np.flatnonzero(sure), drawn]))
     return indices, weights[indices] / chance[indices]
 
 
 def _ends(rows: NDArray[np.int64], limit: int) -> NDArray[np.bool_]:
     """Mark a row with the least and one with the largest value of each column; bool [num_rows]."""
-    ends = [int(place) for column in rows.T for place in (column.argmax(), column.argmin())]
+    ends = [int(row) for column in rows.T for row in (column.argmax(), column.argmin())]
     marked = np.zeros(len(rows), dtype=bool)
     marked[list(dict.fromkeys(ends))[: limit - 1]] = True
     return marked

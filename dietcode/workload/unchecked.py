@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from dietcode.workload import fields
-from dietcode.workload.conv2d import Conv2d, Convolution
+from dietcode.workload.conv2d import Conv2d, ConvolutionIndices
 from dietcode.workload.dtypes import OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.expr import DimExpr
@@ -25,7 +25,7 @@ from dietcode.workload.fields import MAX_LISTED
 from dietcode.workload.quotient import Dim
 from dietcode.workload.target_spec import TargetSpec
 from dietcode.workload.text import clip
-from dietcode.workload.variables import JointInstance, Model, ShapeVariable
+from dietcode.workload.variables import JointInstance, ShapeVariable, SpecModel
 
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
@@ -38,7 +38,7 @@ def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
     return given
 
 
-class OpSpec(Model):
+class OpSpec(SpecModel):
     """An operator of two operands and what is done to its result: exactly one of the kinds.
 
     Parameters
@@ -79,13 +79,13 @@ class OpSpec(Model):
         return {**kind, "epilogue": [step.to_json() for step in self.epilogue]}
 
 
-class TensorSpec(Model):
+class TensorSpec(SpecModel):
     """An operand.
 
     Parameters
     ----------
     dims : str
-        Its subscripts, one letter an axis.
+        Its indices, one letter an axis.
     dtype : str
         ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike.
     constant : bool
@@ -97,7 +97,7 @@ class TensorSpec(Model):
     constant: StrictBool = False
 
 
-class OutputSpec(Model):
+class OutputSpec(SpecModel):
     """The output; its axes follow from the operator.
 
     Parameters
@@ -117,7 +117,7 @@ class OutputSpec(Model):
         return _known_dtype(given, OUTPUT_DTYPES)
 
 
-class Budget(Model):
+class Budget(SpecModel):
     """When to stop: after so many candidates, or so long, whichever is first.
 
     Parameters
@@ -132,7 +132,7 @@ class Budget(Model):
     seconds: float = Field(default=300.0, strict=True, gt=0, le=30 * 86400, allow_inf_nan=False)
 
 
-class Objective(Model):
+class ObjectiveSpec(SpecModel):
     """What selection optimises.
 
     Parameters
@@ -158,7 +158,7 @@ class Objective(Model):
     reproducible: StrictBool = False
 
 
-class UncheckedSpec(Model):
+class UncheckedSpec(SpecModel):
     """The fields of a `dietcode.workload.spec.Spec`, and what follows from them."""
 
     name: StrictStr
@@ -171,7 +171,7 @@ class UncheckedSpec(Model):
     dims: dict[StrictStr, StrictInt | StrictStr]
     target: TargetSpec = TargetSpec(kind="llvm")
     budget: Budget = Budget()
-    objective: Objective = Objective()
+    objective: ObjectiveSpec = ObjectiveSpec()
 
     @field_validator("name")
     @classmethod
@@ -205,22 +205,22 @@ class UncheckedSpec(Model):
 
     @cached_property
     def dims_given(self) -> Mapping[str, DimExpr]:
-        """The extent of each letter of the operands, as `dims` gives it."""
-        return {letter: DimExpr.parse(dim, f"dims.{letter}") for letter, dim in self.dims.items()}
+        """The extent of each index of the operands, as `dims` gives it."""
+        return {index: DimExpr.parse(dim, f"dims.{index}") for index, dim in self.dims.items()}
 
     @cached_property
     def dims_parsed(self) -> Mapping[str, Dim]:
-        """The extent of each letter: of `dims`, and those of a convolution that follow from them."""
+        """The extent of each index: of `dims`, and those of a convolution that follow from them."""
         derived = {} if self.convolution is None else self.convolution.derived(self.dims_given)
         return {**self.dims_given, **derived}
 
     @cached_property
-    def convolution(self) -> Convolution | None:
-        """The letters of a convolution; None for an einsum."""
+    def convolution(self) -> ConvolutionIndices | None:
+        """The indices of a convolution; None for an einsum."""
         if self.op.conv2d is None:
             return None
         data, kernel = self.subscripts.values()
-        return Convolution.of(self.op.conv2d, data, kernel, self.dims_given)
+        return ConvolutionIndices.of(self.op.conv2d, data, kernel, self.dims_given)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -239,12 +239,12 @@ class UncheckedSpec(Model):
 
     @property
     def subscripts(self) -> dict[str, str]:
-        """Subscripts of each operand as callers see it, in the operator's order."""
+        """Indices of each operand as callers see it, in the operator's order."""
         return {name: tensor.dims for name, tensor in self.tensors.items()}
 
     @property
     def output_subscripts(self) -> str:
-        """Subscripts of the output as callers see it."""
+        """Indices of the output as callers see it."""
         if self.convolution is not None:
             return self.convolution.output_subscripts
         return (self.op.einsum or "").partition("->")[2]
@@ -257,7 +257,7 @@ class UncheckedSpec(Model):
 
     @property
     def epilogue_tensors(self) -> dict[str, str]:
-        """Subscripts of each tensor that the epilogue needs: `bias` and residuals."""
+        """Indices of each tensor that the epilogue needs: `bias` and residuals."""
         steps = [(step.tensor, step.kind) for step in self.op.epilogue]
         return {
             name: self.bias_subscript if kind == "bias" else self.output_subscripts

@@ -28,13 +28,13 @@ Extent = Annotated[StrictInt, Field(ge=1, le=MAX_EXTENT)]
 Weight = Annotated[float, Field(strict=True, ge=0, le=MAX_WEIGHT, allow_inf_nan=False)]
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """A record of a spec: immutable, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Weighted(Model):
+class _Weighted(SpecModel):
     """A shape variable with an optional probability weight for each value; unlisted values have weight 0."""
 
     weights: dict[int, Weight] | None = None
@@ -117,8 +117,8 @@ class ValuesVariable(_Weighted):
         """Whether `value` is listed."""
         if not isinstance(value, int):
             return False
-        place = bisect_left(self.values, value)  # sorted, and may be long
-        return place < len(self.values) and self.values[place] == value
+        position = bisect_left(self.values, value)  # sorted, and may be long
+        return position < len(self.values) and self.values[position] == value
 
     @property
     def min(self) -> int:
@@ -151,7 +151,7 @@ ShapeVariable = Annotated[
 ]
 
 
-class JointInstance(Model):
+class JointInstance(SpecModel):
     """One static binding of every shape variable, written ``{I: 768, H: 2304, weight: 1}``.
 
     Parameters

@@ -96,7 +96,7 @@ def let_through(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[t
     from device_tensors import on_device
 
     seen: list[tuple[Any, ...]] = []
-    run, ask = library._run, library._ask
+    run, workspace_bytes = library._run, library._workspace_bytes
 
     def given(arguments: tuple[Any, ...]) -> list[Any]:
         return [on_device(a.numpy()) if isinstance(a, OnGpu) else a for a in arguments]
@@ -106,7 +106,7 @@ def let_through(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[t
         seen.append(arguments[4:])
 
     monkeypatch.setattr(library, "_run", through)
-    monkeypatch.setattr(library, "_ask", lambda *arguments: ask(*given(arguments)))
+    monkeypatch.setattr(library, "_workspace_bytes", lambda *arguments: workspace_bytes(*given(arguments)))
     return seen
 
 

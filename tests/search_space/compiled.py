@@ -37,7 +37,7 @@ def make_problem(
     """Operands X and W; every letter is dynamic that `fixed` does not give."""
     operands, _, output = einsum.partition("->")
     first, second = operands.split(",")
-    roles = Contraction.from_subscripts({"X": first, "W": second}, "Y", output)
+    roles = Contraction.from_indices({"X": first, "W": second}, "Y", output)
     subscripts = {"X": first, "W": second, "Y": output}
     for stage in stages:
         if stage.tensor is not None:

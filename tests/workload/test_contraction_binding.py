@@ -17,7 +17,7 @@ from dietcode.workload.parse import spec_from_data
 def classify(einsum: str) -> Contraction:
     inputs, output = einsum.split("->")
     first, second = inputs.split(",")
-    return Contraction.from_subscripts({"A": first, "B": second}, "Y", output)
+    return Contraction.from_indices({"A": first, "B": second}, "Y", output)
 
 
 @pytest.mark.parametrize(

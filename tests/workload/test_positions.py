@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dietcode.errors import SpecError
 from dietcode.workload.parse import parse_spec
-from dietcode.workload.positions import MAX_BYTES, MAX_PROBLEMS, Problem, check_text
+from dietcode.workload.positions import MAX_BYTES, MAX_PROBLEMS, SpecProblem, check_text
 
 GOOD = """\
 # A layer
@@ -30,7 +30,7 @@ instances:
 """
 
 
-def shown(text: str, problem: Problem) -> str:
+def shown(text: str, problem: SpecProblem) -> str:
     """What is marked."""
     return text.split("\n")[problem.line - 1][problem.column - 1 : problem.end_column - 1]
 

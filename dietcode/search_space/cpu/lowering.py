@@ -51,7 +51,7 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
     Returns
     -------
     tvm.tirx.PrimFunc
-        Pointers of `problem.inputs` and the output, then an int64 for each letter of `problem.dynamic`.
+        Pointers of `Problem.inputs` and the output, then an int64 for each letter of `Problem.dynamic`.
     """
     problem = problem_for(problem, micro_kernel)
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):

@@ -117,7 +117,7 @@ def _run_worker(
 def _is_running(pid: int) -> bool:
     """Whether a child still runs; it stays to be waited for.
 
-    Not `Popen.poll`: an interrupt in the middle of it leaves its lock held, and the next `wait` hangs.
+    Not `subprocess.Popen.poll`: an interrupt in the middle leaves its lock held, and the next `wait` hangs.
     """
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 

@@ -56,7 +56,7 @@ def device_problem(problem: Problem) -> Problem:
 
 
 def block_arguments(problem: Problem, tile: CudaMicroKernel) -> tuple[str, ...]:
-    """Pointers that the block function takes, before an int64 for each letter of `problem.dynamic`."""
+    """Pointers that the block function takes, before an int64 for each letter of `Problem.dynamic`."""
     inputs = block_problem(problem, tile).inputs
     return (*inputs[:2], WORKSPACE) if writes_parts(problem, tile) else (*inputs, problem.output)
 

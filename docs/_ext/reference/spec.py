@@ -125,6 +125,6 @@ _TITLES = {
     "JointInstance": "instances",
     "TargetSpec": "target",
     "Budget": "budget",
-    "Objective": "objective",
+    "ObjectiveSpec": "objective",
 }
 PARTS: dict[str, Callable[[], str]] = {name: functools.partial(fields, name) for name in ("Spec", *_TITLES)}

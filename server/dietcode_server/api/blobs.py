@@ -37,13 +37,13 @@ def download_blob(digest: str, request: Request, services: ServicesOf) -> Respon
     size, headers = _facts(services.database, digest)
     if is_known(request.headers, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    asked = range_of(request.headers, size, headers["ETag"])
-    start, stop = asked or (0, size)
+    requested = range_of(request.headers, size, headers["ETag"])
+    start, stop = requested or (0, size)
     headers["Content-Length"] = str(stop - start)
-    if asked is not None:
+    if requested is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     content = _content(services.chunks, digest, start, stop)
-    return StreamingResponse(content, 200 if asked is None else 206, headers, media_type=_BYTES)
+    return StreamingResponse(content, 200 if requested is None else 206, headers, media_type=_BYTES)
 
 
 @router.head("/{digest}", summary="Size of a blob", response_class=Response, responses=_RESPONSES)

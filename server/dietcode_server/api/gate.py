@@ -77,7 +77,7 @@ class Gate:
         await self.app(scope, receive, send if caller is EVERYBODY else _private(send))
 
     def _admit(self, scope: Scope) -> Caller:
-        if not self._asks():
+        if not self._requires_token():
             return EVERYBODY
         headers = Headers(scope=scope)
         if "authorization" not in headers:
@@ -87,7 +87,7 @@ class Gate:
         caller.need(needed(scope["method"], scope["path"]), f"{scope['method']} {clip(scope['path'], 120)}")
         return caller
 
-    def _asks(self) -> bool:
+    def _requires_token(self) -> bool:
         """Whether tokens are asked for; once they are, always."""
         if not self._closed:
             with self._database.snapshot() as connection:

@@ -165,10 +165,10 @@ def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)
         data, target, workload = row.spec, row.target, row.workload
-        asked = {"force": row.force, "measure": row.measure}
+        options = {"force": row.force, "measure": row.measure}
     found = services.targets.again(spec_from_data(data), target)
     with services.database.write() as session:
-        found = on_gpu(session, workload, found, **asked)
+        found = on_gpu(session, workload, found, **options)
         row = jobs.resume(session, job_id, runnable=found.runnable, device=found.device)
         check_open(session, services.settings, caller, row.owner)
         job = wire.to_wire(session, row)

@@ -57,15 +57,15 @@ class Turns:
 
     def __init__(self, name: str, num_steps: int, pause_secs: float) -> None:
         self._num_steps, self._pause_secs = num_steps, pause_secs
-        self._places: RunVar[asyncio.Semaphore] = RunVar(f"dietcode.{name}")
+        self._slots: RunVar[asyncio.Semaphore] = RunVar(f"dietcode.{name}")
 
     async def wait(self) -> None:
         """Come back when it is this one's turn."""
         try:
-            places = self._places.get()
+            slots = self._slots.get()
         except LookupError:
-            places = asyncio.Semaphore(self._num_steps)
-            self._places.set(places)
-        async with places:
+            slots = asyncio.Semaphore(self._num_steps)
+            self._slots.set(slots)
+        async with slots:
             others = anyio.to_thread.current_default_thread_limiter().borrowed_tokens
             await asyncio.sleep(self._pause_secs if others else 0)

@@ -17,12 +17,12 @@ def check_limits(spec: Spec, settings: Settings) -> None:
     SpecError
         With the path of the field that is too large.
     """
-    for name, letters in spec.subscripts.items():
-        _check(field_path(["tensors", name, "dims"]), len(letters), settings.max_rank, "max_rank", "axes")
+    for name, indices in spec.subscripts.items():
+        _check(field_path(["tensors", name, "dims"]), len(indices), settings.max_rank, "max_rank", "axes")
     _check("output", len(spec.output_subscripts), settings.max_rank, "max_rank", "axes")
     sizes = largest_sizes(spec)
-    for letter, extent in sizes.extents.items():
-        where = f"dims.{letter}" if letter in spec.dims else "dims"
+    for index, extent in sizes.extents.items():
+        where = f"dims.{index}" if index in spec.dims else "dims"
         _check(where, extent, settings.max_extent, "max_extent", "as an extent")
     _check("dims", sizes.flops, settings.max_flops, "max_flops", "FLOPs at the largest instance")
     _check(

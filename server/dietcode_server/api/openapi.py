@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
-from dietcode.protocol import JobEvent, Problem
+from dietcode.protocol import JobEvent, ProblemDetails
 from dietcode_server.api.examples import FORBIDDEN, PROBLEMS, SPEC_PROBLEM
 from dietcode_server.api.gate import OPEN_PATHS
 from dietcode_server.api.problems import MEDIA_TYPE, TITLES
@@ -54,14 +54,16 @@ def problems(*statuses: int, spec: bool = False, token: bool = True) -> Response
         if token and status == 403:
             kind, detail = FORBIDDEN
             examples[kind] = {"value": _document(kind, status, detail)}
-        content = {"schema": {"$ref": _REF.format(model="Problem")}, "examples": examples}
+        content = {"schema": {"$ref": _REF.format(model="ProblemDetails")}, "examples": examples}
         responses[status] = {"description": TITLES[PROBLEMS[status][0]], "content": {MEDIA_TYPE: content}}
     return responses
 
 
 def _document(kind: str, status: int, detail: str) -> dict[str, Any]:
     urn = f"urn:dietcode:problem:{kind}"
-    return Problem(type=urn, title=TITLES[kind], status=status, detail=detail).model_dump(exclude_none=True)
+    return ProblemDetails(type=urn, title=TITLES[kind], status=status, detail=detail).model_dump(
+        exclude_none=True
+    )
 
 
 def operation_id(route: APIRoute) -> str:
@@ -80,15 +82,15 @@ def describe(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         _, extra = models_json_schema(
-            [(Problem, "serialization"), (JobEvent, "serialization")], ref_template=_REF
+            [(ProblemDetails, "serialization"), (JobEvent, "serialization")], ref_template=_REF
         )
         schema["components"]["schemas"] |= extra["$defs"]
-        _ask_for_tokens(schema)
+        _add_security(schema)
         app.openapi_schema = schema
     return app.openapi_schema
 
 
-def _ask_for_tokens(schema: dict[str, Any]) -> None:
+def _add_security(schema: dict[str, Any]) -> None:
     """Say which operations take a token.
 
     A server on a loopback address that never made one asks for none: hence the empty choice.

@@ -25,7 +25,7 @@ from dietcode.errors import (
     SpecError,
     TargetError,
 )
-from dietcode.protocol import Problem, RecordsImport, SubmitRequest, TokenRequest
+from dietcode.protocol import ProblemDetails, RecordsImport, SubmitRequest, TokenRequest
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store.database import StoreError
 
@@ -72,7 +72,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a problem document as a response."""
-    document = Problem(
+    document = ProblemDetails(
         type=f"urn:dietcode:problem:{kind}", title=TITLES[kind], status=status, detail=detail, field=field
     )
     # Plain ASCII: what a client sent may hold characters that UTF-8 cannot encode.
@@ -82,8 +82,8 @@ def problem(
 
 def of_target(error: TargetError) -> SpecError:
     """The error of a spec's field; its message may begin with a more exact one."""
-    said = _OF_TARGET.fullmatch(str(error))
-    return SpecError("target", str(error)) if said is None else SpecError(said[1], said[2])
+    match = _OF_TARGET.fullmatch(str(error))
+    return SpecError("target", str(error)) if match is None else SpecError(match[1], match[2])
 
 
 async def _refusal(_: Request, error: Exception) -> Response:

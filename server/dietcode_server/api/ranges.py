@@ -33,8 +33,8 @@ def range_of(headers: Mapping[str, str], size_bytes: int, tag: str) -> tuple[int
         No byte lies in the range: status 416.
     """
     given = headers.get("range", "")
-    unit, _, asked = given.partition("=")
-    match = _RANGE.fullmatch(asked)
+    unit, _, wanted = given.partition("=")
+    match = _RANGE.fullmatch(wanted)
     if unit.strip().lower() != "bytes" or match is None or headers.get("if-range", tag).strip() != tag:
         return None
     first, last = match["first"], match["last"]

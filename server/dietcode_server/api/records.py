@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from dietcode.protocol import RecordsFile, RecordsImport, RecordsImported, RecordsList
+from dietcode.protocol import RecordsExport, RecordsImport, RecordsImported, RecordsList
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
 from dietcode_server.api.callers import CallerOf
@@ -67,7 +67,7 @@ def list_records(workload: str, services: ServicesOf) -> RecordsList:
     summary="Export records",
     responses={200: shows(examples.RECORDS_FILE), **problems(404, 422)},
 )
-def export_records(workload: str, device: str, services: ServicesOf) -> RecordsFile:
+def export_records(workload: str, device: str, services: ServicesOf) -> RecordsExport:
     """All that is known of a workload on a device, as the lines of a records file, header first."""
     with services.database.read() as session:
-        return RecordsFile(lines=exchange.export_records(session, workload, device))
+        return RecordsExport(lines=exchange.export_records(session, workload, device))

@@ -74,8 +74,8 @@ def pair(a: Result, b: Result) -> Pair:
     if sorted(a.report.variables) != sorted(b.report.variables):
         return Pair(a, b, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     columns = [b.report.variables.index(name) for name in a.report.variables]
-    place = {tuple(shape): at for at, shape in enumerate(b.report.shapes[:, columns].tolist())}
-    found = [(at, place.get(tuple(shape))) for at, shape in enumerate(a.report.shapes.tolist())]
+    row_of = {tuple(shape): at for at, shape in enumerate(b.report.shapes[:, columns].tolist())}
+    found = [(at, row_of.get(tuple(shape))) for at, shape in enumerate(a.report.shapes.tolist())]
     common = np.asarray([both for both in found if both[1] is not None], dtype=np.int64).reshape(-1, 2)
     return Pair(a, b, common[:, 0], common[:, 1])
 
@@ -171,9 +171,9 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, s
     flat_a, flat_b = dict(_flat(a)), dict(_flat(b))
     paths = [*flat_a, *(path for path in flat_b if path not in flat_a)]
     return [
-        (path, _said(flat_a, path), _said(flat_b, path))
+        (path, _value_text(flat_a, path), _value_text(flat_b, path))
         for path in paths
-        if flat_a.get(path, _said) != flat_b.get(path, _said)
+        if flat_a.get(path, _value_text) != flat_b.get(path, _value_text)
     ]
 
 
@@ -187,7 +187,7 @@ def _flat(data: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, data)]
 
 
-def _said(flat: Mapping[str, Any], path: str) -> str:
+def _value_text(flat: Mapping[str, Any], path: str) -> str:
     if path not in flat:
         return "–"
     text = str(flat[path])

@@ -14,7 +14,7 @@ _SAME_LOSS = 1e-12
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeOffPoint:
     """A set of micro-kernels that was considered.
 
     Attributes
@@ -41,7 +41,7 @@ class Point:
     objective: dict[str, Any]
 
 
-def trade_off(report: Report) -> list[Point]:
+def trade_off(report: Report) -> list[TradeOffPoint]:
     """All sets that selection weighed, by size; empty where the report does not say."""
     selection, points, least = report.facts.get("selection", {}), [], math.inf
     chosen = set(selection.get("micro_kernels", ()))
@@ -51,7 +51,7 @@ def trade_off(report: Report) -> list[Point]:
         least = min(least, row["loss_mean"])
         names = tuple(report.names[index] for index in row["chosen"])
         points.append(
-            Point(
+            TradeOffPoint(
                 num_kernels=row["num_kernels"],
                 num_bytes=row["num_bytes"],
                 loss_mean=row["loss_mean"],
@@ -67,10 +67,10 @@ def trade_off(report: Report) -> list[Point]:
     return sorted(points, key=lambda point: point.num_bytes)
 
 
-def _chosen(report: Report) -> Point:
+def _chosen(report: Report) -> TradeOffPoint:
     """What was chosen, where the curve leaves it out: under ``max_loss`` that may be none of the best."""
     selection = report.facts["selection"]
-    return Point(
+    return TradeOffPoint(
         num_kernels=len(selection["micro_kernels"]),
         num_bytes=(report.facts.get("fixed_bytes") or 0) + selection["kernel_bytes"],
         loss_mean=selection["loss_mean"],

@@ -45,7 +45,7 @@ Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 
 
 @dataclass(frozen=True)
-class Stage:
+class JobStage:
     """One of a job's stages.
 
     Attributes
@@ -121,25 +121,25 @@ def show_series(job_id: str, services: ServicesOf) -> Response:
     """The best throughput over the time that workers spent, for the chart."""
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
-        told = history.history_of(session, job_id)
-        until = history.worked_secs_at(told.steps, _end(row, clock(session)))
-    series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in told.points]
+        timeline = history.history_of(session, job_id)
+        until = history.worked_secs_at(timeline.steps, _end(row, clock(session)))
+    series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in timeline.points]
     return JSONResponse({"points": series, "until": round(until, 2)})
 
 
 def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
-    """What `_job_live.html` shows."""
+    """What ``_job_live.html`` shows."""
     job, now = wire.to_wire(session, row), clock(session)
-    told, end = history.history_of(session, row.id), _end(row, now)
+    timeline, end = history.history_of(session, row.id), _end(row, now)
     return {
         "job": job,
         "actions": actions(job, caller),
         "took": duration_secs(job, now),
-        "stages": stages_of(job, told.steps, end),
+        "stages": stages_of(job, timeline.steps, end),
         "advice": advice_for(job),
-        "points": told.points,
-        "best": _best(told.points),
-        "worked_secs": history.worked_secs_at(told.steps, end),
+        "points": timeline.points,
+        "best": _best(timeline.points),
+        "worked_secs": history.worked_secs_at(timeline.steps, end),
     }
 
 
@@ -147,10 +147,10 @@ def _end(row: JobRow, now: datetime) -> datetime:
     return now if JobState(row.state) == JobState.RUNNING else row.finished_at or row.updated_at
 
 
-def stages_of(job: Job, told: list[Step], end: datetime) -> list[Stage]:
+def stages_of(job: Job, steps: list[Step], end: datetime) -> list[JobStage]:
     """Every stage, and where the newest attempt stands in it."""
-    attempt = max((step.attempt for step in told), default=0)
-    own = [step for step in told if step.attempt == attempt > 0]
+    attempt = max((step.attempt for step in steps), default=0)
+    own = [step for step in steps if step.attempt == attempt > 0]
     spent: dict[str, float] = {}
     for step, following in zip_longest(own, own[1:]):
         if not step.is_state:
@@ -159,7 +159,7 @@ def stages_of(job: Job, told: list[Step], end: datetime) -> list[Stage]:
     why_not = {step.name: step.not_run for step in own if not step.is_state}
     newest = next((step.name for step in reversed(own) if not step.is_state), None)
     return [
-        Stage(name, meaning, _status(name, job, why_not, newest), spent.get(name), why_not.get(name))
+        JobStage(name, meaning, _status(name, job, why_not, newest), spent.get(name), why_not.get(name))
         for name, meaning in STAGES.items()
     ]
 

@@ -38,7 +38,7 @@ _NO_SNIPPET = (LibraryError, SpecError, KeyError, TypeError, AttributeError, Val
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignatureFacts:
     """What is known of a version's signature.
 
     Attributes
@@ -151,7 +151,7 @@ def _found(session: Session, name: str, version: str) -> tuple[LibraryInfo, byte
 
 
 def _example(request: Request, manifest: dict[str, Any], info: LibraryInfo) -> dict[str, Any]:
-    """What `_snippet.html` shows; a manifest that describes no call has no example."""
+    """What ``_snippet.html`` shows; a manifest that describes no call has no example."""
     try:
         variables = variables_of(manifest, request.query_params)
         code = snippet(manifest, variables, f"{info.name}@{info.version}", server_url(request))
@@ -172,7 +172,7 @@ def _files(manifest: dict[str, Any], info: LibraryInfo) -> list[tuple[str, int, 
     return found
 
 
-def _signed(services: Services, info: LibraryInfo, manifest: bytes) -> Signed:
+def _signed(services: Services, info: LibraryInfo, manifest: bytes) -> SignatureFacts:
     """Verify the signature as a client does, with the server's own keys."""
     what = f"{info.name}@{info.version}"
     try:
@@ -180,14 +180,14 @@ def _signed(services: Services, info: LibraryInfo, manifest: bytes) -> Signed:
         keys = {key.fingerprint: key for key in services.keys.public().keys}
     except DietCodeError as error:
         _log.error("signature of %s: %s", what, error)
-        return Signed("", "", "", "the server cannot sign now; its log says why")
+        return SignatureFacts("", "", "", "the server cannot sign now; its log says why")
     found = parse_envelope(envelope, what)
     key = keys[found.keyid]
     try:
         statement = open_library(found, PublicKey.from_pem(key.public_key), manifest, what)
     except DietCodeError as error:
-        return Signed(key.fingerprint, key.state, "", str(error))
-    return Signed(key.fingerprint, key.state, statement.issued_at)
+        return SignatureFacts(key.fingerprint, key.state, "", str(error))
+    return SignatureFacts(key.fingerprint, key.state, statement.issued_at)
 
 
 def _why_not(caller: Caller, info: LibraryInfo) -> str | None:

@@ -121,7 +121,7 @@ def _show(
 
 
 def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
-    """What `_result.html` shows."""
+    """What ``_result.html`` shows."""
     report = result.report
     return {
         "result": result,

@@ -71,9 +71,9 @@ def snippet(manifest: Mapping[str, Any], variables: list[Variable], ref: str, se
         lines.append("rng = np.random.default_rng()")
     arguments, packing = [], []
     for name in manifest["argument_order"]:
-        given, letters = _local(name), manifest["inputs"][name]["dims"]
-        shape = _shape(extents[letter] for letter in letters)
-        comment = ", ".join(str(manifest["dims"][letter]) for letter in letters)
+        given, indices = _local(name), manifest["inputs"][name]["dims"]
+        shape = _shape(extents[index] for index in indices)
+        comment = ", ".join(str(manifest["dims"][index]) for index in indices)
         dtype = manifest["inputs"][name]["dtype"]
         lines.append(f"{given} = {_random(shape, dtype, with_torch, on_gpu)}  # [{comment}]")
         if name in manifest["packed"]:
@@ -103,8 +103,8 @@ def _random(shape: str, dtype: str, with_torch: bool, on_gpu: bool) -> str:
     if not with_torch:
         return f'rng.standard_normal({shape}, dtype="{dtype}")'
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-    place = ', device="cuda"' if on_gpu else ""
-    return f"torch.randn({shape}{kind}{place})"
+    device = ', device="cuda"' if on_gpu else ""
+    return f"torch.randn({shape}{kind}{device})"
 
 
 def _near(given: str, low: int, high: int, values: tuple[int, ...] | None) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from dietcode.errors import NotFoundError, ServerError, SpecError, TargetError
 from dietcode.protocol import Job, SubmitRequest, read_deadline
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.positions import MAX_BYTES, Problem, check_text, locate
+from dietcode.workload.positions import MAX_BYTES, SpecProblem, check_text, locate
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip, one_line
 from dietcode_server.api import jobs as job_routes
@@ -194,7 +194,7 @@ def _example(name: str) -> str:
     return found.text
 
 
-def _rendered(*, problems: tuple[Problem, ...], **context: Any) -> str:
+def _rendered(*, problems: tuple[SpecProblem, ...], **context: Any) -> str:
     return (
         templates()
         .get_template("_check.html")

@@ -14,7 +14,7 @@ from dietcode.workload.spec import RangeVariable, Spec
 
 
 @dataclass(frozen=True)
-class Group:
+class RoleGroup:
     """Indices that play one role in the contraction.
 
     Attributes
@@ -39,7 +39,7 @@ class Summary:
     Attributes
     ----------
     operands : tuple of (str, str)
-        Name and subscripts of each, in the operator's order.
+        Name and indices of each, in the operator's order.
     then : tuple of str
         What is fused at write-back, in this order.
     keywords : tuple of str
@@ -57,7 +57,7 @@ class Summary:
     operands: tuple[tuple[str, str], ...]
     reduction: str
     then: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RoleGroup, ...]
     keywords: tuple[str, ...]
     num_instances: int
     num_shapes: int
@@ -73,7 +73,7 @@ def summarise(spec: Spec) -> Summary:
     return Summary(
         operator=str(spec.op),
         output=(spec.output.name, ", ".join(spec.output_subscripts)),
-        operands=tuple((name, ", ".join(letters)) for name, letters in spec.subscripts.items()),
+        operands=tuple((name, ", ".join(indices)) for name, indices in spec.subscripts.items()),
         reduction=", ".join(roles.reduction) if spec.convolution is None else "",
         then=tuple(_step(step) for step in spec.op.epilogue),
         groups=_groups(spec, roles, largest),
@@ -86,14 +86,14 @@ def summarise(spec: Spec) -> Summary:
     )
 
 
-def _groups(spec: Spec, roles: Contraction, largest: dict[str, int]) -> tuple[Group, ...]:
+def _groups(spec: Spec, roles: Contraction, largest: dict[str, int]) -> tuple[RoleGroup, ...]:
     owners = {"batch": "", "rows": roles.row_operand, "columns": roles.column_operand, "reduction": ""}
     found = []
     for role, owner in owners.items():
-        dims = {letter: spec.dims_parsed[letter] for letter in getattr(roles, role)}
-        extents = tuple((letter, str(dim), int(dim.evaluate(largest))) for letter, dim in dims.items())
+        dims = {index: spec.dims_parsed[index] for index in getattr(roles, role)}
+        extents = tuple((index, str(dim), int(dim.evaluate(largest))) for index, dim in dims.items())
         if extents:
-            found.append(Group(role, owner, extents))
+            found.append(RoleGroup(role, owner, extents))
     return tuple(found)
 
 

@@ -59,11 +59,11 @@ def draw_sweep(calibration: Calibration, num_cores: int) -> Sweep | None:
         return round(HEIGHT - _BOTTOM - rate / highest * (HEIGHT - _TOP - _BOTTOM), 1)
 
     full = [rate for n, rate in zip(counts, rates, strict=True) if n % num_cores == 0] or list(rates)
-    says = [(n, max(full) * _f_spatial(n, num_cores, calibration.kappa)) for n in counts]
+    fitted = [(n, max(full) * _f_spatial(n, num_cores, calibration.kappa)) for n in counts]
     every = max(1, len(counts) // (8 * num_cores)) * num_cores
     return Sweep(
         dots=tuple((x(n), y(rate), n, rate) for n, rate in zip(counts, rates, strict=True)),
-        curve=" ".join(f"{x(n)},{y(rate)}" for n, rate in says),
+        curve=" ".join(f"{x(n)},{y(rate)}" for n, rate in fitted),
         levels=tuple((y(level), level) for level in (step * i for i in range(int(highest / step) + 1))),
         ticks=tuple((x(n), n) for n in counts if n % every == 0),
     )

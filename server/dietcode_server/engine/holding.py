@@ -4,7 +4,7 @@ Three things keep a worker that stood still (a machine that slept, a process tha
 beside the one that has its slot by then. Its heartbeat looks at the clock before anything else, and ends the
 process with all its descendants where the lease is over; `HeldChildren` begin no build and no measurement
 without a look at the same clock; and the database takes nothing that it writes. On one machine
-`dietcode.tuner.measuring.measuring_slot` comes on top: the lock on a file is held until the process is gone.
+`dietcode.measure.local.measuring_slot` comes on top: the lock on a file is held until the process is gone.
 """
 
 from __future__ import annotations

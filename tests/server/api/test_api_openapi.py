@@ -15,8 +15,8 @@ from dietcode.protocol import (
     LibraryComparison,
     LibraryInfo,
     LibraryPage,
-    Problem,
-    RecordsFile,
+    ProblemDetails,
+    RecordsExport,
     RecordsImport,
     RecordsImported,
     RecordsList,
@@ -117,9 +117,9 @@ def test_every_operation_documents_its_problems(operations):
             content = response["content"]
             assert list(content) == ["application/problem+json"], (name, status)
             body = content["application/problem+json"]
-            assert body["schema"] == {"$ref": "#/components/schemas/Problem"}
+            assert body["schema"] == {"$ref": "#/components/schemas/ProblemDetails"}
             for example in shown(body):
-                assert Problem.model_validate(example).status == int(status)
+                assert ProblemDetails.model_validate(example).status == int(status)
 
 
 def test_references_lead_somewhere(document):
@@ -139,7 +139,7 @@ def test_the_examples_fit_the_models():
         (LibraryComparison, examples.COMPARISON),
         (ComparedInstance, examples.COMPARISON["instances"][0]),
         (KeyList, examples.KEYS),
-        (RecordsFile, examples.RECORDS_FILE),
+        (RecordsExport, examples.RECORDS_FILE),
         (RecordsImport, examples.RECORDS_IMPORT),
         (RecordsImported, examples.RECORDS_IMPORTED),
         (RecordsList, examples.RECORDS_LIST),
