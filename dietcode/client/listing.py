@@ -1,4 +1,4 @@
-"""What a library consists of, read from a manifest that is not trusted."""
+"""The content of a library, read from a manifest that is not trusted."""
 
 from __future__ import annotations
 

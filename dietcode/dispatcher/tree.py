@@ -23,7 +23,7 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class Leaf:
-    """All points that reach it go to `category`."""
+    """A leaf: all points that reach it go to `category`."""
 
     category: int
 

@@ -1,4 +1,4 @@
-"""What a library was measured to reach, beside the vendor's kernels."""
+"""The measured speed of a library, beside the vendor's kernels."""
 
 from __future__ import annotations
 

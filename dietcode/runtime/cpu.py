@@ -1,4 +1,4 @@
-"""What the CPU of this machine is and can do, without a compiler."""
+"""The CPU of this machine and its features, found without a compiler."""
 
 from __future__ import annotations
 

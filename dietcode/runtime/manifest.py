@@ -56,7 +56,7 @@ def blob_name(digest: str) -> str:
     """
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise LibraryError(f"{digest[:80]!r} is no digest; allowed: sha256:<64 hex digits>")
+        raise LibraryError(f"{digest[:80]!r} is not a digest; allowed: sha256:<64 hex digits>")
     return f"sha256-{value}"
 
 

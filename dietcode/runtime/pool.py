@@ -1,4 +1,4 @@
-"""One pool of worker threads for all callers.
+"""The pool of worker threads that all callers share.
 
 TVM keeps a pool for each *calling* thread, and its workers spin for a while after a call: eight callers would
 make eight pools that disturb each other. So the first caller runs kernels itself, and calls from other

@@ -39,6 +39,17 @@ def follow(
 
     None where no rotation leads there.
 
+    Parameters
+    ----------
+    start : PublicKey
+        The key that is trusted.
+    goal : str
+        Fingerprint of the key to reach.
+    rotations : mapping of str to Envelope
+        By fingerprint of the key that signed it.
+    what : str
+        Named by errors, like ``bert-dense@3``.
+
     Raises
     ------
     DietCodeError

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 INPUT_DTYPES = ("float32", "float16", "bfloat16")
-"""Of operands; a CPU takes the first alone."""
+"""Dtypes of operands; on a CPU only the first."""
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
 STORAGE: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),

@@ -47,7 +47,7 @@ def fill(text: str, page: str) -> str:
     Raises
     ------
     ExtensionError
-        It asks for a part that there is not.
+        It names a part that does not exist.
     """
 
     def part(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a valid spec says, for a person who has just written it."""
+"""The summary of a valid spec, for a person who has just written it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Summary:
 
 
 def summarise(spec: Spec) -> Summary:
-    """What a valid spec says."""
+    """Summarise a valid spec."""
     roles, sizes, largest = Contraction.from_spec(spec), largest_sizes(spec), largest_instance(spec)
     calls = spec.subscripts | spec.epilogue_tensors
     return Summary(
