@@ -102,7 +102,7 @@ class BlobCache:
 
     @contextmanager
     def _locked(self, facts: FileFacts) -> Iterator[Path]:
-        """Hold the lock of one blob; gives the place of its partial content."""
+        """Hold the lock of one blob; yields the path of its partial content."""
         partial = self._root / "downloads" / f"{blob_name(facts.sha256)}.part"
         with reported(partial):
             partial.parent.mkdir(parents=True, exist_ok=True)

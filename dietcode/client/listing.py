@@ -43,7 +43,7 @@ class Listing:
 
 
 def digest_of(data: bytes) -> str:
-    """``sha256:<hex>``."""
+    """Return ``sha256:<hex>`` of some content."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

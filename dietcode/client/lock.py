@@ -28,7 +28,7 @@ _MAX_BYTES = 8 << 20
 
 
 class LockEntry(BaseModel):
-    """One library.
+    """A library of a lock file.
 
     Attributes
     ----------

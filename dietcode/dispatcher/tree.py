@@ -104,7 +104,7 @@ class Rule:
 
     @property
     def depth(self) -> int:
-        """Most comparisons that a shape meets."""
+        """The most comparisons that a shape takes."""
         return max(depth for depth, _ in _leaves(self.root))
 
     def ranges(self, low: int, high: int) -> list[tuple[int, int, int]]:

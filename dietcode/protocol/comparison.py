@@ -37,7 +37,7 @@ class ComparedInstance(Model):
 
 
 class LibraryComparison(Model):
-    """What a version was measured to reach; no instances where nothing was measured.
+    """The measured speed of a version; no instances where nothing was measured.
 
     Attributes
     ----------

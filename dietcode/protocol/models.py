@@ -91,7 +91,7 @@ class SubmitRequest(BaseModel):
     @field_validator("deadline", mode="before")
     @classmethod
     def _read_deadline(cls, given: object) -> object:
-        """Either form, or one line about both."""
+        """Return a deadline of either form, or raise one line about both."""
         return None if given is None else read_deadline(given)
 
     def due(self) -> datetime | timedelta | None:

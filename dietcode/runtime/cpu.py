@@ -34,7 +34,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def missing_features(features: list[str] | tuple[str, ...]) -> list[str]:
-    """LLVM feature names of `features` that this CPU lacks; empty where the system tells no flags."""
+    """LLVM feature names of `features` that this CPU lacks; empty where the system lists no flags."""
     flags = cpu_flags()
     if not flags:
         return []

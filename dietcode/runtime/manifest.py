@@ -61,7 +61,7 @@ def blob_name(digest: str) -> str:
 
 
 def pretty_json(data: object) -> bytes:
-    """Readable, with a fixed order of keys, so that the same content gives the same bytes."""
+    """Return readable JSON in a fixed order of keys, so that the same content gives the same bytes."""
     return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
@@ -179,7 +179,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _move(staged: Path, folder: Path) -> None:
-    """Put `staged` in the place of `folder`; an older one there comes back where that fails."""
+    """Replace `folder` by `staged`; the older folder is restored if that fails."""
     if not folder.exists():
         staged.replace(folder)
         return

@@ -52,7 +52,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Threads of every pool made from now on; TVM alone would take half of the cores.
+    """Set the threads of every pool made from now on; TVM alone would take half of the cores.
 
     Workers are not bound to cores: a bound worker waits behind whatever the host program runs there.
     """

@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class PinnedKey(_Model):
-    """One key.
+    """A pinned key.
 
     Attributes
     ----------

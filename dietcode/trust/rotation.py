@@ -19,7 +19,7 @@ def read_rotations(given: Sequence[Mapping[str, Any]], what: str) -> dict[str, E
     Raises
     ------
     LibraryError
-        One is no envelope, there are too many, or a key has two successors.
+        One is not an envelope, there are too many, or a key has two successors.
     """
     if len(given) > MAX_ROTATIONS:
         raise LibraryError(f"{what}: shows {len(given)} rotations of its key; allowed: {MAX_ROTATIONS}")

@@ -1,6 +1,6 @@
 """Signed statements: which manifest is a version of a name, which one is the latest, which key is next.
 
-The manifest cannot say its version, which is given when it is published; so a small statement says
+A manifest cannot hold its version, which is given when it is published; so a small statement says
 both, and names the manifest by digest and size. Statements are canonical JSON (RFC 8785).
 """
 
@@ -31,7 +31,7 @@ class _Statement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
+        """Return canonical JSON."""
         return bytes(rfc8785.dumps(self.model_dump()))
 
 
@@ -43,14 +43,14 @@ class ManifestFacts(_Statement):
 
 
 class LibraryStatement(_Statement):
-    """This manifest is that version of that name.
+    """A statement that a manifest is a version of a name.
 
     Attributes
     ----------
     issued_at : str
         When it was signed, for people; nothing depends on it.
     revoked : list of str
-        Fingerprints of keys that the server no longer stands for, so that each download tells of them.
+        Fingerprints of keys that the server has revoked; each download carries them.
     """
 
     type: Literal["dietcode-library-version/1"] = "dietcode-library-version/1"
@@ -111,7 +111,7 @@ def sign_latest(key: SigningKey, statement: LatestStatement) -> Envelope:
 
 
 def sign_rotation(old: SigningKey, new: PublicKey, issued_at: str) -> Envelope:
-    """Sign, with the key that goes, the one that comes."""
+    """Sign the next key with the one that it replaces."""
     statement = RotationStatement(old=old.public.fingerprint, new=new.pem, issued_at=issued_at)
     return seal(old, ROTATION_PAYLOAD, statement.to_bytes())
 

@@ -143,7 +143,7 @@ def spec_of(manifest: Mapping[str, Any]) -> Spec:
 
 
 def _errors(error: ValidationError) -> list[SpecError]:
-    """Unknown fields before anything else: a misspelt one is missing, too."""
+    """Return the errors, unknown fields first: a misspelt field is missing, too."""
     details: list[Any] = list(error.errors(include_url=False, include_context=True))
     details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
     found: dict[str, Any] = {}

@@ -69,12 +69,12 @@ class QuotientDim:
         return difference // self.divisor
 
     def linear_in(self, variable: str) -> bool:
-        """Never: several values of a variable may give one extent."""
+        """False: several values of a variable may give one extent."""
         del variable
         return False
 
     def solve(self, variable: str, value: int, known: Mapping[str, int]) -> int | None:
-        """Nothing, as it is linear in no variable."""
+        """Raise, as it is linear in no variable."""
         del variable, value, known
         return None
 

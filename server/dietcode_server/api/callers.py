@@ -23,7 +23,7 @@ MAX_KEY_CHARS = 255  # of the column
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who was let in.
+    """A caller whom the gate admitted.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ class Action:
     why_not : str or None
         Why the caller may not; None where it may.
     confirm : str or None
-        What is asked before it is sent.
+        The question to confirm before it is sent.
     """
 
     name: str

@@ -130,7 +130,7 @@ def _choices(session: Session, row: JobRow) -> tuple[list[JobRow], list[JobRow]]
 
 
 def _mean(ratios: FloatArray) -> float | None:
-    """Geometric mean of those that are known."""
+    """Return the geometric mean of the known ratios."""
     known = ratios[np.isfinite(ratios) & (ratios > 0)]
     return float(np.exp(np.log(known).mean())) if len(known) else None
 

@@ -91,7 +91,7 @@ def instance_table(
     page: int,
     category: int | None = None,
 ) -> Table:
-    """Instances, a page of them.
+    """Return a page of the table of instances.
 
     Parameters
     ----------

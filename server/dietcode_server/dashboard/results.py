@@ -81,7 +81,7 @@ def result_of(session: Session, library: LibraryRow) -> Result:
 
 
 def library_of(session: Session, row: JobRow) -> LibraryRow:
-    """What a job published.
+    """Return the library that a job published.
 
     Raises
     ------

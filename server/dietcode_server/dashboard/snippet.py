@@ -22,7 +22,7 @@ class Variable:
     values : tuple of int or None
         All allowed values; None for a range.
     by_name : bool
-        Whether a call passes it, since no tensor's shape tells it.
+        Whether a call passes it, since no tensor's shape determines it.
     """
 
     name: str

@@ -43,7 +43,7 @@ class Summary:
     then : tuple of str
         What is fused at write-back, in this order.
     keywords : tuple of str
-        Shape variables that a call passes by name, since no tensor's shape tells them.
+        Shape variables that a call passes by name, since no tensor's shape determines them.
     num_instances, num_shapes : int
         What is tuned for, and what the library serves.
     largest : dict
