@@ -1,4 +1,4 @@
-"""Which server, and what it is told about who asks."""
+"""The address of a server, and the credentials sent to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Address:
         Raises
         ------
         RequestError
-            The URL is none of http or https, or the token cannot stand in a header.
+            The URL is neither http nor https, or the token cannot be part of a header.
         """
         given = server or os.environ.get("DIETCODE_SERVER") or DEFAULT_SERVER
         secret = token or os.environ.get("DIETCODE_TOKEN") or None
@@ -58,7 +58,7 @@ class Address:
 
 
 def normal_url(given: str) -> str:
-    """One spelling of a server's URL.
+    """Return the one spelling of a server's URL.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a server answered, or why it did not, as a value or as one of DietCode's errors."""
+"""Answers of a server: read into a value, or into one of DietCode's errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class UnreachableError(ServerError):
-    """Nobody answered, the connection broke, or the server failed: asking again later may help."""
+    """There was no answer, the connection broke, or the server failed: a later attempt may succeed."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Answer:
 
 
 def reason_of(error: Exception) -> str:
-    """Where validation failed and why, briefly."""
+    """Return where validation failed and why, briefly."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         return one_line(".".join(map(str, first["loc"])) + ": " + first["msg"], 160).lstrip(": ")

@@ -38,7 +38,7 @@ class BlobCache:
         self._root = cache_dir()
 
     def path(self, digest: str) -> Path:
-        """Where a blob has its place, whether it is there or not."""
+        """Return the path of a blob, whether it is cached or not."""
         return self._root / BLOBS / blob_name(digest)
 
     def read(self, facts: FileFacts) -> bytes | None:
@@ -74,7 +74,7 @@ class BlobCache:
         return facts
 
     def fetch(self, facts: FileFacts, transport: Transport, what: str) -> Path:
-        """Return the place of a blob, downloaded where the cache lacks it.
+        """Return the path of a blob, downloaded where the cache lacks it.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class BlobCache:
 
     @contextmanager
     def _locked(self, facts: FileFacts) -> Iterator[Path]:
-        """Hold the lock of one blob; gives the place of its partial content."""
+        """Hold the lock of one blob; yields the path of its partial content."""
         partial = self._root / "downloads" / f"{blob_name(facts.sha256)}.part"
         with reported(partial):
             partial.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ class _Download:
             raise UnreachableError(f"{self._transport.address.server}: the answer ended early")
 
     def _first_byte(self, response: httpx2.Response, start: int) -> int:
-        """Where in the blob an answer begins."""
+        """Return the offset in the blob at which an answer begins."""
         if response.status_code == 200:
             return 0
         found = _RANGE.fullmatch(response.headers.get("content-range", ""))
@@ -214,7 +214,7 @@ class _Download:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a whole file to the disk, or none."""
+    """Write a whole file to the disk, or nothing."""
     with reported(path, lambda: path.unlink(missing_ok=True)), path.open("wb") as stream:
         stream.write(data)
         stream.flush()

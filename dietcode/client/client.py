@@ -115,7 +115,18 @@ class Client:
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
-        """Return jobs, newest first; `cursor` is the `next` of the page before."""
+        """Return jobs, newest first; `cursor` is the `next` of the page before.
+
+        Parameters
+        ----------
+        states : sequence of JobState or str
+            Those to list; by default all.
+        name : str, optional
+        limit : int
+            Most jobs of a page.
+        cursor : str, optional
+            The `next` of the page before.
+        """
         return self.transport.send(calls.jobs(states, name, limit, cursor))
 
     def cancel(self, job_id: str) -> Job:
@@ -267,12 +278,12 @@ class AsyncClient:
         priority: int = 0,
         deadline: float | datetime | None = None,
     ) -> Job:
-        """As `Client.submit`."""
+        """See `Client.submit`."""
         call = calls.submit(spec, force, idempotency_key, measure, priority=priority, deadline=deadline)
         return (await self.transport.send(call)).job
 
     async def job(self, job_id: str) -> Job:
-        """As `Client.job`."""
+        """See `Client.job`."""
         return await self.transport.send(calls.job(job_id))
 
     async def jobs(
@@ -282,45 +293,45 @@ class AsyncClient:
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
-        """As `Client.jobs`."""
+        """See `Client.jobs`."""
         return await self.transport.send(calls.jobs(states, name, limit, cursor))
 
     async def cancel(self, job_id: str) -> Job:
-        """As `Client.cancel`."""
+        """See `Client.cancel`."""
         return await self.transport.send(calls.cancel(job_id))
 
     async def resume(self, job_id: str) -> Job:
-        """As `Client.resume`."""
+        """See `Client.resume`."""
         return await self.transport.send(calls.resume(job_id))
 
     async def runners(self) -> list[Runner]:
-        """As `Client.runners`."""
+        """See `Client.runners`."""
         return (await self.transport.send(calls.runners())).runners
 
     async def libraries(
         self, name: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> LibraryPage:
-        """As `Client.libraries`."""
+        """See `Client.libraries`."""
         return await self.transport.send(calls.libraries(name, limit, cursor))
 
     async def library(self, name: str, version: int | None = None) -> LibraryInfo:
-        """As `Client.library`."""
+        """See `Client.library`."""
         return await self.transport.send(calls.library(name, version))
 
     async def yank(self, name: str, version: int, *, undo: bool = False) -> LibraryInfo:
-        """As `Client.yank`."""
+        """See `Client.yank`."""
         return await self.transport.send(calls.yank(name, version, undo))
 
     async def manifest(self, name: str, version: int | None = None) -> Manifest:
-        """As `Client.manifest`."""
+        """See `Client.manifest`."""
         return await self.transport.send(calls.manifest(name, version))
 
     async def blob(self, digest: str, size_bytes: int) -> Path:
-        """As `Client.blob`, in a thread."""
+        """See `Client.blob`; runs in a thread."""
         return await asyncio.to_thread(self._blocking, lambda client: client.blob(digest, size_bytes))
 
     async def pull(self, ref: str, folder: str | os.PathLike[str] | None = None) -> Path:
-        """As `Client.pull`, in a thread."""
+        """See `Client.pull`; runs in a thread."""
         return await asyncio.to_thread(self._blocking, lambda client: client.pull(ref, folder))
 
     def _blocking(self, call: Callable[[Client], Path]) -> Path:
@@ -330,7 +341,7 @@ class AsyncClient:
             return call(client)
 
     async def wait(self, job_id: str, on_event: Callable[[JobEvent], None] | None = None) -> Job:
-        """As `Client.wait`."""
+        """See `Client.wait`."""
         async with aclosing(self.events(job_id)) as events:
             async for event in events:
                 if on_event is not None:
@@ -345,7 +356,7 @@ class AsyncClient:
         reconnect_secs: float = 60.0,
         on_lost: OnLost | None = None,
     ) -> AsyncGenerator[JobEvent, None]:
-        """As `Client.events`."""
+        """See `Client.events`."""
         follower = Follower(job_id, after, reconnect_secs, on_lost)
         while True:
             try:
@@ -369,7 +380,7 @@ class AsyncClient:
             await asyncio.sleep(delay)
 
     async def _is_over(self, follower: Follower) -> bool:
-        """As `Client._is_over`."""
+        """See `Client._is_over`."""
         try:
             async with self.transport.stream(follower.path, follower.headers, PEEK_SECS) as response:
                 if response.status_code == _NO_CONTENT:

@@ -29,7 +29,7 @@ OnLost = Callable[[ServerError], None]
 
 
 class Follower:
-    """Where a reader of events stands: the last one seen, and how long nobody has answered.
+    """A reader's position in the events: the last one seen, and how long there has been no answer.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Follower:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the next connection."""
+        """Headers of the next connection."""
         after = {"Last-Event-ID": str(self._after)} if self._after else {}
         return {"Accept": "text/event-stream", "Cache-Control": "no-store"} | after
 

@@ -1,4 +1,4 @@
-"""Which manifests were seen: (server, name, version) to digests. Manifest and signature are cached blobs."""
+"""Manifests that were seen: (server, name, version) to digests. Manifest and signature are cached blobs."""
 
 from __future__ import annotations
 

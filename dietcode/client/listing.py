@@ -1,4 +1,4 @@
-"""What a library consists of, read from a manifest that is not trusted."""
+"""The content of a library, read from a manifest that is not trusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Listing:
 
 
 def digest_of(data: bytes) -> str:
-    """``sha256:<hex>``."""
+    """Return ``sha256:<hex>`` of some content."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

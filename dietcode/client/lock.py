@@ -28,7 +28,7 @@ _MAX_BYTES = 8 << 20
 
 
 class LockEntry(BaseModel):
-    """One library.
+    """A library of a lock file.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ def read_lock(path: Path) -> dict[str, LockEntry]:
     Raises
     ------
     LibraryError
-        It cannot be read, or is none.
+        It cannot be read, or is not a lock file.
     """
     try:
         if path.exists() and not path.is_file():
@@ -157,7 +157,7 @@ def update_lock(path: Path, name: str, entry: LockEntry) -> None:
     Raises
     ------
     LibraryError
-        What is there is no lock file.
+        The file at `path` is not a lock file.
     DietCodeError
         It cannot be written.
     """

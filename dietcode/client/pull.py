@@ -46,7 +46,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class _Verified:
-    """What a signature was verified of."""
+    """A manifest whose signature holds."""
 
     listing: Listing
     signed: SignedManifest
@@ -67,7 +67,7 @@ def pull(transport: Transport, ref: str, folder: str | os.PathLike[str] | None, 
     Raises
     ------
     RequestError
-        `ref` is none, or there is no such library or version.
+        `ref` is not the name of a library, or there is no such library or version.
     LibraryError
         It is not signed by the server's key, what arrived is not what the manifest lists, or it cannot be
         written.
@@ -85,6 +85,19 @@ def pull_and_lock(
     """Get a library and write it to a lock file; raises as `pull`.
 
     A version that the lock file has from the same server with other content, or by another key, is refused.
+
+    Parameters
+    ----------
+    transport : Transport
+        To the server.
+    ref : str
+        ``name`` for the latest version, or ``name@version``.
+    folder : path or None
+        Where to put it, complete with its runtime; None for a folder in the cache.
+    lock : path
+        The lock file, which gets an entry or has it replaced.
+    warn : callable
+        As of `pull`.
     """
     name, version = calls.parse_ref(ref)
     folder = _checked_folder(folder)
@@ -200,7 +213,7 @@ def _warn_of_yank(label: str, yanked: str, warn: Warn) -> None:
 
 
 def _cached(known: KnownManifests, trust: ServerTrust, name: str, version: int) -> _Verified | None:
-    """What was pulled before, if its signature is still that of a trusted key."""
+    """Return what was pulled before, if its signature is still that of a trusted key."""
     signed = known.get(name, version)
     key = None if signed is None else trust.known(signed, name, version)
     if signed is None or key is None:

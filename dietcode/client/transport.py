@@ -23,7 +23,7 @@ _MAX_PROBLEM_BYTES = 1 << 20
 
 
 class _Base:
-    """What both flavours know: the address and the time to wait for a byte, in seconds."""
+    """The settings of both transports: the address and the time to wait for a byte, in seconds."""
 
     def __init__(self, address: Address, timeout_secs: float) -> None:
         if not 0 < timeout_secs < 1e6:
@@ -95,7 +95,15 @@ class Transport(_Base):
     ) -> Iterator[httpx2.Response]:
         """Open a body to be read by the caller.
 
-        A status of 300 or more is raised as an error, but for `also`.
+        Parameters
+        ----------
+        path : str
+            Below ``/api/v1``.
+        headers : mapping of str to str
+        read_secs : float, optional
+            Longest wait for a byte; by default that of all requests.
+        also : int, optional
+            A status of 300 or more that is not raised as an error.
         """
         timeout = httpx2.Timeout(self.timeout_secs, read=read_secs or self.timeout_secs)
         with (
@@ -112,7 +120,7 @@ class Transport(_Base):
 
 
 class AsyncTransport(_Base):
-    """For asyncio."""
+    """The transport for asyncio."""
 
     def __init__(self, address: Address, timeout_secs: float) -> None:
         super().__init__(address, timeout_secs)
@@ -123,7 +131,7 @@ class AsyncTransport(_Base):
         await self._http.aclose()
 
     async def send(self, call: RestCall[T]) -> T:
-        """As `Transport.send`."""
+        """Send as `Transport.send` does."""
         with self._translated():
             async with self._http.stream(
                 call.method, self._url(call.path), **self._arguments(call)
@@ -137,7 +145,7 @@ class AsyncTransport(_Base):
     async def stream(
         self, path: str, headers: Mapping[str, str], read_secs: float | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """As `Transport.stream`."""
+        """Stream as `Transport.stream` does."""
         timeout = httpx2.Timeout(self.timeout_secs, read=read_secs or self.timeout_secs)
         with self._translated(read_secs):
             async with self._http.stream(

@@ -48,7 +48,7 @@ class _TrustedKey:
 
 
 class ServerTrust:
-    """What this machine believes of one server.
+    """The keys that this machine trusts of one server.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class ServerTrust:
         return signed, found.key
 
     def _highest_seen(self, pins: ServerPins | None, name: str) -> int:
-        """The highest number that was seen of a name, of a version or a sequence."""
+        """Return the highest version or sequence number that was seen of a name."""
         return max(self._lock_version, 0 if pins is None else pins.seen.get(name, 0))
 
     def _check_latest(self, key: PublicKey, name: str, version: int, seen: int) -> int:
@@ -271,7 +271,7 @@ class _Shown:
         raise LibraryError(f"{what}: signed with the key {fingerprint}, which the server does not show")
 
     def path(self, start: PublicKey, goal: str) -> list[PublicKey] | None:
-        """From one key to another, each signed by the one before; None where there is no path."""
+        """Return the keys from one to another, each signed by the one before; None where there is no path."""
         server = self._transport.address.server
         return follow(start, goal, read_rotations(self._keys().rotations, server), server)
 

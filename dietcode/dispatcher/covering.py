@@ -131,7 +131,7 @@ def _best_gain(
 
 
 def _fits(problem: SelectionProblem, chosen: list[int]) -> NDArray[np.bool_]:
-    """Which micro-kernels can be added without breaking a cap; bool [num_micro_kernels]."""
+    """Mark the micro-kernels that can be added without breaking a cap; bool [num_micro_kernels]."""
     fits = np.ones(len(problem.order), dtype=bool)
     fits[chosen] = False
     objective = problem.objective

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Objective:
-    """What ``g`` of Equation 2 trades, ``G = g(Perf(k), BinarySize(k))``.
+    """The objective that ``g`` of Equation 2 trades, ``G = g(Perf(k), BinarySize(k))``.
 
     Parameters
     ----------

@@ -134,7 +134,19 @@ def make_problem(
     *,
     fixed_bytes: int = 0,
 ) -> SelectionProblem:
-    """Check the arrays and normalise them; arguments as in `dietcode.dispatcher.select.select_categories`.
+    """Check the arrays and normalise them.
+
+    Parameters
+    ----------
+    throughput : array [num_instances, num_micro_kernels]
+        In FLOP/s; not positive or not finite where a micro-kernel cannot serve an instance.
+    flops : array [num_instances]
+    weights : array [num_instances]
+        Probabilities.
+    size_bytes : array [num_micro_kernels]
+    objective : Objective
+    fixed_bytes : int
+        Of every library, whatever it contains.
 
     Raises
     ------

@@ -146,7 +146,7 @@ def _sample(
 
 
 def _merit(given: IntArray, throughput_chosen: ArrayLike | None) -> tuple[FloatArray, int]:
-    """What each category is worth to each instance: log of its ratio to the best, or 1 for the assigned."""
+    """Return each category's merit for each instance: log of its ratio to the best, or 1 for the assigned."""
     if throughput_chosen is None:
         num_categories = int(given.max()) + 1
         return np.eye(num_categories)[given], num_categories
@@ -205,7 +205,7 @@ def _fit_tree(sample: _LabelledPoints, max_leaves: int) -> tuple[Node, bool]:
 
 
 def _leaf_limit(sample: _LabelledPoints, max_leaves: int) -> int | None:
-    """None grows depth first, which is faster, where the limit cannot be reached."""
+    """Return the limit of leaves, or None where it cannot be reached: depth first is faster."""
     return max_leaves if len(sample.points) > max_leaves else None
 
 

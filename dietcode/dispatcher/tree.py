@@ -23,7 +23,7 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class Leaf:
-    """All points that reach it go to `category`."""
+    """A leaf: all points that reach it go to `category`."""
 
     category: int
 
@@ -104,7 +104,7 @@ class Rule:
 
     @property
     def depth(self) -> int:
-        """Most comparisons that a shape meets."""
+        """The most comparisons that a shape takes."""
         return max(depth for depth, _ in _leaves(self.root))
 
     def ranges(self, low: int, high: int) -> list[tuple[int, int, int]]:

@@ -24,7 +24,7 @@ _TRIAL_CELLS = 1_000_000  # bounds (trials x instances) of one local search
 _GONE = -1.0  # the ratio of a dropped micro-kernel: below every need
 
 Allowed = Callable[["Trim"], NDArray[np.bool_]]
-"""Which members a step may drop; bool [num_members]."""
+"""Marks the members that a step may drop; bool [num_members]."""
 
 
 class Trim:

@@ -1,4 +1,4 @@
-"""What travels between the server and its clients: one set of models for both sides."""
+"""Messages between the server and its clients: one set of models for both sides."""
 
 from __future__ import annotations
 

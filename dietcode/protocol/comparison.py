@@ -1,4 +1,4 @@
-"""What a library was measured to reach, beside the vendor's kernels."""
+"""The measured speed of a library, beside the vendor's kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ComparedInstance(Model):
 
 
 class LibraryComparison(Model):
-    """What a version was measured to reach; no instances where nothing was measured.
+    """The measured speed of a version; no instances where nothing was measured.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 
 
 class JobState(str, Enum):
-    """Where a job stands."""
+    """The state of a job."""
 
     QUEUED = "queued"
     WAITING_FOR_RUNNER = "waiting_for_runner"
@@ -28,7 +28,7 @@ class JobState(str, Enum):
 FINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 """States that only `resume` (of a failed or cancelled job) leaves."""
 RESTING_STATES = FINAL_STATES | {JobState.INTERRUPTED}
-"""States in which nothing happens until somebody asks for it."""
+"""States that only a request ends."""
 
 
 class Model(BaseModel):
@@ -91,7 +91,7 @@ class SubmitRequest(BaseModel):
     @field_validator("deadline", mode="before")
     @classmethod
     def _read_deadline(cls, given: object) -> object:
-        """Either form, or one line about both."""
+        """Return a deadline of either form, or raise one line about both."""
         return None if given is None else read_deadline(given)
 
     def due(self) -> datetime | timedelta | None:
@@ -195,7 +195,7 @@ class JobPage(Model):
 
 
 class JobEvent(Model):
-    """One thing that happened to a job; `id` counts from 1 within the job."""
+    """An event of a job; `id` counts from 1 within the job."""
 
     id: int
     job: str
@@ -302,7 +302,7 @@ class TokenRequest(BaseModel):
 
 
 class TokenInfo(Model):
-    """What is kept of a token.
+    """What the server keeps of a token.
 
     Attributes
     ----------
@@ -342,7 +342,7 @@ class LibraryPage(Model):
 
 
 class RunnerDevice(Model):
-    """Something that a runner can measure.
+    """A device that a runner can measure.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class MeasuredDevice(Model):
 
 
 class RecordsImported(Model):
-    """What came of an import.
+    """The result of an import.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class RecordsImported(Model):
 
 
 class RecordsList(Model):
-    """Who measured a workload, the latest first."""
+    """The devices that measured a workload, the latest first."""
 
     workload: str
     devices: list[MeasuredDevice]

@@ -1,4 +1,4 @@
-"""What the CPU of this machine is and can do, without a compiler."""
+"""The CPU of this machine and its features, found without a compiler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def missing_features(features: list[str] | tuple[str, ...]) -> list[str]:
-    """LLVM feature names of `features` that this CPU lacks; empty where the system tells no flags."""
+    """LLVM feature names of `features` that this CPU lacks; empty where the system lists no flags."""
     flags = cpu_flags()
     if not flags:
         return []

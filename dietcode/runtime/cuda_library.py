@@ -99,7 +99,7 @@ class CudaLibrary(Library):
         return result
 
     def _resolved(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
-        """The tensors of a call, and what `resolve` gave when it saw their shapes before; else None.
+        """Return the tensors of a call, and what `resolve` returned for these shapes before, or None.
 
         This is what a call costs beside its launch. What is left out here (dtype, device, layout, address)
         the library's host part looks at, before it launches anything.
@@ -119,7 +119,7 @@ class CudaLibrary(Library):
         return tensors, known if is_all and all(type(value) is int for value in keywords) else None
 
     def _checked(self, arguments: dict[str, Any], out: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """As `resolve`, after a look at everything that a call is given; raises as `__call__` has it."""
+        """Return what `resolve` does, after checking all arguments; raises what `__call__` raises."""
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")

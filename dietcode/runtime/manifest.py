@@ -56,12 +56,12 @@ def blob_name(digest: str) -> str:
     """
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise LibraryError(f"{digest[:80]!r} is no digest; allowed: sha256:<64 hex digits>")
+        raise LibraryError(f"{digest[:80]!r} is not a digest; allowed: sha256:<64 hex digits>")
     return f"sha256-{value}"
 
 
 def pretty_json(data: object) -> bytes:
-    """Readable, with a fixed order of keys, so that the same content gives the same bytes."""
+    """Return readable JSON in a fixed order of keys, so that the same content gives the same bytes."""
     return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
@@ -179,7 +179,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _move(staged: Path, folder: Path) -> None:
-    """Put `staged` in the place of `folder`; an older one there comes back where that fails."""
+    """Replace `folder` by `staged`; the older folder is restored if that fails."""
     if not folder.exists():
         staged.replace(folder)
         return

@@ -1,4 +1,4 @@
-"""One pool of worker threads for all callers.
+"""The pool of worker threads that all callers share.
 
 TVM keeps a pool for each *calling* thread, and its workers spin for a while after a call: eight callers would
 make eight pools that disturb each other. So the first caller runs kernels itself, and calls from other
@@ -52,7 +52,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def thread_variables(num_threads: int) -> dict[str, str]:
-    """Variables of a process whose pools have so many threads; TVM alone would take half of the cores.
+    """Return the variables of a process whose pools have so many threads; TVM alone takes half of the cores.
 
     Workers are not bound to cores: a bound worker waits behind whatever the host program runs there.
     """

@@ -48,12 +48,12 @@ class Packed:
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """As `span` tells it."""
+        """The memory span of the data, see `span`."""
         return span(self.data)
 
 
 def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
-    """What the runtime takes for `value`, and its shape.
+    """Return what the runtime takes for `value`, and its shape.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, .
 
 
 def stored(tensor: Any, dtype: str) -> Any:
-    """What generated code takes for what `accept` returned: the bits of a bfloat16, or the tensor itself."""
+    """Convert what `accept` returned for generated code: the bits of a bfloat16, or the tensor itself."""
     if dtype != BFLOAT16:
         return tensor
     if isinstance(tensor, np.ndarray):

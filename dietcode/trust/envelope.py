@@ -24,7 +24,7 @@ _FIELDS = {"payload", "payloadType", "signatures"}
 
 @dataclass(frozen=True)
 class Envelope:
-    """What was signed, and by whom; nothing of it is verified yet.
+    """A payload, its signature and the signing key's id; nothing of it is verified yet.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Envelope:
     signature: bytes
 
     def to_json(self) -> dict[str, Any]:
-        """As DSSE writes it."""
+        """Return the JSON form that DSSE prescribes."""
         return {
             "payload": base64.b64encode(self.payload).decode(),
             "payloadType": self.payload_type,
@@ -95,7 +95,7 @@ def parse_envelope(data: bytes, what: str) -> Envelope:
     Raises
     ------
     LibraryError
-        It is none, or is not spelled as `Envelope.to_bytes` does.
+        It is not an envelope, or is not spelled as `Envelope.to_bytes` does.
     """
     if len(data) > MAX_ENVELOPE_BYTES:
         raise LibraryError(f"{what}: the signature is larger than {MAX_ENVELOPE_BYTES >> 20} MiB")

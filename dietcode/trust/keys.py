@@ -26,7 +26,7 @@ _FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class KeyFormatError(DietCodeError):
-    """What was given is no ed25519 key."""
+    """The text is not an ed25519 key."""
 
 
 def is_fingerprint(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which keys this user trusts: ``trust.json`` in the user's settings.
+"""Pins, the keys that this user trusts: ``trust.json`` in the user's settings.
 
 A server's key is pinned when it is first used, or by ``dietcode trust``. A lock file vouches for its key too,
 but only so that what it lists can be loaded: it pins no server.
@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class PinnedKey(_Model):
-    """One key.
+    """A pinned key.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class PinnedKey(_Model):
 
 
 class ServerPins(_Model):
-    """What is known of one server.
+    """The keys and versions known of one server.
 
     Attributes
     ----------

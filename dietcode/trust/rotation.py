@@ -19,7 +19,7 @@ def read_rotations(given: Sequence[Mapping[str, Any]], what: str) -> dict[str, E
     Raises
     ------
     LibraryError
-        One is no envelope, there are too many, or a key has two successors.
+        One is not an envelope, there are too many, or a key has two successors.
     """
     if len(given) > MAX_ROTATIONS:
         raise LibraryError(f"{what}: shows {len(given)} rotations of its key; allowed: {MAX_ROTATIONS}")
@@ -38,6 +38,17 @@ def follow(
     """Return the keys from `start` to the one with the fingerprint `goal`, each signed by the one before.
 
     None where no rotation leads there.
+
+    Parameters
+    ----------
+    start : PublicKey
+        The key that is trusted.
+    goal : str
+        Fingerprint of the key to reach.
+    rotations : mapping of str to Envelope
+        By fingerprint of the key that signed it.
+    what : str
+        Named by errors, like ``bert-dense@3``.
 
     Raises
     ------

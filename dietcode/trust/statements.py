@@ -1,6 +1,6 @@
-"""What is signed: which manifest is which version of a name, which one is the latest, which key comes next.
+"""Signed statements: which manifest is a version of a name, which one is the latest, which key is next.
 
-The manifest cannot say its version, which is given when it is published; so a small statement says
+A manifest cannot hold its version, which is given when it is published; so a small statement says
 both, and names the manifest by digest and size. Statements are canonical JSON (RFC 8785).
 """
 
@@ -31,7 +31,7 @@ class _Statement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
+        """Return canonical JSON."""
         return bytes(rfc8785.dumps(self.model_dump()))
 
 
@@ -43,14 +43,14 @@ class ManifestFacts(_Statement):
 
 
 class LibraryStatement(_Statement):
-    """This manifest is that version of that name.
+    """A statement that a manifest is a version of a name.
 
     Attributes
     ----------
     issued_at : str
         When it was signed, for people; nothing depends on it.
     revoked : list of str
-        Fingerprints of keys that the server no longer stands for, so that each download tells of them.
+        Fingerprints of keys that the server has revoked; each download carries them.
     """
 
     type: Literal["dietcode-library-version/1"] = "dietcode-library-version/1"
@@ -67,7 +67,7 @@ class LibraryStatement(_Statement):
 
 
 class LatestStatement(_Statement):
-    """Which version is the latest of a name, now.
+    """A statement that a version is the latest of a name now.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class LatestStatement(_Statement):
 
 
 class RotationStatement(_Statement):
-    """From now on another key signs; said by the older one.
+    """A statement of the older key that another one signs from now on.
 
     Attributes
     ----------
@@ -111,13 +111,23 @@ def sign_latest(key: SigningKey, statement: LatestStatement) -> Envelope:
 
 
 def sign_rotation(old: SigningKey, new: PublicKey, issued_at: str) -> Envelope:
-    """Sign, with the key that goes, the one that comes."""
+    """Sign the next key with the one that it replaces."""
     statement = RotationStatement(old=old.public.fingerprint, new=new.pem, issued_at=issued_at)
     return seal(old, ROTATION_PAYLOAD, statement.to_bytes())
 
 
 def open_library(envelope: Envelope, key: PublicKey, manifest: bytes, what: str) -> LibraryStatement:
     """Verify an envelope, and that it is about these bytes.
+
+    Parameters
+    ----------
+    envelope : Envelope
+    key : PublicKey
+        The key that must have signed it.
+    manifest : bytes
+        As it arrived.
+    what : str
+        Named by errors, like ``bert-dense@3``.
 
     Raises
     ------
@@ -166,7 +176,7 @@ def open_rotation(envelope: Envelope, key: PublicKey, what: str) -> PublicKey:
 
 
 def read_unverified(envelope: Envelope) -> LibraryStatement:
-    """What an envelope says, for the server that made it."""
+    """Return the statement of an envelope unverified, for the server that made it."""
     return _read(LibraryStatement, envelope.payload, "a kept signature")
 
 

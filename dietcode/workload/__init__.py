@@ -1,4 +1,4 @@
-"""What is to be computed, and over which shapes: pure data, never evaluated.
+"""Workloads: what is to be computed, and over which shapes: pure data, never evaluated.
 
 In processing order: `loader` (text to plain data), `parse` (plain data to a `Spec`), `unchecked` and
 `spec` (the models, their fields right each by itself and as a whole), `fields` and `checks` (what one field

@@ -1,4 +1,4 @@
-"""How the shapes of a call's tensors determine the shape variables. Needs no pydantic."""
+"""Binding: the shapes of a call's tensors determine the shape variables. Needs no pydantic."""
 
 from __future__ import annotations
 

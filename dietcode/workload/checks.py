@@ -1,4 +1,4 @@
-"""What the fields of a spec must agree on among themselves."""
+"""Checks of what the fields of a spec must agree on among themselves."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _check_convolution(spec: UncheckedSpec) -> None:
 
 
 def _window_text(kernel: Dim, dilation: int, padding: int) -> str:
-    """What an axis must measure at least for a window to fit, in words."""
+    """The least extent of an axis that a window fits into, in words."""
     text = f"{kernel}" if dilation == 1 else f"{dilation}*({kernel} - 1) + 1"
     return f"at least the window, {text}" + (f", less twice the padding of {padding}" if padding else "")
 

@@ -24,7 +24,7 @@ _RANK = 4
 
 
 def _pair(given: Any, low: int) -> object:
-    """Two integers of one or two; errors name the field, not one of the two."""
+    """Return two integers, given as two or as one for both; errors name the field as a whole."""
     both = [given, given] if isinstance(given, int) else given
     whole = isinstance(both, list | tuple) and [type(number) for number in both] == [int, int]
     if whole and low <= min(both) and max(both) <= MAX_STEP:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 INPUT_DTYPES = ("float32", "float16", "bfloat16")
-"""Of operands; a CPU takes the first alone."""
+"""Dtypes of operands; on a CPU only the first."""
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
 STORAGE: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -22,12 +22,12 @@ _BFLOAT16_NAN = 0x7FC0
 
 
 def nan_filled(shape: Any, dtype: str) -> npt.NDArray[Any]:
-    """NaN everywhere, stored as `STORAGE` says."""
+    """Return an array of NaN, stored as in `STORAGE`."""
     return np.full(shape, _BFLOAT16_NAN if dtype == "bfloat16" else np.nan, dtype=STORAGE[dtype])
 
 
 def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
-    """The float32 values of what is stored as `STORAGE` says."""
+    """Return the float32 values of an array stored as in `STORAGE`."""
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False)

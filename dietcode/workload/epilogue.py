@@ -17,7 +17,7 @@ _ALLOWED = "allowed: bias, relu, silu, {gelu: erf}, {gelu: tanh}, {residual: NAM
 
 
 class EpilogueStep(BaseModel):
-    """One step.
+    """A step of an epilogue.
 
     Parameters
     ----------

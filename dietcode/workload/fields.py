@@ -1,4 +1,4 @@
-"""What one field of a spec must be; what several must agree on stands in `checks`."""
+"""Checks of single fields of a spec; `checks` has what several must agree on."""
 
 from __future__ import annotations
 

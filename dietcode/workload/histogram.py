@@ -65,7 +65,7 @@ def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> d
 def read_histogram(
     path: Path, field: str, variables: Mapping[str, Any]
 ) -> list[tuple[tuple[int, ...], int | float]]:
-    """How often each shape was seen, in ascending order of shapes.
+    """Count how often each shape occurs; return the shapes in ascending order, each with its count.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def read_histogram(
     Raises
     ------
     SpecError
-        It cannot be read, or a line is none of a histogram.
+        It cannot be read, or a line is not one of a histogram.
     """
     shown = one_line(str(path), 120)
     reader = _HistogramReader(field, shown, tuple(variables), tuple(_declared(v) for v in variables.values()))
@@ -105,7 +105,7 @@ def read_histogram(
 
 
 def _packed(shape: tuple[int, ...]) -> int:
-    """One integer for a shape, in the same order."""
+    """Pack a shape into one integer; integers have the order of the shapes."""
     key = 0
     for value in shape:
         key = key << 32 | value
@@ -113,7 +113,7 @@ def _packed(shape: tuple[int, ...]) -> int:
 
 
 def _declared(variable: object) -> Container[int] | None:
-    """What a variable may be, to refuse a line by its number; None where the spec is refused later anyway."""
+    """Return a variable's allowed values, to refuse a line by number; None if the spec is refused later."""
     if not isinstance(variable, Mapping):
         return None
     values, low, high = variable.get("values"), variable.get("min"), variable.get("max")

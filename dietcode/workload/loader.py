@@ -110,7 +110,7 @@ def parse_data(text: str | bytes, source: str) -> dict[str, Any]:
 
 
 def parse_marked(text: str | bytes, source: str) -> Parsed:
-    """As `parse_data`, with the position of each value in the text.
+    """Parse as `parse_data` does, and keep the position of each value in the text.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def parse_marked(text: str | bytes, source: str) -> Parsed:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Where everything of a text stands that `parse_data` took; None where that cannot be told.
+    """Return the positions of all that `parse_data` read from a text; None where they are not known.
 
     YAML allows no tabs where JSON does: each counts as a space.
     """

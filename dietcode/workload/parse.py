@@ -108,7 +108,7 @@ def spec_from_data(data: object) -> Spec:
 
 
 def check_data(data: object) -> Spec | list[SpecError]:
-    """A spec of plain data, or all that can be told at once of what is wrong with it.
+    """Parse plain data into a spec, or raise all errors that can be found at once.
 
     The first of the errors is the one that `spec_from_data` raises. What fields must agree on is looked at
     where each is right for itself, and gives one error.
@@ -143,11 +143,11 @@ def spec_of(manifest: Mapping[str, Any]) -> Spec:
 
 
 def _errors(error: ValidationError) -> list[SpecError]:
-    """Unknown fields before anything else: a misspelt one is missing, too."""
+    """Return the errors, unknown fields first: a misspelt field is missing, too."""
     details: list[Any] = list(error.errors(include_url=False, include_context=True))
     details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
     found: dict[str, Any] = {}
-    for detail in details:  # of a union each form has its own to say about a field
+    for detail in details:  # each form of a union has errors of its own about a field
         found.setdefault(field_path(_user_path(detail["loc"])), detail)
     return [SpecError(path, _problem(detail)) for path, detail in found.items()]
 

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[ \t]*([0-9]+|[A-Za-z_][A-Za-z0-9_]*|[+*()])")
 
 
 class RefusedError(ValueError):
-    """Why a text is no dimension."""
+    """The text is not a dimension; the message says why."""
 
 
 def parse_polynomial(value: object) -> Polynomial:

@@ -1,4 +1,4 @@
-"""What is wrong with the text of a spec, and where: for an editor that checks while somebody types."""
+"""The problems of a spec's text and their positions: for an editor that checks while somebody types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_KEY = ("unknown field", "not an index", "given the name", "given the key")
 
 @dataclass(frozen=True)
 class SpecProblem:
-    """One thing that is wrong.
+    """One problem of a text.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ def check_text(text: str) -> Checked:
         word = _WORD.match(text, index)
         end = index if word is None else word.end()
         return Checked(None, None, (SpecProblem(None, error.what, *_line_and_columns(text, index, end)),))
-    except SpecError as error:  # of plain data: a number without end, a key that is none
+    except SpecError as error:  # of plain data: an infinite number, a key that is not text
         return Checked(None, None, (_located(text, shift, compose(text[shift:]), error),))
     found = check_data(parsed.data)
     if isinstance(found, Spec):
@@ -93,7 +93,7 @@ def check_text(text: str) -> Checked:
 
 
 def locate(text: str, error: SpecError) -> SpecProblem:
-    """Where a text that `check_text` found right has a field that something else refuses, as limits do."""
+    """Locate a field that something else refuses, such as a limit, in a text that `check_text` accepts."""
     shift = int(text.startswith("\ufeff"))
     return _located(text, shift, compose(text[shift:]), error)
 
@@ -106,7 +106,7 @@ def _located(text: str, shift: int, root: yaml.Node | None, error: SpecError) ->
 
 
 def _marks(root: yaml.Node, error: SpecError) -> tuple[int, int]:
-    """Where a field begins and ends: its value where that is a scalar, else its key."""
+    """Return where a field begins and ends: its value if that is a scalar, else its key."""
     key: yaml.Node | None = None
     node, rest = root, error.field
     while rest:

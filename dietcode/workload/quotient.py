@@ -64,17 +64,17 @@ class QuotientDim:
     def evaluate(self, binding: Mapping[str, int | NDArray[np.int64]]) -> int | NDArray[np.int64]: ...
 
     def evaluate(self, binding: Mapping[str, int | NDArray[np.int64]]) -> int | NDArray[np.int64]:
-        """As `DimExpr.evaluate`."""
+        """Evaluate as `DimExpr.evaluate` does."""
         difference = self.plus.evaluate(binding) - self.minus.evaluate(binding)
         return difference // self.divisor
 
     def linear_in(self, variable: str) -> bool:
-        """Never: several values of a variable may give one extent."""
+        """False: several values of a variable may give one extent."""
         del variable
         return False
 
     def solve(self, variable: str, value: int, known: Mapping[str, int]) -> int | None:
-        """Nothing, as it is linear in no variable."""
+        """Raise, as it is linear in no variable."""
         del variable, value, known
         return None
 
@@ -155,7 +155,7 @@ def window_positions(
 
 
 def _read(terms: Mapping[Monomial, int], field: str) -> DimExpr:
-    """As `DimExpr.parse` would have it, its limits included."""
+    """Check as `DimExpr.parse` does, its limits included."""
     return DimExpr.parse(str(DimExpr(tuple((number, monomial) for monomial, number in terms.items()))), field)
 
 

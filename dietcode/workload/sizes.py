@@ -1,4 +1,4 @@
-"""How large a workload is at its largest instance."""
+"""Sizes of a workload at its largest instance."""
 
 from __future__ import annotations
 

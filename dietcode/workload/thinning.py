@@ -56,7 +56,7 @@ def _ends(rows: NDArray[np.int64], limit: int) -> NDArray[np.bool_]:
 def _chances(
     share: NDArray[np.float64], sure: NDArray[np.bool_], limit: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Chances in proportion to `share` that sum to `limit`, none above 1; and which are 1."""
+    """Return chances in proportion to `share` that sum to `limit`, none above 1; and which are 1."""
     while True:
         scale = (limit - int(sure.sum())) / share[~sure].sum()
         chance = np.where(sure, 1.0, share * scale)

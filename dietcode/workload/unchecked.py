@@ -234,7 +234,7 @@ class UncheckedSpec(SpecModel):
 
     @property
     def operand_dtype(self) -> str:
-        """What both operands, and the tensors of the epilogue, are held in."""
+        """The dtype of both operands and of the epilogue's tensors."""
         return next(iter(self.tensors.values())).dtype
 
     @property

@@ -25,20 +25,20 @@ Command = Callable[..., Any]
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: WireServer) -> Path:
     """The current folder."""
     wire.publish("dense", 1, library_bytes("dense"))
-    place = tmp_path / "project"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    return place
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    return root
 
 
 def second_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lock: Path) -> Path:
     """A copy of the lock file in another folder, and an empty cache."""
-    place = tmp_path / "second"
-    place.mkdir()
-    (place / "dietcode.lock").write_bytes(lock.read_bytes())
+    root = tmp_path / "second"
+    root.mkdir()
+    (root / "dietcode.lock").write_bytes(lock.read_bytes())
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "second-cache"))
-    monkeypatch.chdir(place)
-    return place
+    monkeypatch.chdir(root)
+    return root
 
 
 def failed(done: Any, status: int, *words: str) -> None:
@@ -75,14 +75,14 @@ def test_a_second_machine_gets_the_same_bytes(
     assert command("pull", "dense@1", "-o", "build/lib").returncode == 0
     assert command("pull", "rows").returncode == 0
     wire.publish("dense", 2, changed())
-    place = second_machine(monkeypatch, tmp_path, project / "dietcode.lock")
+    root = second_machine(monkeypatch, tmp_path, project / "dietcode.lock")
     monkeypatch.delenv("DIETCODE_SERVER")  # the lock file names it
     done = command("pull")
     assert done.returncode == 0, done
     folders = [Path(line) for line in done.stdout.splitlines()]
     assert folders[0] == Path("build/lib") and tmp_path / "second-cache" in folders[1].parents
     for path, data in library_bytes("dense").items():
-        assert (place / "build/lib" / path).read_bytes() == data
+        assert (root / "build/lib" / path).read_bytes() == data
     assert read_manifest(folders[1])["name"] == "rows"
     wire.stop()
     assert command("pull").stdout == done.stdout  # all of it is here now

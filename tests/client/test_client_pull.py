@@ -61,9 +61,9 @@ def test_a_pulled_library_runs(client: Client, own_cache: Path) -> None:
 
 
 def test_a_folder_asked_for_is_complete(client: Client, tmp_path: Path, own_cache: Path) -> None:
-    place = client.pull("dense", tmp_path / "deep" / "lib")
+    root = client.pull("dense", tmp_path / "deep" / "lib")
     for path, data in library_bytes("dense").items():
-        assert (place / path).read_bytes() == data
+        assert (root / path).read_bytes() == data
     assert not leftovers(tmp_path) and not leftovers(own_cache)
 
 
@@ -163,8 +163,8 @@ def test_an_answer_with_another_range_is_not_used(client: Client, wire: WireServ
         Fault(cut=100),
         Fault(status=206, body=data[100:], headers={"Content-Range": wrong}),
     )
-    place = client.pull("dense")
-    assert (place / "library.so").read_bytes() == data
+    root = client.pull("dense")
+    assert (root / "library.so").read_bytes() == data
     assert wire.asked(f"/blobs/{name}")[-1].headers.get("range") is None
 
 
@@ -233,13 +233,13 @@ def test_a_missing_blob(client: Client, wire: WireServer) -> None:
 def test_altered_blobs_in_the_cache_are_fetched_again(
     client: Client, wire: WireServer, own_cache: Path, tmp_path: Path
 ) -> None:
-    place = client.pull("dense")
+    root = client.pull("dense")
     for blob in (own_cache / "blobs").iterdir():
         blob.write_bytes(b"x" * blob.stat().st_size)
-    (place / "library.so").write_bytes(b"spoilt")
+    (root / "library.so").write_bytes(b"spoilt")
     before = len(wire.asked("/blobs/"))
     read_manifest(client.pull("dense@1", tmp_path / "lib"))
-    read_manifest(place)
+    read_manifest(root)
     assert len(wire.asked("/blobs/")) == before + 4  # three files and the runtime; not the manifest
     # Manifest and signature, each twice, and which version is the latest.
     assert len(wire.asked("/libraries/")) == 5
@@ -425,8 +425,8 @@ async def pull_async(url: str) -> Path:
 
 
 def test_the_same_from_asyncio(client: Client, wire: WireServer) -> None:
-    place = asyncio.run(pull_async(wire.url))
-    assert place == client.pull("dense@1")
+    root = asyncio.run(pull_async(wire.url))
+    assert root == client.pull("dense@1")
 
 
 def test_an_empty_blob(client: Client, wire: WireServer) -> None:

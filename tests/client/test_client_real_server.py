@@ -32,10 +32,10 @@ WAITING = spec_data(target={"kind": "llvm", "num_cores": available_cores() + 1})
 class Server:
     """A server process on a folder of its own, with one published library."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.url = ""
-        database = Database(f"sqlite:///{place / 'dietcode.db'}")
+        database = Database(f"sqlite:///{root / 'dietcode.db'}")
         database.upgrade()
         with database.write() as session:
             libraries.publish(session, job=None, device_name="a test", files=library_bytes("dense"))
@@ -43,7 +43,7 @@ class Server:
 
     def start(self, port: int = 0) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode", "serve", "--port", str(port), "--data-dir", str(self.place)],
+            [sys.executable, "-m", "dietcode", "serve", "--port", str(port), "--data-dir", str(self.root)],
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
@@ -90,10 +90,10 @@ def test_keys_are_rotated_and_revoked_while_the_server_runs(
 
     assert "first use" in pull().stderr
     old = json.loads((tmp_path / "lib" / "signature.json").read_text())["signatures"][0]["keyid"]
-    new = command("key", "rotate", "--data-dir", server.place).stdout.strip()
+    new = command("key", "rotate", "--data-dir", server.root).stdout.strip()
     dietcode.load(tmp_path / "lib")
     assert f"its key is now {new}" in pull().stderr
-    assert command("key", "revoke", old, "--data-dir", server.place).returncode == 0
+    assert command("key", "revoke", old, "--data-dir", server.root).returncode == 0
     assert pull().returncode == 0
     listed = command("trust", server.url).stdout.splitlines()
     assert [line.split()[1:3] for line in listed] == [[old, "revoked,"], [new, "current,"]]

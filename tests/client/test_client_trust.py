@@ -31,9 +31,9 @@ def fresh(wire: WireServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     wire.publish("dense", 1, files)
     wire.publish("dense", 2, {**files, "manifest.json": files["manifest.json"] + b"\n"})
     Pins().path.unlink()
-    place = tmp_path / "project"
-    place.mkdir()
-    monkeypatch.chdir(place)
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
     yield wire
 
 
@@ -335,8 +335,8 @@ def test_a_pulled_folder_that_was_altered(fresh: WireServer, command: Command, n
     command("pull", "dense@1", "-o", "lib", "--no-lock")
     path = Path("lib") / name
     data = path.read_bytes()
-    for place in range(0, len(data), len(data) // 40):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    for offset in range(0, len(data), len(data) // 40):
+        path.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
         with pytest.raises(DietCodeError) as caught:
             dietcode.load("lib")
         assert "\n" not in str(caught.value)

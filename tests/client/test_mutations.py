@@ -54,11 +54,11 @@ def cache(replay: Replay, own_cache: Path, tmp_path: Path, monkeypatch: pytest.M
     """After a first pull, by which the key was trusted: a cache that lacks everything but the runtime."""
     pull("dense")
     runtime = next(path for path in (own_cache / "blobs").iterdir() if path.stat().st_size > 1 << 20)
-    place = tmp_path / "cache"
-    (place / "blobs").mkdir(parents=True)
-    os.link(runtime, place / "blobs" / runtime.name)
-    monkeypatch.setenv("DIETCODE_CACHE", str(place))
-    return place
+    root = tmp_path / "cache"
+    (root / "blobs").mkdir(parents=True)
+    os.link(runtime, root / "blobs" / runtime.name)
+    monkeypatch.setenv("DIETCODE_CACHE", str(root))
+    return root
 
 
 def pull(ref: str) -> Path:
@@ -68,8 +68,8 @@ def pull(ref: str) -> Path:
 
 def altered(rng: random.Random, data: bytes) -> bytes:
     """One byte changed, somewhere."""
-    place = rng.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ rng.randrange(1, 256)]) + data[place + 1 :]
+    offset = rng.randrange(len(data))
+    return data[:offset] + bytes([data[offset] ^ rng.randrange(1, 256)]) + data[offset + 1 :]
 
 
 def cut(rng: random.Random, data: bytes) -> bytes:

@@ -33,9 +33,9 @@ def report_data(
     rng = np.random.default_rng(seed)
     names = [f"{1 + at % 30}x{16 * (1 + at // 30)}" for at in range(num_kernels)]
     # Each is fastest around a place of its own, so that categories come in runs.
-    place = np.linspace(0, 1, len(shapes))[:, None] * 6 % 1
+    position = np.linspace(0, 1, len(shapes))[:, None] * 6 % 1
     home = rng.permutation(num_kernels)[None] / num_kernels
-    rates = 300.0 - 200.0 * np.abs(place - home) + rng.uniform(0, 4, (len(shapes), num_kernels))
+    rates = 300.0 - 200.0 * np.abs(position - home) + rng.uniform(0, 4, (len(shapes), num_kernels))
     chosen = np.arange(num_chosen)
     category = rates[:, chosen].argmax(axis=1)
     rows = [_instance(shape, at, rates[at], int(category[at]), names) for at, shape in enumerate(shapes)]

@@ -223,10 +223,10 @@ def test_another_point_is_selected_and_published_and_compared(
     chosen = next(at for at, point in enumerate(data["tradeOff"]) if point["chosen"])
     at = next(at for at, point in enumerate(data["tradeOff"]) if point["best"] and at != chosen)
     point = data["tradeOff"][at]
-    place = [point["bytes"] / 1024, 100 * (1 - point["mean"])]
-    move_to(page, "trade-off", "{seriesIndex: 0}", place)
+    position = [point["bytes"] / 1024, 100 * (1 - point["mean"])]
+    move_to(page, "trade-off", "{seriesIndex: 0}", position)
     assert f"{point['kernels']} micro-kernel" in tip(page, "trade-off")
-    move_to(page, "trade-off", "{seriesIndex: 0}", place, click=True)
+    move_to(page, "trade-off", "{seriesIndex: 0}", position, click=True)
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Leave it").click()
     dialog.wait_for(state="hidden")

@@ -184,14 +184,14 @@ def test_another_objective_is_selected_from_the_records(app: Gpus, published: di
 
 def test_records_come_back_as_they_were(app: Gpus, published: dict[str, Any]) -> None:
     given = made_records()
-    place = f"/api/v1/records/{given.workload}"
-    (found,) = app.client.get(place).json()["devices"]
+    route = f"/api/v1/records/{given.workload}"
+    (found,) = app.client.get(route).json()["devices"]
     assert (found["id"], found["name"], found["num_micro_kernels"]) == ("f00d", NAME, 4)
-    lines = app.client.get(f"{place}/f00d").json()["lines"]
+    lines = app.client.get(f"{route}/f00d").json()["lines"]
     assert lines[0] == lines_of(given)[0]
     key = functools.partial(json.dumps, sort_keys=True)
     assert sorted(lines[1:], key=key) == sorted(json.loads(json.dumps(lines_of(given)[1:])), key=key)
-    for missing in (f"{place}/cpu0", "/api/v1/records/sha256:none", f"{place}/%00"):
+    for missing in (f"{route}/cpu0", "/api/v1/records/sha256:none", f"{route}/%00"):
         assert app.client.get(missing).status_code == 404
 
 
@@ -232,14 +232,14 @@ def _renamed(lines: list[Any]) -> None:
 def test_bad_records_are_refused_and_nothing_is_lost(
     app: Gpus, published: dict[str, Any], change: Callable[[Any], Any], status: int, says: str
 ) -> None:
-    place = f"/api/v1/records/{made_records().workload}/f00d"
-    before = app.client.get(place).json()
+    route = f"/api/v1/records/{made_records().workload}/f00d"
+    before = app.client.get(route).json()
     lines = json.loads(json.dumps(lines_of(made_records())))
     change(lines)
     body = json.dumps({"lines": lines})  # in ASCII: half a character cannot be sent otherwise
     answer = app.client.post("/api/v1/records", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == status and says in answer.json()["detail"], answer.text
-    assert app.client.get(place).json() == before
+    assert app.client.get(route).json() == before
 
 
 def test_records_of_a_new_workload_need_its_spec(app: Gpus, published: dict[str, Any]) -> None:
@@ -330,18 +330,18 @@ def url(app: Gpus) -> Iterator[str]:
 def test_a_machine_without_a_gpu_pulls_it_and_says_so_when_it_loads(
     url: str, published: dict[str, Any], tmp_path: Path, inside: Callable[..., Any]
 ) -> None:
-    place = tmp_path / "on-gpu"
-    done = inside("pull", "on-gpu@1", "-o", place, "--lock", tmp_path / "lock", "--server", url)
+    root = tmp_path / "on-gpu"
+    done = inside("pull", "on-gpu@1", "-o", root, "--lock", tmp_path / "lock", "--server", url)
     assert done.returncode == 0, done.stderr
-    assert read_manifest(place)["target"]["arch"] == ARCH and not (place / "blobs").exists()
+    assert read_manifest(root)["target"]["arch"] == ARCH and not (root / "blobs").exists()
     (locked,) = json.loads((tmp_path / "lock").read_text())["libraries"].values()
     assert locked["runtime"] is None
     again = inside("pull", "--lock", tmp_path / "lock", "--server", url)
     assert again.returncode == 0, again.stderr
-    shown = inside("inspect", place)
+    shown = inside("inspect", root)
     assert shown.returncode == 0 and f"measured on {NAME}" in shown.stdout
     program = "import sys, dietcode; dietcode.load(sys.argv[1])"
-    load = subprocess.run([sys.executable, "-c", program, place], capture_output=True, text=True, check=False)
+    load = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, check=False)
     last = load.stderr.splitlines()[-1]
     if load.returncode == 0 or "no NVIDIA driver" not in last:
         pytest.skip(f"this machine has a driver: {last}")

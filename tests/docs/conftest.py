@@ -18,9 +18,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the pages, built as `make docs` does; a warning fails it."""
     for name in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(name, reason=of_extra("docs"))
-    place = tmp_path_factory.mktemp("docs")
+    root = tmp_path_factory.mktemp("docs")
     options = ["--fail-on-warning", "--nitpicky", "--keep-going", "--quiet"]
-    folders = ["--doctree-dir", str(place / "doctrees"), str(DOCS), str(place / "html")]
+    folders = ["--doctree-dir", str(root / "doctrees"), str(DOCS), str(root / "html")]
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "--builder", "html", *options, *folders],
         capture_output=True,
@@ -29,4 +29,4 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return place / "html"
+    return root / "html"

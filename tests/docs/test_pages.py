@@ -65,8 +65,8 @@ def test_nothing_comes_from_elsewhere(built: Path, pages: dict[Path, Page]) -> N
         assert page.loads, path
         for loaded in page.loads:
             assert not urlsplit(loaded).scheme and not loaded.startswith("//"), f"{path.name}: {loaded}"
-            place = urlsplit(loaded).path  # empty where a page links to itself
-            assert not place or (path.parent / place).is_file(), f"{path.name}: {loaded}"
+            target = urlsplit(loaded).path  # empty where a page links to itself
+            assert not target or (path.parent / target).is_file(), f"{path.name}: {loaded}"
     for style in built.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text(encoding="utf-8")), (
             style

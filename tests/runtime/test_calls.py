@@ -188,10 +188,10 @@ def test_dlpack_inputs_and_output() -> None:
     right = expected("varying", arrays)
     result = library(X=Dlpack(arrays["X"]), W=Dlpack(arrays["W"]))
     assert isinstance(result, np.ndarray) and error(result, right) <= SAFE_ERROR
-    place = np.full(right.shape, np.nan, dtype=np.float32)
-    out = Dlpack(place)
+    memory = np.full(right.shape, np.nan, dtype=np.float32)
+    out = Dlpack(memory)
     assert library(**arrays, out=out) is out
-    assert error(place, right) <= SAFE_ERROR
+    assert error(memory, right) <= SAFE_ERROR
 
 
 def test_a_constant_can_be_packed_from_dlpack() -> None:

@@ -175,7 +175,7 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
     ["", "sha256:", "md5:" + "0" * 64, "sha256:" + "G" * 64, "sha256:../" + "0" * 61, "sha256:" + "0" * 65],
 )
 def test_blob_names_come_from_digests_alone(digest: str) -> None:
-    with pytest.raises(LibraryError, match="is no digest"):
+    with pytest.raises(LibraryError, match="is not a digest"):
         blob_name(digest)
 
 
@@ -218,10 +218,10 @@ def test_what_write_folder_leaves_alone(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "full")
-    for place in (tmp_path / "file", tmp_path / "full", tmp_path / "link", tmp_path / "file" / "below"):
+    for path in (tmp_path / "file", tmp_path / "full", tmp_path / "link", tmp_path / "file" / "below"):
         for write in (check_writable, lambda p: write_folder(p, library_bytes("dense"))):
-            with pytest.raises(LibraryError, match=str(place)):
-                write(place)
+            with pytest.raises(LibraryError, match=str(path)):
+                write(path)
     assert (tmp_path / "file").read_text() == "mine" and (
         tmp_path / "full" / "thesis.txt"
     ).read_text() == "mine"
@@ -241,9 +241,9 @@ def test_the_current_folder_is_refused_before_the_work(
     """It would have to be moved away from under the shell that stands in it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    for place in (Path(), tmp_path / "here", Path("../here")):
+    for path in (Path(), tmp_path / "here", Path("../here")):
         with pytest.raises(LibraryError, match="current folder"):
-            check_writable(place)
+            check_writable(path)
     assert [p.name for p in tmp_path.rglob("*")] == ["here"]
     write_folder(Path("lib"), library_bytes("dense"))
     assert read_manifest(tmp_path / "here" / "lib")["name"] == "dense"

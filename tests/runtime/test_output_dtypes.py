@@ -57,10 +57,10 @@ def test_torch_and_dlpack() -> None:
         assert shape == (2, 3)
         first, end = span(tensor)
         assert end - first == 12
-    place = torch.zeros(2, 3, dtype=torch.bfloat16)
-    assert stored(place, "bfloat16").dtype is torch.uint16
-    tensor, shape = accept("out", OnlyDLPack(place), "bfloat16")
+    memory = torch.zeros(2, 3, dtype=torch.bfloat16)
+    assert stored(memory, "bfloat16").dtype is torch.uint16
+    tensor, shape = accept("out", OnlyDLPack(memory), "bfloat16")
     first, end = span(tensor)
     assert shape == (2, 3) and end - first == 12
     stored(tensor, "bfloat16")[...] = 0x3F80
-    assert (place == 1).all()
+    assert (memory == 1).all()

@@ -1,7 +1,7 @@
 """Parts of the reference that are written from the code when the pages are built.
 
 A line ``<!-- generated: NAME -->`` of a page becomes the Markdown that the part NAME returns, before the page
-is parsed. So each fact is written once, in the code or the glossary, and nothing that exists is left out.
+is parsed. So each fact is written once, in the code, and nothing that exists is left out.
 
 A line ``<!-- figure: NAME: what it shows -->`` becomes the plot ``docs/evidence/DEVICE/NAME.svg`` of the
 first device that it was measured on, and nothing where that was on none.
@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
-from reference import commands, errors, glossary, interface, metrics, settings, spec, tables
+from reference import commands, errors, interface, metrics, settings, spec, tables
 
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands.text,
@@ -31,7 +31,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "routes": interface.routes,
     "settings": settings.text,
     "tables": tables.text,
-    "words": glossary.text,
     **{f"spec {name}": part for name, part in spec.PARTS.items()},
 }
 
@@ -47,7 +46,7 @@ def fill(text: str, page: str) -> str:
     Raises
     ------
     ExtensionError
-        It asks for a part that there is not.
+        It names a part that does not exist.
     """
 
     def part(match: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ def parse_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     Raises
     ------
     RequestError
-        It is none.
+        `host` is not an address.
     """
     name = "127.0.0.1" if host.lower() == "localhost" else host.removeprefix("[").removesuffix("]")
     try:

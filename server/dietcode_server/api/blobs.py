@@ -1,4 +1,4 @@
-"""Content by digest: whole, or one range of it."""
+"""Blobs, content by digest: whole, or one range of it."""
 
 from __future__ import annotations
 

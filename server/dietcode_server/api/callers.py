@@ -1,4 +1,4 @@
-"""Who asks, and what they may do.
+"""Callers, and what they may do.
 
 A job and a name belong to an owner: the name that a token was made for. A server that asks for no tokens has
 one owner, ``local``, who may do everything.
@@ -23,7 +23,7 @@ MAX_KEY_CHARS = 255  # of the column
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who was let in.
+    """A caller whom the gate admitted.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Caller:
 
 
 EVERYBODY = Caller(LOCAL, frozenset({"admin"}))
-"""Who calls a server that asks for no tokens."""
+"""The caller of a server that needs no tokens."""
 
 
 def forbidden(detail: str, scope: str | None = None) -> Refusal:

@@ -1,4 +1,4 @@
-"""One connection: what is no HTTP gets a problem document, and who is too slow is sent away.
+"""Connections: bytes that are not HTTP get a problem document, and slow clients are disconnected.
 
 Neither reaches the application: a request begins there when its headers have arrived.
 """
@@ -56,16 +56,16 @@ class Connection(H11Protocol):
         self._leaving = self._leaving or self.loop.call_later(self.slow_secs, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """The client takes data again: stop the timer."""
         self._leaving = _ended(self._leaving)
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What arrived is no HTTP request."""
+        """Refuse bytes that are not an HTTP request."""
         self._refuse("request", 400, "what was sent is no HTTP/1.1 request; send one with valid headers")
 
     def _set_clock(self) -> None:
-        """It runs from the first byte of a request, or from the beginning, until the request is whole."""
+        """Run the timer from the first byte of a request, or the beginning, until the request is whole."""
         if self._is_awaited() and not self.transport.is_closing():
             self._arriving = self._arriving or self.loop.call_later(self.slow_secs, self._too_slow)
         else:
@@ -108,7 +108,7 @@ def limited(slow_secs: float) -> type[Connection]:
 
 
 def _ended(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    """What is left of a timer that is not needed."""
+    """Cancel a timer that is not needed; return None in its place."""
     if timer is not None:
         timer.cancel()
     return None

@@ -1,4 +1,4 @@
-"""Who comes in: tokens, asked for before any route sees a request.
+"""Admission: tokens are checked before any route sees a request.
 
 Closed by default: what is not open needs a token, a path that does not exist as well. Unknown,
 expired and revoked tokens get the same answer after the same work; only the server's log tells them apart.
@@ -39,7 +39,7 @@ _NO_TOKEN = "no token that is valid here; `dietcode token create NAME` on the se
 
 
 class Gate:
-    """ASGI middleware: finds out who asks, and refuses those who may not.
+    """ASGI middleware: identifies the caller, and refuses those who may not call.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Gate:
         return caller
 
     def _requires_token(self) -> bool:
-        """Whether tokens are asked for; once they are, always."""
+        """Whether a token is needed; once it is, always."""
         if not self._closed:
             with self._database.snapshot() as connection:
                 self._closed = tokens.any_made(connection)

@@ -1,4 +1,4 @@
-"""What is refused before any route sees it, and the headers that every response carries.
+"""Requests that are refused before any route sees them, and the headers of every response.
 
 What has to be kept out here are pages in a user's own browser, which reach the server by another name for its
 address (DNS rebinding), across origins, or with a form, and for which the browser may even add the token that
@@ -96,7 +96,7 @@ class Guard:
 
 
 def _check_origin(scope: Scope, headers: Headers) -> None:
-    """Refuse what a page of another origin asks for; following a link to a page is allowed."""
+    """Refuse requests from pages of another origin; following a link to a page is allowed."""
     own = _own_origins(scope["scheme"], headers["host"].lower())
     for origin in headers.getlist("origin"):
         if origin.lower() not in own:
@@ -118,7 +118,7 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
 
 
 def _own_origins(scheme: str, host: str) -> list[str]:
-    """What a browser calls this server by the name that it asked for.
+    """Return the origins of this server for a browser, by the name that it used.
 
     A proxy in front speaks TLS under a name that is allowed, and asks without it. Names of loopback stay what
     they are: another program of the machine may have the same name under ``https``.

@@ -69,7 +69,16 @@ async def submit_job(
 
 
 def submit(request: SubmitRequest, services: Services, caller: Caller, key: str | None) -> tuple[Job, bool]:
-    """The job of a request, and whether it is new.
+    """Return the job of a request, and whether it is new.
+
+    Parameters
+    ----------
+    request : SubmitRequest
+    services : Services
+    caller : Caller
+        Becomes the job's owner.
+    key : str or None
+        The idempotency key.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Who downloads keeps nobody waiting who asks for a job: threads apart, and turns in the event loop."""
+"""Lanes: downloads do not delay requests for jobs; threads apart, and turns in the event loop."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Turns:
         self._slots: RunVar[asyncio.Semaphore] = RunVar(f"dietcode.{name}")
 
     async def wait(self) -> None:
-        """Come back when it is this one's turn."""
+        """Wait for a turn."""
         try:
             slots = self._slots.get()
         except LookupError:

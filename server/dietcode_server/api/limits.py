@@ -1,4 +1,4 @@
-"""How large a submitted workload may be on this server. A spec has bounds of its own, which are wider."""
+"""Limits on the size of a workload on this server. A spec has bounds of its own, which are wider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads. Labels come from fixed sets only: a client cannot make new time series."""
+"""Metrics that Prometheus reads. Labels come from fixed sets only: a client cannot make new time series."""
 
 from __future__ import annotations
 

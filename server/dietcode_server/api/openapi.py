@@ -42,7 +42,7 @@ def problems(*statuses: int, spec: bool = False, token: bool = True) -> Response
     spec : bool
         Whether status 422 may also say that a spec was refused.
     token : bool
-        Whether the operation may ask for a token.
+        Whether the operation may need a token.
     """
     responses: Responses = {}
     for status in sorted({*statuses, *_ANYWHERE, *((401, 429) if token else ())}):
@@ -93,7 +93,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _add_security(schema: dict[str, Any]) -> None:
     """Say which operations take a token.
 
-    A server on a loopback address that never made one asks for none: hence the empty choice.
+    A server on a loopback address that never made a token needs none: hence the empty choice.
     """
     schema["components"]["securitySchemes"] = _SECURITY
     for path, operations in schema["paths"].items():

@@ -71,7 +71,19 @@ def problem(
     field: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return a problem document as a response."""
+    """Return a problem document as a response.
+
+    Parameters
+    ----------
+    kind : str
+        The last part of its URN, a key of `TITLES`.
+    status : int
+    detail : str
+        One line for the caller.
+    field : str, optional
+        Dotted path of the field of a spec that it is about.
+    headers : mapping of str to str, optional
+    """
     document = ProblemDetails(
         type=f"urn:dietcode:problem:{kind}", title=TITLES[kind], status=status, detail=detail, field=field
     )
@@ -113,7 +125,7 @@ async def _dietcode_error(request: Request, error: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """What the framework refuses: unknown routes, wrong methods, bodies."""
+    """Answer what the framework refuses: unknown routes, wrong methods, bodies."""
     assert isinstance(error, HTTPException)
     where = f"{one_line(request.method, 20)} {clip(request.url.path, 120)}"
     headers = dict(error.headers or {})
@@ -138,7 +150,7 @@ def _methods(request: Request) -> set[str]:
 
 
 def body_too_large(limit: int) -> str:
-    """What is wrong with a body of more than `limit` bytes."""
+    """Return the problem of a body of more than `limit` bytes."""
     return f"the body is larger than {limit} bytes; DIETCODE_SERVE_MAX_BODY_BYTES sets the limit"
 
 

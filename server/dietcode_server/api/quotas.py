@@ -1,4 +1,4 @@
-"""How much one owner may ask for; admins, and a server without tokens, have no such limits."""
+"""Quotas of one owner; admins, and servers without tokens, have none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_KEPT = 10_000
 
 
 class Rates:
-    """How often each of many did something: buckets that hold a minute's worth and fill again evenly.
+    """Rates at which each of many acts: buckets that hold a minute's worth and fill again evenly.
 
     Thread-safe. The buckets of `MAX_KEPT` are kept, those that were used last.
     """
@@ -75,6 +75,15 @@ def check_rate(rates: Rates, settings: Settings, caller: Caller) -> None:
 def check_open(session: Session, settings: Settings, caller: Caller, owner: str) -> None:
     """Check how many jobs of an owner wait or run, the one that was just added among them.
 
+    Parameters
+    ----------
+    session : Session
+    settings : Settings
+    caller : Caller
+        An admin has no such limit.
+    owner : str
+        Of the job.
+
     Raises
     ------
     Refusal
@@ -87,5 +96,5 @@ def check_open(session: Session, settings: Settings, caller: Caller, owner: str)
 
 
 def too_many(detail: str, wait_secs: int) -> Refusal:
-    """The answer to somebody who asked too often."""
+    """Return the answer to a caller who exceeds a rate."""
     return Refusal("too-many", 429, detail, {"Retry-After": str(wait_secs)})

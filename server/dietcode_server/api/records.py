@@ -33,7 +33,7 @@ async def import_records(
     caller: CallerOf,
 ) -> RecordsImported:
     """All of them or none; what is known stays. Jobs that waited for them are queued. Everybody's jobs on the
-    workload use them: where tokens are asked for, it takes one with the scope admin.
+    workload use them: where tokens are needed, it takes one with the scope admin.
     """
     caller.need("admin", "importing records, which everybody's jobs use,")
     return await WRITES.run(_import, request, services)

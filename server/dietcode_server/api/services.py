@@ -1,4 +1,4 @@
-"""What the routes work with, handed to them by the application."""
+"""The parts of a server that the routes work with, handed to them by the application."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SupervisorLike(Protocol):
 
 @dataclass(frozen=True)
 class Services:
-    """One server's parts.
+    """The parts of one server.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ def read_signature(name: str, version: str, services: ServicesOf) -> Response:
     },
 )
 def read_head(name: str, services: ServicesOf) -> Response:
-    """Signed when it is asked for, so that nobody can pass off an older answer as the latest."""
+    """Signed for each request, so that nobody can pass off an older answer as the latest."""
     body = latest(services.database, services.keys, check_library(name)[0])
     return Response(body, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 

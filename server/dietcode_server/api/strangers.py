@@ -1,4 +1,4 @@
-"""Who shows wrong tokens: each address may do so a few times a minute, and then waits.
+"""Callers with wrong tokens: each address may do so a few times a minute, and then waits.
 
 A token is too long to be guessed; what is bounded here is the work that guessing makes, and the lines that it
 leaves in the log. Tokens that were valid a while ago are asked about whatever else comes from their address,
@@ -54,7 +54,7 @@ class Strangers:
 
 
 def _network(address: str) -> str:
-    """What one stranger has: an address of IPv4, or 2**64 of IPv6."""
+    """Return the network that counts as one stranger: an address of IPv4, or 2**64 of IPv6."""
     try:
         given = ipaddress.ip_address(address)
     except ValueError:

@@ -50,7 +50,7 @@ def create_token(
     "/{token_id}", summary="Revoke a token", responses={200: shows(examples.TOKEN), **problems(404, 422)}
 )
 def revoke_token(token_id: str, services: ServicesOf) -> TokenInfo:
-    """Nobody gets in with it any more, from the next request on; a second time changes nothing."""
+    """Revoke a token: no request with it is admitted any more; a second time changes nothing."""
     with services.database.write() as session:
         return wire.token_to_wire(tokens.revoke(session, check_token_id(token_id)), utc_now())
 
@@ -61,7 +61,7 @@ def _need_token(caller: Caller) -> None:
     Raises
     ------
     Refusal
-        There is none yet.
+        The server has no token yet.
     """
     if caller is EVERYBODY:
         raise forbidden(

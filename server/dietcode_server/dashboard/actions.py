@@ -1,4 +1,4 @@
-"""What can be done with a job, and why a caller may not."""
+"""The actions on a job, and why a caller may not take them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Action:
     why_not : str or None
         Why the caller may not; None where it may.
     confirm : str or None
-        What is asked before it is sent.
+        The question to confirm before it is sent.
     """
 
     name: str
@@ -45,7 +45,7 @@ def actions(job: Job, caller: Caller) -> list[Action]:
 
 
 def why_not_submit(caller: Caller) -> str | None:
-    """Why a caller may not add a job; None where it may."""
+    """Return why a caller may not add a job; None where it may."""
     lacks = [scope for scope in ("submit", "publish") if not (caller.is_admin or scope in caller.scopes)]
     if not lacks:
         return None

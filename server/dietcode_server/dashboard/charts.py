@@ -1,4 +1,4 @@
-"""What the charts of a result draw: columns as compact JSON, the same bytes for ever for one library."""
+"""Data of a result's charts: columns as compact JSON, the same bytes for ever for one library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DRAWN = ("f_local", "f_spatial", "f_pad", "waves", "predicted", "best", "other"
 
 
 def version_of(report: Report, compared: Sequence[ComparisonRow]) -> str:
-    """What the address of the JSON changes with."""
+    """Return the version in the address of the JSON, which changes with its content."""
     stamp = max((row.measured_at.isoformat() for row in compared), default="")
     text = f"{_FORMAT} {__version__} {report.digest} {len(compared)} {stamp}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

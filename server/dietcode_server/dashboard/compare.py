@@ -1,4 +1,4 @@
-"""Two jobs beside each other: what they were asked, what they chose, and how fast that is."""
+"""Two jobs beside each other: their specs, what they chose, and how fast that is."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Pair:
 
 
 def pair(a: Result, b: Result) -> Pair:
-    """Two results, and the instances that both have: of the same values of the same variables."""
+    """Pair two results by the instances that both have: the same values of the same variables."""
     if sorted(a.report.variables) != sorted(b.report.variables):
         return Pair(a, b, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     columns = [b.report.variables.index(name) for name in a.report.variables]
@@ -82,7 +82,7 @@ def pair(a: Result, b: Result) -> Pair:
 
 @router.get("", response_class=HTMLResponse)
 def show_compare(request: Request, job_id: str, services: ServicesOf, other: With = None) -> Response:
-    """The page; without another job it asks which."""
+    """The page; without another job, a form to choose one."""
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         context: dict[str, Any] = {
@@ -130,7 +130,7 @@ def _choices(session: Session, row: JobRow) -> tuple[list[JobRow], list[JobRow]]
 
 
 def _mean(ratios: FloatArray) -> float | None:
-    """Geometric mean of those that are known."""
+    """Return the geometric mean of the known ratios."""
     known = ratios[np.isfinite(ratios) & (ratios > 0)]
     return float(np.exp(np.log(known).mean())) if len(known) else None
 
@@ -195,7 +195,18 @@ def _value_text(flat: Mapping[str, Any], path: str) -> str:
 
 
 def compare_table(found: Pair, *, sort: str | None = None, order: str = "asc", page_number: int = 1) -> Table:
-    """Instances that both have, a page of them."""
+    """Return a page of the table of instances that both have.
+
+    Parameters
+    ----------
+    found : Pair
+    sort : str or None
+        Name of the column to sort by.
+    order : str
+        asc or desc.
+    page_number : int
+        From 1.
+    """
     a, b = found.a.report, found.b.report
     ours, theirs = measured(a, found.a.compared)[0], measured(b, found.b.compared)[0]
     figures = {

@@ -42,7 +42,7 @@ class TradeOffPoint:
 
 
 def trade_off(report: Report) -> list[TradeOffPoint]:
-    """All sets that selection weighed, by size; empty where the report does not say."""
+    """Return all sets that selection weighed, by size; empty where the report does not say."""
     selection, points, least = report.facts.get("selection", {}), [], math.inf
     chosen = set(selection.get("micro_kernels", ()))
     given = report.workload.get("objective") or {}
@@ -68,7 +68,7 @@ def trade_off(report: Report) -> list[TradeOffPoint]:
 
 
 def _chosen(report: Report) -> TradeOffPoint:
-    """What was chosen, where the curve leaves it out: under ``max_loss`` that may be none of the best."""
+    """Return the chosen set, if the curve lacks it: under ``max_loss`` it need not be one of the best."""
     selection = report.facts["selection"]
     return TradeOffPoint(
         num_kernels=len(selection["micro_kernels"]),
@@ -94,7 +94,7 @@ def _objective(row: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _above(fraction: float) -> float:
-    """To six digits, up."""
+    """Round up to six decimals."""
     return math.ceil(fraction * 1e6) / 1e6
 
 

@@ -54,13 +54,13 @@ def show_devices(request: Request, services: ServicesOf) -> Response:
 
 @router.get("/devices/runners", response_class=HTMLResponse)
 def show_runners(request: Request, services: ServicesOf) -> Response:
-    """What can be measured now, for htmx."""
+    """What can be measured now, as a fragment for htmx."""
     with services.database.read() as session:
         return page(request, "_runners.html", **_now(session, services.settings.jobs))
 
 
 def _now(session: Session, measures_here: bool) -> dict[str, Any]:
-    """Who is there, and who waits for somebody.
+    """Return the runners that are live, and the jobs that wait for one.
 
     Parameters
     ----------

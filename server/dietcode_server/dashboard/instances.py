@@ -91,7 +91,7 @@ def instance_table(
     page: int,
     category: int | None = None,
 ) -> Table:
-    """Instances, a page of them.
+    """Return a page of the table of instances.
 
     Parameters
     ----------
@@ -131,7 +131,21 @@ def measured(report: Report, compared: Sequence[ComparisonRow]) -> tuple[FloatAr
 def page_of(
     rows: IntArray, key: IntArray | FloatArray | None, order: str, page: int, size: int
 ) -> tuple[IntArray, int, int]:
-    """The rows of a page, which page that is, and how many there are; figures not known come last."""
+    """Return the rows of a page, its number, and the number of pages; unknown figures come last.
+
+    Parameters
+    ----------
+    rows : int64 [num_rows]
+        Rows of all pages.
+    key : array or None
+        By row, what to sort by; None keeps the order.
+    order : str
+        asc or desc.
+    page : int
+        From 1; one that does not exist stands for the nearest.
+    size : int
+        Rows of a page.
+    """
     if key is not None:
         of_rows = np.asarray(key[rows], dtype=np.float64)
         rows = rows[np.argsort(-of_rows if order == "desc" else of_rows, kind="stable")]
@@ -169,7 +183,18 @@ _KERNEL_COLUMNS = [
 
 
 def kernel_table(report: Report, *, sort: str | None, order: str, page: int) -> Table:
-    """Micro-kernels that were considered; those that were chosen first, unless they are sorted."""
+    """Return the table of micro-kernels that were considered; unsorted, the chosen ones come first.
+
+    Parameters
+    ----------
+    report : Report
+    sort : str or None
+        Name of the column to sort by.
+    order : str
+        asc or desc.
+    page : int
+        From 1.
+    """
     rows = [_kernel(report, row) for row in report.kernels]
     columns = [c for c in _KERNEL_COLUMNS if any(row[c.name] not in (None, "") for row in rows)]
     names = {column.name for column in columns}

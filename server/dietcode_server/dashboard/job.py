@@ -46,7 +46,7 @@ Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 
 @dataclass(frozen=True)
 class JobStage:
-    """One of a job's stages.
+    """A stage of a job.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ def show_job(
 
 @router.get("/live", response_class=HTMLResponse)
 def show_live(request: Request, job_id: str, services: ServicesOf, caller: CallerOf) -> Response:
-    """What changes while a job works: state, stages, figures."""
+    """The fragments that change while a job works: state, stages, figures."""
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         return page(request, "_job_live.html", oob=True, **_live(session, row, caller))
@@ -128,7 +128,7 @@ def show_series(job_id: str, services: ServicesOf) -> Response:
 
 
 def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
-    """What ``_job_live.html`` shows."""
+    """Return the context of ``_job_live.html``."""
     job, now = wire.to_wire(session, row), clock(session)
     timeline, end = history.history_of(session, row.id), _end(row, now)
     return {
@@ -148,7 +148,7 @@ def _end(row: JobRow, now: datetime) -> datetime:
 
 
 def stages_of(job: Job, steps: list[Step], end: datetime) -> list[JobStage]:
-    """Every stage, and where the newest attempt stands in it."""
+    """Return every stage, with the newest attempt's status in it."""
     attempt = max((step.attempt for step in steps), default=0)
     own = [step for step in steps if step.attempt == attempt > 0]
     spent: dict[str, float] = {}
@@ -169,7 +169,7 @@ def _since(step: Step, end: datetime) -> float:
 
 
 def _status(name: str, job: Job, seen: Mapping[str, str | None], newest: str | None) -> str:
-    """Where a job stands in a stage, by those that it was seen in, each with why it was not run."""
+    """Return a stage's status; `seen` has the stages that a job reached, each with why it was not run."""
     if seen.get(name) is not None:
         return "passed"
     if job.state == JobState.SUCCEEDED:
@@ -190,7 +190,7 @@ def _best(points: list[Point]) -> Point | None:
 
 
 def advice_for(job: Job) -> str | None:
-    """What somebody can do about a job that does not go on; None where it does."""
+    """Return what can be done about a job that does not go on; None where it does."""
     if job.state == JobState.WAITING_FOR_RUNNER:
         or_records = ", or records of a GPU" if job.target.get("kind") == "cuda" and not job.force else ""
         return f"It begins by itself once a runner for its target is there{or_records}."

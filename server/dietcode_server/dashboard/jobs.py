@@ -28,7 +28,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class Filters:
-    """What a list shows: the query of its URL.
+    """The filters of a list: the query of its URL.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def show_jobs(
 
 
 def _found(session: Session, filters: Filters) -> dict[str, Any]:
-    """What the page shows of the database."""
+    """Return the rows that the page shows."""
     only = {"search": filters.q or None, "owner": filters.owner or None}
     counts = jobs.count_by_state(session, **only)
     states = () if filters.state is None else (filters.state,)

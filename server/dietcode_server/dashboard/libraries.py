@@ -39,7 +39,7 @@ _NO_SNIPPET = (LibraryError, SpecError, KeyError, TypeError, AttributeError, Val
 
 @dataclass(frozen=True)
 class SignatureFacts:
-    """What is known of a version's signature.
+    """Facts about a version's signature.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ def show_versions(
 def show_library(
     request: Request, name: str, version: str, services: ServicesOf, caller: CallerOf
 ) -> Response:
-    """All that one version is; ``latest`` is the newest that is not yanked."""
+    """The page of a version; ``latest`` is the newest that is not yanked."""
     with services.database.read() as session:
         info, manifest = _found(session, name, version)
     signed = _signed(services, info, manifest)
@@ -141,7 +141,7 @@ def show_snippet(request: Request, name: str, version: str, services: ServicesOf
 
 
 def server_url(request: Request) -> str:
-    """How the browser reaches this server; clients can call it the same."""
+    """Return the URL by which the browser reaches this server; clients can use the same."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
@@ -151,7 +151,7 @@ def _found(session: Session, name: str, version: str) -> tuple[LibraryInfo, byte
 
 
 def _example(request: Request, manifest: dict[str, Any], info: LibraryInfo) -> dict[str, Any]:
-    """What ``_snippet.html`` shows; a manifest that describes no call has no example."""
+    """Return the context of ``_snippet.html``; a manifest that describes no call has no example."""
     try:
         variables = variables_of(manifest, request.query_params)
         code = snippet(manifest, variables, f"{info.name}@{info.version}", server_url(request))
@@ -191,7 +191,7 @@ def _signed(services: Services, info: LibraryInfo, manifest: bytes) -> Signature
 
 
 def _why_not(caller: Caller, info: LibraryInfo) -> str | None:
-    """Why a caller may not yank it; None where it may."""
+    """Return why a caller may not yank it; None where it may."""
     if caller.is_admin:
         return None
     if "publish" not in caller.scopes:

@@ -1,4 +1,4 @@
-"""Every page's routes, for the application."""
+"""Routes of all pages, for the application."""
 
 from __future__ import annotations
 

@@ -89,12 +89,12 @@ def _clock(at: datetime) -> str:
 
 
 def _iso(at: datetime | None) -> str:
-    """For the `datetime` attribute of `<time>`."""
+    """Format a time for the `datetime` attribute of `<time>`."""
     return "" if at is None else at.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
 def _ago(at: datetime | None) -> str:
-    """How long ago, to the minute at the finest: a page that is asked for again says the same."""
+    """Return how long ago, to the minute at the finest: a page that is loaded again stays the same."""
     if at is None:
         return ""
     past = (datetime.now(timezone.utc) - at).total_seconds()
@@ -131,7 +131,7 @@ def _pretty(data: object) -> str:
 
 
 def _yaml(data: object) -> str:
-    """As a person would write it: fields in their order, lists of numbers on one line."""
+    """Format as a person would: fields in their order, lists of numbers on one line."""
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
     return text
 

@@ -1,4 +1,4 @@
-"""What a library's ``report.json`` says, in columns; read once, kept by its digest."""
+"""A library's ``report.json`` in columns; read once, kept by its digest."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Kept:
         self._lock = threading.Lock()
 
     def get(self, session: Session, digest: str, library: LibraryRow) -> Report:
-        """From memory, or read now; two threads may read the same one."""
+        """Return a report from memory, or read it now; two threads may read the same one."""
         key = digest, library.manifest_digest
         with self._lock:
             if key in self._reports:

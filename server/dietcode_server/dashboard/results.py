@@ -51,12 +51,12 @@ class Result:
 
     @property
     def path(self) -> str:
-        """Of the library's pages."""
+        """The path of the library's pages."""
         return f"/libraries/{self.library.name}/{self.library.version}"
 
     @property
     def version(self) -> str:
-        """Of the charts' data."""
+        """The version of the charts' data."""
         return version_of(self.report, self.compared)
 
     @property
@@ -72,7 +72,7 @@ class Result:
 
 
 def result_of(session: Session, library: LibraryRow) -> Result:
-    """All of a published version."""
+    """Return the result of a published version."""
     of_code = (LibraryFile.library_id == library.id, LibraryFile.path == CODE)
     size = session.scalar(select(LibraryFile.size_bytes).where(*of_code))
     return Result(
@@ -81,7 +81,7 @@ def result_of(session: Session, library: LibraryRow) -> Result:
 
 
 def library_of(session: Session, row: JobRow) -> LibraryRow:
-    """What a job published.
+    """Return the library that a job published.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _show(
 
 
 def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
-    """What ``_result.html`` shows."""
+    """Return the context of ``_result.html``."""
     report = result.report
     return {
         "result": result,
@@ -139,7 +139,7 @@ def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
 
 @router.get(_LIBRARY + "/result.json")
 def show_data(request: Request, name: str, version: str, services: ServicesOf) -> Response:
-    """What the charts draw."""
+    """The data that the charts draw."""
     with services.database.read() as session:
         result = result_of(session, libraries.get(session, *check_library(name, version)))
         return fixed_json(request, result.version, lambda: chart_data(result.report, result.compared))

@@ -20,9 +20,9 @@ class Variable:
     Attributes
     ----------
     values : tuple of int or None
-        All that are allowed, where it is no range.
+        All allowed values; None for a range.
     by_name : bool
-        Whether a call passes it, since no tensor's shape tells it.
+        Whether a call passes it, since no tensor's shape determines it.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _random(shape: str, dtype: str, with_torch: bool, on_gpu: bool) -> str:
 
 
 def _near(given: str, low: int, high: int, values: tuple[int, ...] | None) -> int:
-    """What was given where it is allowed, or the nearest; by default one in the middle, or a small one."""
+    """Return the given value or the nearest allowed one; by default one in the middle, or a small one."""
     wanted = int(given) if given.isdecimal() and len(given) < 12 else min((low + high) // 2, max(low, _USUAL))
     if values is None:
         return min(max(wanted, low), high)

@@ -28,7 +28,7 @@ class Example:
 
 @cache
 def spec_examples() -> dict[str, Example]:
-    """All of them, by name."""
+    """Return all examples, by name."""
     folder = next(folder for folder in _FOLDERS if folder.is_dir())
     found = [(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))]
     return {name: Example(name, _about(text), text) for name, text in found}

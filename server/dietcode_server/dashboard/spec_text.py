@@ -27,7 +27,7 @@ def spec_text(data: dict[str, Any]) -> str:
 
 
 def _brief(data: Any) -> Any:
-    """Without fields that are off, empty or not given."""
+    """Return the data without fields that are off, empty or not given."""
     if not isinstance(data, dict):
         return data
     return {

@@ -114,7 +114,7 @@ def show_submit_page(
 
 @router.post("/submit/check")
 def check(body: CheckRequest, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
-    """What is wrong with a text, and where; or what it says and what would become of it, as HTML."""
+    """The problems of a text and their positions; or a summary of it and of what a job would do, as HTML."""
     checked = check_text(body.text)
     problems, found, trouble = checked.problems, None, None
     if checked.spec is not None:
@@ -156,7 +156,7 @@ def _submit(body: SubmitText, services: Services, caller: CallerOf, key: str | N
 def _prospect(
     services: Services, spec: Spec, found: Resolved | None, body: CheckRequest, owner: str
 ) -> dict[str, Any]:
-    """What a submission would meet, once the target is resolved."""
+    """Return what a submission would lead to, once the target is resolved."""
     if found is None:
         return {"found": None, "prospect": None, "job": None, "waits_for": None}
     workload = workload_digest(spec)

@@ -1,4 +1,4 @@
-"""What a valid spec says, for a person who has just written it."""
+"""The summary of a valid spec, for a person who has just written it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Summary:
     then : tuple of str
         What is fused at write-back, in this order.
     keywords : tuple of str
-        Shape variables that a call passes by name, since no tensor's shape tells them.
+        Shape variables that a call passes by name, since no tensor's shape determines them.
     num_instances, num_shapes : int
         What is tuned for, and what the library serves.
     largest : dict
@@ -67,7 +67,7 @@ class Summary:
 
 
 def summarise(spec: Spec) -> Summary:
-    """What a valid spec says."""
+    """Summarise a valid spec."""
     roles, sizes, largest = Contraction.from_spec(spec), largest_sizes(spec), largest_instance(spec)
     calls = spec.subscripts | spec.epilogue_tensors
     return Summary(

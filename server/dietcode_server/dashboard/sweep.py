@@ -1,4 +1,4 @@
-"""The sweep of a calibration as a small chart: what was measured, and what the fitted κ says."""
+"""The sweep of a calibration as a small chart: measured rates, and the curve of the fitted κ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUM_LINES = 3
 
 @dataclass(frozen=True)
 class Sweep:
-    """Places in a drawing of `WIDTH` by `HEIGHT`.
+    """Positions in a drawing of `WIDTH` by `HEIGHT`.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ def target_name(target: Mapping[str, Any]) -> str:
 
 
 def target_facts(target: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the search knows of a device, each with its name."""
+    """Return what the search knows of a device, each fact with its name."""
     if target.get("kind") == "cuda":
         return _of_gpu(str(target.get("arch")), target.get("num_sms"))
     found = {

@@ -142,10 +142,10 @@ def test_specs_that_nearly_fit(subject: Subject) -> None:
     @given(path=st.sampled_from(paths), value=odd, data=st.data())
     def ask(path: tuple[str, ...], value: Any, data: Any) -> None:
         spec = spec_data()
-        place: Any = spec
+        node: Any = spec
         for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = value
+            node = node[part]
+        node[path[-1]] = value
         body = {"spec": spec, "force": data.draw(st.booleans())}
         case = operation.Case(body=body, media_type="application/json")
         seen.add(subject.ask(case, data))

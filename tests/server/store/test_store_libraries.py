@@ -195,7 +195,7 @@ def reported(**changes: Any) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         (changed("manifest.json", b"{}"), "'runtime' is missing"),
         (changed("more", b""), "'more': the manifest does not list it"),
         (remade(files={}), "must list dispatch.json, library.so, report.json"),
-        (remade(runtime={"sha256": "../../etc/passwd", "bytes": 1}), "is no digest"),
+        (remade(runtime={"sha256": "../../etc/passwd", "bytes": 1}), "is not a digest"),
         (remade(variable_order=["Q"]), "'Q' is missing"),
         (remade(variable_order=[]), "out of range"),
         (reported(instances=[{"shape_vars": {"T": 1}}]), "'category' is missing"),

@@ -21,12 +21,12 @@ _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "t
 
 
 def url(name: str) -> str:
-    """Where a page finds a file of this folder.
+    """Return the URL of a file of this folder.
 
     Raises
     ------
     KeyError
-        There is none of this name.
+        There is no file of this name.
     """
     if name not in _contents():
         raise KeyError(name)
@@ -35,7 +35,7 @@ def url(name: str) -> str:
 
 @router.get(PREFIX + "{digest}/{name:path}")
 async def show_static(digest: str, name: str, request: Request) -> Response:
-    """One file, compressed where the browser takes that."""
+    """Send a file, compressed if the browser accepts that."""
     found = _contents().get(name)
     if found is None:
         raise Refusal("not-found", 404, f"{request.url.path}: no such file")
@@ -54,7 +54,7 @@ async def show_static(digest: str, name: str, request: Request) -> Response:
 
 @cache
 def _contents() -> dict[str, tuple[bytes, bytes]]:
-    """Every file by its path below this folder: as it is, and compressed."""
+    """Return every file by its path below this folder: as it is, and compressed."""
     folder = Path(__file__).parent
     found = sorted(path for path in folder.rglob("*") if path.suffix.removeprefix(".") in _TYPES)
     contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
@@ -63,7 +63,7 @@ def _contents() -> dict[str, tuple[bytes, bytes]]:
 
 @cache
 def _digest() -> str:
-    """Of all files together: modules import each other by relative paths."""
+    """Return the digest of all files together: modules import each other by relative paths."""
     digest = hashlib.sha256()
     for name, (data, _) in _contents().items():
         digest.update(b"%s %d\n" % (name.encode(), len(data)))
