@@ -22,10 +22,9 @@ FOLDERS = {
 }
 
 STILL_DOUBLE = {
-    "Built": 2,
     "Calibration": 2,
     "Copy": 2,
-    "Device": 3,
+    "Device": 2,
     "Function": 2,
     "Module": 2,
     "Progress": 2,

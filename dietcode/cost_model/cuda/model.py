@@ -97,7 +97,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepFit:
     """What the sweep of a device tells.
 
     Attributes
@@ -250,7 +250,7 @@ def fit_local(
     return CudaLocalModel(tile, wave, coefficients, error)
 
 
-def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> Sweep:
+def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> SweepFit:
     """How a device spreads blocks, from calls of up to 4·P blocks of one micro-kernel (paper, Figure 13).
 
     ``t = c₀ + t_wave · (κ·⌈n/P⌉ + σ·⌈n/S⌉·S/P + (1 − κ − σ)·n/P)`` by non-negative least squares on relative
@@ -285,4 +285,4 @@ def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> Swe
         raise TuningError("κ: the seconds of the sweep do not grow with its blocks")
     spread = Spread(float(by_whole / wave_secs), float(sum(by_sm) / wave_secs), num_sms or 1)
     block_flops = float(calibration.get("block_flops", _BLOCK_FLOPS))
-    return Sweep(spread, float(wave * block_flops / wave_secs), float(launch))
+    return SweepFit(spread, float(wave * block_flops / wave_secs), float(launch))

@@ -42,7 +42,7 @@ router = APIRouter(include_in_schema=False)
 _FIRST = "bert-dense"
 
 
-class CheckRequest(BaseModel):
+class EditorText(BaseModel):
     """A text as it stands in the editor.
 
     Attributes
@@ -113,7 +113,7 @@ def show_submit_page(
 
 
 @router.post("/submit/check")
-def check(body: CheckRequest, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
+def check(body: EditorText, services: ServicesOf, caller: CallerOf) -> dict[str, Any]:
     """The problems of a text and their positions; or a summary of it and of what a job would do, as HTML."""
     checked = check_text(body.text)
     problems, found, trouble = checked.problems, None, None
@@ -154,7 +154,7 @@ def _submit(body: SubmitText, services: Services, caller: CallerOf, key: str | N
 
 
 def _prospect(
-    services: Services, spec: Spec, found: Resolved | None, body: CheckRequest, owner: str
+    services: Services, spec: Spec, found: Resolved | None, body: EditorText, owner: str
 ) -> dict[str, Any]:
     """Return what a submission would lead to, once the target is resolved."""
     if found is None:
@@ -176,7 +176,7 @@ def _prospect(
     return {"found": found, "prospect": prospect, "job": job, "waits_for": missing, "body": body}
 
 
-def _waits_for(session: Session, workload: str, target: dict[str, Any], body: CheckRequest) -> str:
+def _waits_for(session: Session, workload: str, target: dict[str, Any], body: EditorText) -> str:
     if gpus.is_gpu(target):
         return gpus.waits_for(session, workload, target, force=body.force, measure=body.measure)
     return waits_for(target)
