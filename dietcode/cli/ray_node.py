@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dietcode.cli.common import need_compiler
 from dietcode.errors import RequestError, TargetError
 from dietcode.extras import need
-from dietcode.measure.gpu import Gpu, list_gpus
-from dietcode.target.nvrtc import missing_packages
+
+if TYPE_CHECKING:
+    from dietcode.measure.gpu import Gpu
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -80,6 +81,9 @@ def _resources(measures: bool, builds: int | None) -> list[str]:
 
 def _gpus() -> list[Gpu]:
     """Those of this machine that candidates can be built for and measured on here."""
+    from dietcode.measure.gpu import list_gpus
+    from dietcode.target.nvrtc import missing_packages
+
     if missing_packages():
         return []
     try:
