@@ -29,6 +29,7 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import Choice, choose
+from dietcode.tuner.size_cap import FileSize
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances
 from dietcode.workload.parse import load_spec, spec_from_data
@@ -84,7 +85,7 @@ class Measured:
     @cached_property
     def choice(self) -> Choice:
         """The categories that a library would hold."""
-        return choose(self.task, self.fitted, 0)
+        return choose(self.task, self.fitted, FileSize(0))
 
     def gflops(self, measurement: Measurement) -> dict[tuple[tuple[str, int], ...], float]:
         """Measured GFLOP/s of a micro-kernel by the extents that it was measured at."""
@@ -209,7 +210,7 @@ def _measured(path: Path) -> Measured:
     known = _examples().get(records.workload)
     if known is None:
         raise RecordsError(f"{path}: of {records.workload[:23]}…, which is no workload of examples/ any more")
-    data = load_spec(known[1]).to_json() | {"target": records.target.to_json()}
+    data = load_spec(known[1]).to_json() | {"target": records.device["target"]}
     walls = [line["wall_secs"] for line in lines if "wall_secs" in line]
     made = dict(lines[0].get("made") or {})
     return Measured(spec_from_data(data), records, made, float(np.sum(walls)) if walls else None)
