@@ -19,7 +19,7 @@ from dietcode.bench.confined import HaltedError, confined_bench, vendor_of
 
 
 def test_records_of_a_confined_bench() -> None:
-    found = list(confined_bench(built("rows"), "numpy", 2, 4.0, num_instances=3))
+    found = list(confined_bench(built("rows"), "numpy", 2, 8.0, num_instances=3))
     assert sorted(record["shape_vars"]["M"] for record in found) == [1, 36, 70] or len(found) == 3
     for record in found:
         assert set(record["vendors"]) == {"numpy"} and record["vendor_gflops"] > 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from small_runs import make_spec
 
+from dietcode.measure import gpu as gpu_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.fake import FakeChildren, FakeSeedSearch
 from dietcode.measure.seed_search import SeedRequest
@@ -38,3 +39,13 @@ def tuned(tmp_path: Path) -> Callable[..., tuple[FakeChildren, TuneResult]]:
         return children, tune(spec or make_spec(), tmp_path / folder, children=children, **options)
 
     return run
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine without NVIDIA's driver, whatever other tests have loaded into this process."""
+
+    def driver() -> None:
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(gpu_module, "Driver", driver)

@@ -26,6 +26,8 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
+pytestmark = pytest.mark.usefixtures("no_driver")
+
 TILES = (
     CudaMicroKernel(16, 64, 4, 4, 16, stages=2, splits=4),
     CudaMicroKernel(64, 64, 8, 4, 16, 2, 1, stages=2),

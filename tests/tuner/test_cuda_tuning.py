@@ -22,7 +22,6 @@ from dietcode.backends.cuda import domain as domain_module
 from dietcode.backends.cuda import measuring as measuring_module
 from dietcode.backends.cuda.backend import SYNTHETIC, CudaBackend
 from dietcode.errors import RecordsError, TargetError, TuningError
-from dietcode.measure import gpu as gpu_module
 from dietcode.measure import gpu_device
 from dietcode.measure.gpu import Gpu, find_gpu
 from dietcode.measure.gpu_worker import GpuWorker
@@ -160,16 +159,6 @@ class Answers:
 
     def close(self) -> None:
         pass
-
-
-@pytest.fixture
-def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without one, whatever other tests have loaded."""
-
-    def driver() -> None:
-        raise OSError("libcuda.so.1: cannot open shared object file")
-
-    monkeypatch.setattr(gpu_module, "Driver", driver)
 
 
 def gpu_here() -> Gpu:
