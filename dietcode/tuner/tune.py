@@ -64,7 +64,6 @@ def tune(
     """
     check_writable(folder)
     known, backend = None, backend_of(spec)
-    backend.check_ready(spec)
     if records is not None:
         known = read_records(records)
         check_kind(known, backend.kind, records)

@@ -58,7 +58,6 @@ DOORS: tuple[tuple[str, str, str], ...] = (
     ("ray", "ray", "ray-node --address 127.0.0.1:1"),
     ("ray", "ray", "worker --data-dir data DIETCODE_SERVE_ENGINE=ray DIETCODE_SERVE_RAY_ADDRESS=127.0.0.1:1"),
     ("cuda", "cuda", "tune gpu.yaml -o lib"),
-    ("cuda", "cuda", "tune gpu.yaml -o lib --records in.jsonl"),
     ("bench", "bench", "bench library --vs torch"),
     ("bench", "bench", "worker --data-dir data DIETCODE_SERVE_COMPARE=torch"),
 )
