@@ -120,7 +120,7 @@ def test_a_class_name_stands_once() -> None:
 
 
 def test_references_of_docstrings_resolve() -> None:
-    for module, extra in {"tvm": "tune", "fastapi": "server"}.items():
+    for module, extra in {"tvm": "tune", "fastapi": "server", "torch": "bench", "ray": "ray"}.items():
         pytest.importorskip(module, reason=of_extra(extra))
     found = references()
     assert len(found) > 100

@@ -117,8 +117,14 @@ def make_library(
         See `dietcode.errors`.
     """
     backend = backend_of(spec)
-    backend.check_ready(spec)
+    if known is None:
+        backend.check_ready(spec)
     task = backend.task(spec)
+    if known is not None:  # what is wrong with them is told without a compiler
+        _refuse_synthetic(known.device, allow_synthetic)
+        check_belongs(known, task.digest, None, "the records")
+        backend.check_asked(spec, known, "the records")
+        backend.check_ready(spec)
     started, measured = time.monotonic(), 0
     device: Device | None
     with contextlib.ExitStack() as stack:
@@ -129,9 +135,6 @@ def make_library(
             check_measurable(device)
             _refuse_synthetic(device.record, allow_synthetic)
         else:
-            _refuse_synthetic(known.device, allow_synthetic)
-            check_belongs(known, task.digest, None, "the records")
-            backend.check_asked(spec, known, "the records")
             device, why = backend.checking_device(spec, known)
         if device is not None and children is None:
             children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))

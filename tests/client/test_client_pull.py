@@ -266,7 +266,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a size that is text": (with_file("library.so", {**GOOD, "bytes": "1"}), "bytes and sha256"),
     "a size that is true": (with_file("library.so", {**GOOD, "bytes": True}), "bytes and sha256"),
     "a size with a fraction": (with_file("library.so", {**GOOD, "bytes": 1.5}), "bytes and sha256"),
-    "a digest with a path": (with_file("library.so", {**GOOD, "sha256": "sha256:../../x"}), "is not a digest"),
+    "a digest with a path": (
+        with_file("library.so", {**GOOD, "sha256": "sha256:../../x"}),
+        "is not a digest",
+    ),
     "no digest": (with_file("library.so", {"bytes": 1}), "bytes and sha256"),
     "facts that are none": (with_file("library.so", None), "bytes and sha256"),
     "a runtime that is none": (change(runtime=[]), "runtime"),

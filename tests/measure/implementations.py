@@ -176,7 +176,7 @@ def rpc(folder: Path) -> Iterator[Case]:
 def _need_ray() -> None:
     """Skip without it; it is not imported yet, because it reads once then whether there is a token."""
     if find_spec("ray") is None:
-        pytest.skip("needs Ray: pip install 'dietcode[ray]'")
+        pytest.skip(of_extra("ray"))
 
 
 @contextmanager
