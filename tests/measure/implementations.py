@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from needs import of_extra
 
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.children import Children
