@@ -113,9 +113,10 @@ class RpcDevice:
             The target is no processor; or the machine has not been asked, and the target names no processor
             or no number of cores.
         """
-        if kind_of(spec) != "llvm":
+        kind = kind_of(spec)
+        if kind != "llvm":
             raise TargetError(
-                f"target.kind: given {kind_of(spec)}; over RPC only processors are measured: "
+                f"target.kind: given {kind}; over RPC only processors are measured: "
                 "measure a GPU on its own machine or as a node of a Ray cluster (docs/engines.md)"
             )
         host = self.host
