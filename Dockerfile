@@ -5,8 +5,13 @@ ARG PYTHON_IMAGE=python:3.11.15-slim-trixie
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
+# gcc compiles the launcher. Debian keeps only the newest version of a package: there is none to pin.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY dietcode dietcode
 COPY server server
 COPY migrations migrations
@@ -48,7 +53,7 @@ HEALTHCHECK NONE
 CMD ["--help"]
 
 FROM base AS full
-# gcc links what TVM compiles. Debian keeps only the newest version of a package: there is none to pin.
+# gcc links what TVM compiles.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \

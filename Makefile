@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+LAUNCHER := dietcode/runtime/launcher.so
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "Python 3.10 to 3.13 is needed; run make PYTHON=/path/to/python3")'
@@ -25,13 +26,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
-$(CLIENT_VENV)/.installed: pyproject.toml constraints.txt
+# Installing compiles it; here it is compiled again where the source is newer.
+$(LAUNCHER): $(wildcard dietcode/runtime/launcher/*) | $(STAMP)
+	$(BIN)/python -m dietcode.runtime.compile_launcher
+
+$(CLIENT_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard dietcode/runtime/launcher/*)
 	mkdir -p $(dir $(CLIENT_VENV))
 	$(PYTHON) -m venv --clear $(CLIENT_VENV)
 	$(CLIENT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt .
 	touch $@
 
-demo: $(STAMP) $(CLIENT_VENV)/.installed
+demo: $(STAMP) $(LAUNCHER) $(CLIENT_VENV)/.installed
 	examples/demo.sh $(CURDIR)/$(BIN) $(CURDIR)/$(CLIENT_VENV)/bin
 
 lint: $(STAMP)
@@ -41,7 +46,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 # Beside each other: mypy takes half a minute of one core. Many tests sleep, so that two cores have work for three.
-test: $(STAMP)
+test: $(STAMP) $(LAUNCHER)
 	$(MAKE) --no-print-directory -j2 lint pytest
 
 test-long: export DIETCODE_TEST_LONG = 1
@@ -49,7 +54,7 @@ test-long: export DIETCODE_TEST_KILLS = 12
 test-long: export DIETCODE_TEST_EXAMPLES = 3
 test-long: test
 
-pytest: $(STAMP)
+pytest: $(STAMP) $(LAUNCHER)
 	$(BIN)/python -m pytest -n 3 $(ARGS)
 
 durations:
@@ -59,7 +64,7 @@ durations:
 evidence:
 	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),bench figures
 
-figures: $(STAMP)
+figures: $(STAMP) $(LAUNCHER)
 	$(BIN)/python -m benchmarks.evidence $(ARGS)
 
 docs:
@@ -77,4 +82,4 @@ secrets:
 	done
 
 clean:
-	rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build $(LAUNCHER) $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

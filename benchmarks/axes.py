@@ -22,7 +22,7 @@ import tvm
 
 from benchmarks.facts import write
 from dietcode.bench.compare import interleave
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead
 from dietcode.search_space.cpu.host import build_module
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="axes whose name holds this")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
-    pool.set_num_threads(available_cores())
+    set_num_threads(available_cores())
     rows = []
     for pair in PAIRS:
         if arguments.only in pair.axis:

@@ -24,7 +24,7 @@ from dietcode.bench.compare import bench, interleave, spread
 from dietcode.bench.operator import Binder, Operator
 from dietcode.bench.vendor import vendor_paths
 from dietcode.lifeline import die_with_parent
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import REPORT, read_json, read_manifest
 
@@ -52,7 +52,7 @@ def main() -> None:
 def beside(folder: Path, num_instances: int, rounds: int, passes: int) -> dict[str, Any]:
     """The library, every path of PyTorch and the two probes, in turns at each instance."""
     threads = available_cores()
-    pool.set_num_threads(threads)
+    set_num_threads(threads)
     operator = Operator.of(read_manifest(folder))
     roofline, kept = Roofline(threads), _Kept()
     paths = {name: kept.binder(name, bind) for name, bind in vendor_paths("torch", operator, threads).items()}

@@ -24,10 +24,11 @@ from typing import Any
 import psutil
 
 from benchmarks.facts import write
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.device_kinds import DEVICE_KINDS
 from dietcode.measure.local import LocalChildren
-from dietcode.measure.measurer import Measurer
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.space import build_space, hardware_seeds
 from dietcode.search_space.problem import Problem, problem_from_spec
@@ -99,12 +100,14 @@ def throughput(children: Children, spec: Spec, warm: int) -> dict[str, Any]:
     """Builds in a second, the best of a few rounds, after each worker has built once."""
     problem, _, kernels = candidates(spec)
     secs = []
-    with Measurer(children, problem, spec.variables, resolve_target(spec.target)) as measurer:
-        requests = [measurer.build_request([kernel], kernel.name) for kernel in kernels]
-        measurer.build(requests[:warm])
+    with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
+        target = resolve_target(spec.target)
+        measuring = MeasuringCpu(children, problem, spec.variables, target, Path(folder))
+        requests = [measuring.build_request([kernel], kernel.name) for kernel in kernels]
+        list(children.build(requests[:warm]))
         for _ in range(_ROUNDS):
             started = time.perf_counter()
-            results = measurer.build(requests)
+            results = list(children.build(requests))
             secs.append(time.perf_counter() - started)
             failed = [result.error for result in results if result.error is not None]
             if failed:
@@ -119,7 +122,7 @@ def with_ray(num_workers: int, spec: Spec) -> dict[str, Any]:
     with cluster(num_workers) as address:
         engine = RayCluster(address)
         try:
-            _wait(lambda: bool(engine.places()) and engine.num_builders() == num_workers)
+            _wait(lambda: bool(engine.slots(DEVICE_KINDS["llvm"])) and engine.num_builders() == num_workers)
             device = engine.resolve(spec.target)
             with engine.children(device, print) as children:
                 return {"workers": num_workers} | throughput(children, spec, 2 * num_workers)

@@ -23,7 +23,7 @@ from benchmarks.facts import write
 from benchmarks.roofline import Roofline
 from dietcode.bench.compare import interleave, spread
 from dietcode.bench.operator import Operator
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.library import Library
 from dietcode.runtime.tensors import aligned_empty
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=3, help="over all instances; their medians count")
     arguments = parser.parse_args()
-    pool.set_num_threads(available_cores())
+    set_num_threads(available_cores())
     roofline = Roofline(available_cores())
     results = []
     for plain, fused in PAIRS:

@@ -99,13 +99,13 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
     prepared.append(tvm_ffi.from_dlpack(output))
     arguments |= {name: binding[name] for name in library.manifest["binding"]["keywords"]}
     values = [binding[name] for name in library.manifest["variable_order"]]
-    run, nothing = library._run, empty_function(len(prepared), len(values))
+    run, nothing = library._run_beside_torch, empty_function(len(prepared), len(values))
     calls: dict[str, Callable[[], Any]] = {
         "whole_call": lambda: library(**arguments, out=output),
         "kernel": lambda: run(*prepared, *values),
     }
     medians = in_turns(calls, _WHOLE_CALLS)
-    library._run = nothing
+    library.lean._run_beside_torch = nothing
     try:
         return medians | in_turns(
             {
@@ -115,7 +115,7 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
             _CALLS,
         )
     finally:
-        library._run = run
+        library.lean._run_beside_torch = run
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], num_calls: int) -> dict[str, float]:

@@ -26,7 +26,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.bench.compare import interleave
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.tensors import aligned_empty
 from dietcode.search_space.tir import CPU, DTYPE, i64, load, small_buffer, splat, store
 from dietcode.target.cpu import CpuTarget, resolve_target
@@ -173,7 +173,7 @@ def _keep(chains: list[Any], sums: Any, task: Any, lanes: int) -> None:
 def main(sizes: list[float]) -> None:
     """Print the peak, and the bandwidth at some sizes."""
     target = resolve_target(TargetSpec(kind="llvm"))
-    pool.set_num_threads(target.num_cores)
+    set_num_threads(target.num_cores)
     roofline = Roofline(target.num_cores, target)
     for megabytes in sizes:
         secs = interleave(roofline.probes(megabytes * 1e6), rounds=5)

@@ -29,7 +29,8 @@ from benchmarks import synthetic
 from benchmarks.facts import write
 from dietcode.backends.cpu.backend import CpuBackend
 from dietcode.dispatcher.rule import Branch, Leaf, Node, Rule
-from dietcode.library.build import dispatch_tree, library_files
+from dietcode.library.build import library_files
+from dietcode.library.files import dispatch_tree
 from dietcode.library.parts import Parts
 from dietcode.runtime.manifest import write_folder
 from dietcode.search_space.cpu.host import _emit_tree

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietcode.measure.calibration import attach_reference
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
-from dietcode.measure.measurer import Measurer
 from dietcode.measure.requests import TimeRequest
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -43,16 +41,15 @@ class Stand:
         self.problem = Problem.from_json(self.report["problem"])
         self.target = CpuTarget.from_json(self.report["target"])
         self.children = LocalChildren(CpuWorker(self.target.num_cores))
-        self._measurer: Measurer | None = None
         self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-")
+        folder = Path(self._temporary.name)
+        self._measuring = MeasuringCpu(self.children, self.problem, self.spec.variables, self.target, folder)
 
     def __enter__(self) -> Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.children.close()
-        if self._measurer is not None:
-            self._measurer.close()
         self._temporary.cleanup()
 
     def extents(self, binding: dict[str, int]) -> dict[str, int]:
@@ -70,20 +67,13 @@ class Stand:
 
     def slower(self) -> float:
         """The reference kernel's reading now over its usual one at the calibration."""
-        if self._measurer is None:
-            self._measurer = Measurer(self.children, self.problem, self.spec.variables, self.target)
-            attach_reference(self._measurer)
-        return self._measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
+        measuring = self._measuring
+        measuring.attach(self.report["calibration"])
+        return measuring.measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
 
     def build(self, kernels: Sequence[MicroKernel]) -> dict[str, str]:
         """Libraries of one micro-kernel each, by its name; what does not build is left out."""
-        measurer = Measurer(self.children, self.problem, self.spec.variables, self.target)
-        requests = []
-        for kernel in kernels:
-            path = Path(self._temporary.name) / f"{kernel.name}.so"
-            requests.append(replace(measurer.build_request([kernel], kernel.name), path=str(path)))
-        results = measurer.build(requests)
-        measurer.close()
+        results = self._measuring.build(kernels, "one")
         return {k.name: r.path for k, r in zip(kernels, results, strict=True) if r.path is not None}
 
     def read(self, path: str | None, binding: dict[str, int]) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fake_children import FIXED_BYTES, FakeCpu, kernel_bytes
 from dietcode.cost_model.cpu.model import LocalModel, terms_of
 from dietcode.cost_model.model import FloatArray, cost_array
 from dietcode.measure.calibration import reference_problem
-from dietcode.measure.fake import FIXED_BYTES, FakeChildren, kernel_bytes
 from dietcode.measure.points import choose_anchors, full_wave, wave_points
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -82,8 +82,8 @@ def sizes(some: list[LocalModel]) -> IntArray:
 
 
 def fake_records(spec: Spec, target: CpuTarget, seed: int = 0) -> Records:
-    """Records of every tile that the target holds, with times of `FakeChildren`, off by up to 5 %."""
-    problem, limits, fake = problem_from_spec(spec), Limits.of(target), FakeChildren(kappa=KAPPA)
+    """Records of every tile that the target holds, with times of `FakeCpu`, off by up to 5 %."""
+    problem, limits, fake = problem_from_spec(spec), Limits.of(target), FakeCpu(KAPPA)
     rng = np.random.default_rng(seed)
     anchors = choose_anchors(problem, instance_extents(spec, make_instances(spec).columns()))
     records = Records(workload_digest(spec), device_record(target))

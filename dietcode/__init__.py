@@ -7,6 +7,7 @@ The packages, in processing order: ``workload``, ``target``, ``search_space``, `
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from dietcode._version import __version__
@@ -14,6 +15,7 @@ from dietcode._version import __version__
 if TYPE_CHECKING:
     import os
 
+    from dietcode import nn as nn
     from dietcode.runtime.library import Library
     from dietcode.runtime.loading import load
 
@@ -27,6 +29,7 @@ def pull(
     server: str | None = None,
     token: str | None = None,
     num_threads: int | None = None,
+    threads: str | None = None,
 ) -> Library:
     """Download a library, or take it from the cache, check it, and load it.
 
@@ -39,7 +42,9 @@ def pull(
     server, token : str, optional
         By default ``$DIETCODE_SERVER``, or ``http://127.0.0.1:8000``, and ``$DIETCODE_TOKEN``.
     num_threads : int, optional
-        Threads of the pool, as for `load`.
+        Threads that a call uses at most, as for `load`.
+    threads : str, optional
+        Whose they are, as for `load`.
 
     Raises
     ------
@@ -57,7 +62,7 @@ def pull(
     from dietcode.runtime.loading import load
 
     with Client(server, token=token) as client:
-        return load(client.pull(ref, folder), num_threads=num_threads)
+        return load(client.pull(ref, folder), num_threads=num_threads, threads=threads)
 
 
 def __getattr__(name: str) -> Any:
@@ -66,4 +71,6 @@ def __getattr__(name: str) -> Any:
         from dietcode.runtime import loading
 
         return getattr(loading, name)
+    if name == "nn":
+        return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,7 @@ nitpick_ignore_regex = [
     ("py:obj", r".*"),
 ]
 default_role = "py:obj"
+autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # the pages are built without it, too
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say the types, with shapes and units
 napoleon_google_docstring = False

@@ -7,6 +7,8 @@ import pytest
 from dietcode.target.nvrtc import missing_packages
 
 _EXTRA = "needs the extra "
+# Ray reads the mode and the token once a process, when it is imported.
+RAY_AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
 
 
 def of_extra(extra: str) -> str:

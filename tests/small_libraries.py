@@ -108,6 +108,18 @@ def built(name: str) -> Path:
     return _folder() / name
 
 
+@functools.cache
+def built_of(text: str) -> Path:
+    """The folder of a library for a spec that is not in `SPECS`, as JSON; do not change what is in it."""
+    from dietcode.library.build import library_files
+    from dietcode.runtime.manifest import write_folder
+
+    folder = Path(tempfile.mkdtemp(prefix="dietcode-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_folder(folder / "library", library_files(make_parts(json.loads(text))))
+    return folder / "library"
+
+
 def make_parts(data: Mapping[str, Any]) -> Any:
     """Two micro-kernels and a rule that splits the first variable's range in the middle."""
     from dietcode.dispatcher.rule import Branch, Leaf, Rule

@@ -1,4 +1,4 @@
-"""Names: a class has one of its own, and what a docstring refers to exists."""
+"""Names: a class has one of its own, a thing one word, and what a docstring refers to exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from needs import of_extra
+from needs import RAY_AUTH, of_extra
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
@@ -22,19 +22,28 @@ FOLDERS = {
 }
 
 STILL_DOUBLE = {
-    "Calibration": 2,
     "Copy": 2,
     "Device": 2,
-    "Function": 2,
-    "Module": 2,
     "Progress": 2,
-    "Runner": 2,
-    "Seeding": 2,
-    "Session": 2,
     "Step": 2,
 }
 """Classes that share a name, and how many: none is added here, and whoever renames one takes it out."""
 
+ONE_WORD = (
+    *("dietcode.cli", "dietcode.client", "dietcode.protocol", "dietcode.trust"),
+    *("dietcode.cost_model", "dietcode.dispatcher", "dietcode.search_space", "dietcode.workload"),
+    *("dietcode.measure", "dietcode.tuner", "dietcode.library", "dietcode.target"),
+    "dietcode_server",
+)
+"""Packages in which no other word stands for what the glossary has a word for."""
+
+OTHER_WORDS = {
+    *("letter", "letters", "subscript", "subscripts", "place", "places", "piece", "pieces"),
+    *("sums", "ask", "asks", "put", "told", "hear", "whose"),
+}
+"""Words that no name has: index, offset or position, k_tile or k_outer, accumulators, emit or write are."""
+
+_FROM_OUTSIDE = {"ascii_letters", "put_along_axis"}  # of Python and NumPy
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`(?!`)")
 
 
@@ -110,7 +119,8 @@ def candidates(name: str) -> list[str]:
     """
     first = name.partition(".")[0]
     owners = [module for module, of in classes() if of == first]
-    modules = [module.rpartition(".")[0] for module in trees() if module.rpartition(".")[2] == first]
+    last = [module.rpartition(".") for module in trees()]
+    modules = [package for package, _, name in last if name == first and "without_torch" not in package]
     return [f"{owner}.{name}" for owner in [*owners, *modules] if owner] or [name]
 
 
@@ -119,7 +129,55 @@ def test_a_class_name_stands_once() -> None:
     assert {name: count for name, count in counts.items() if count > 1} == STILL_DOUBLE
 
 
-def test_references_of_docstrings_resolve() -> None:
+def names_in(tree: ast.Module) -> set[str]:
+    """Every name that a module defines or uses: variables, parameters, attributes, functions, classes."""
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "arg", "attr", "name"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                found.add(name)
+    return found
+
+
+def other_words(name: str) -> set[str]:
+    """The words of a name for which the glossary has another; bare ``steps`` may be anything's."""
+    words = name.lower().strip("_").split("_")
+    return (OTHER_WORDS & set(words)) | ({"steps"} & {"_".join(words)})
+
+
+@pytest.mark.parametrize("package", ONE_WORD)
+def test_a_thing_has_one_word(package: str) -> None:
+    found = {
+        (module, name)
+        for module, tree in trees().items()
+        if f"{module}.".startswith(f"{package}.")
+        for name in names_in(tree) - _FROM_OUTSIDE
+        if other_words(name)
+    }
+    # The field of manifests: the steps of a plan of bindings.
+    assert found - {("dietcode.workload.binding", "steps")} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("row_places", {"places"}),
+        ("replace", set()),
+        ("steps", {"steps"}),
+        ("num_steps", set()),
+        ("first_step", set()),
+        ("weighted_sum", set()),
+        ("_SUMS", {"sums"}),
+    ],
+)
+def test_words_of_a_name(name: str, words: set[str]) -> None:
+    assert other_words(name) == words
+
+
+def test_references_of_docstrings_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in RAY_AUTH.items():  # for tests of clusters in this process, which come later
+        monkeypatch.setenv(name, value)
     for module, extra in {"tvm": "tune", "fastapi": "server", "torch": "bench", "ray": "ray"}.items():
         pytest.importorskip(module, reason=of_extra(extra))
     found = references()

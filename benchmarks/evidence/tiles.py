@@ -11,7 +11,7 @@ from benchmarks.axes import Way, prepare
 from benchmarks.evidence.figure import Figure
 from benchmarks.evidence.shop import Row, Shop
 from dietcode.bench.compare import interleave
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.space import hardware_seeds
@@ -52,7 +52,7 @@ def timed(
     spec: Spec, binding: dict[str, int], kernels: dict[str, MicroKernel], rounds: int
 ) -> dict[str, float]:
     """GFLOP/s of micro-kernels at one instance, on all cores, timed in turns."""
-    pool.set_num_threads(available_cores())
+    set_num_threads(available_cores())
     problem, extents = problem_from_spec(spec), extents_of(spec, binding)
     calls: dict[str, Callable[[], Any]] = {
         name: prepare(Way(kernel), problem, extents, binding) for name, kernel in kernels.items()

@@ -19,9 +19,8 @@ from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import cuda_seeds
-from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
-from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
@@ -99,15 +98,15 @@ def sweep_of(problem: Problem, spec: Spec, tile: CudaMicroKernel) -> list[dict[s
 
 def launches(problem: Problem, tile: CudaMicroKernel, instances: Sequence[dict[str, Any]]) -> list[Any]:
     """Grids and workspace of a micro-kernel at each instance; where its regions begin, in float32s."""
-    rows, ops = [], NumpyOps()
+    rows = []
     for instance in instances:
         extents = instance["extents"]
-        regions = regions_of(problem, tile, extents, ops)
+        shape = CallShape(problem, tile, extents)
         rows.append(
             {
-                "grids": [[int(x), y] for x, y in grids_of(problem, tile, extents, ops)],
-                "workspace": workspace_elements(problem, tile, extents),
-                "regions": {name: int(region.first) for name, region in regions.items()},
+                "grids": [[int(x), y] for x, y in shape.grids],
+                "workspace": shape.workspace_elements,
+                "regions": {name: int(region.first) for name, region in shape.regions.items()},
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""What a kind of device has to say: its problem and space, what is measured on it, what is built for it."""
+"""What a kind of device provides: its problem and space, how it is measured, what is built for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from dietcode.cost_model.model import Estimator, Extents, Fitted
 from dietcode.library.parts import Parts
@@ -15,6 +15,7 @@ from dietcode.measure.engine import Device
 from dietcode.measure.measurer import RunResult
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildResult, Point
+from dietcode.measure.seed_search import Progress, SeedResult
 from dietcode.search_space.candidate import AnyMicroKernel, Candidate
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
@@ -24,62 +25,64 @@ from dietcode.workload.spec import Spec
 Facts = Mapping[str, Any]
 MeasureSecs = Callable[[list[AnyMicroKernel]], list[float | None]]
 """Seconds of micro-kernels at the largest instance, None for each that cannot be measured."""
-Progress = Callable[[int, float | None], None]
-"""Told the finished trials and the best GFLOP/s so far."""
 
 
 class Domain(Protocol):
-    """One problem on one target: its space and its cost model."""
+    """One problem on one target: its space and its cost model.
 
-    @property
-    def problem(self) -> Problem:
-        """As the device's code sees it."""
+    Attributes
+    ----------
+    problem : Problem
+        As the device's code sees it.
+    """
+
+    problem: Problem
 
     def hardware_seeds(self) -> list[Any]:
-        """Seeds that follow from the hardware's limits."""
+        """Return seeds that follow from the hardware's limits."""
 
     def seed_of(self, facts: Facts, source: str) -> Any:
-        """The seed that a line of records holds."""
+        """Return the seed that a line of records holds."""
 
     def starting(self, seeds: Sequence[Any], extents: Extents, mutate: bool) -> list[Candidate]:
-        """The space around seeds, in the order in which it is tried.
+        """Return the space around seeds, in the order in which it is tried.
 
         Parameters
         ----------
         extents : dict of str to int64 array [num_instances]
         mutate : bool
-            Take [T0/2, 2·T0] rather than T0 alone.
+            Whether to take [T0/2, 2·T0] rather than T0 alone.
         """
 
     def allows(self, micro_kernel: AnyMicroKernel) -> bool:
         """Whether the micro-kernel computes the problem on the target."""
 
     def micro_kernel(self, facts: Facts) -> AnyMicroKernel:
-        """The inverse of a micro-kernel's ``to_json``."""
+        """Return a micro-kernel of plain data; the inverse of its ``to_json``."""
 
     def tails(self, micro_kernel: AnyMicroKernel) -> list[AnyMicroKernel]:
-        """The same tile with other treatments of tails; none where it has another one itself."""
+        """Return the tile with other treatments of tails; none unless it has the first one."""
 
     def neighbours(self, micro_kernel: AnyMicroKernel, longest: int) -> list[AnyMicroKernel]:
-        """Micro-kernels one step along the other axes.
+        """Return micro-kernels one step away along the other axes.
 
         Parameters
         ----------
         longest : int
-            Longest reduction there is.
+            Longest reduction of all instances.
         """
 
     def fitting_tiles(self, rows: int, columns: int) -> list[AnyMicroKernel]:
-        """Tiles that cut one shape into equal parts with least padding."""
+        """Return tiles that cut one shape into equal parts with least padding."""
 
     def ways(self, micro_kernel: AnyMicroKernel) -> frozenset[str]:
-        """How it computes: the model knows less than its spread says of ways that were not tried."""
+        """Return how it computes; predictions for ways that were not tried have a larger spread."""
 
     def estimator(self, records: Records) -> Estimator | None:
-        """What is told of micro-kernels before they are measured; None without a calibration."""
+        """Return what estimates micro-kernels before they are measured; None without a calibration."""
 
     def fit(self, records: Records, extents: Extents) -> Fitted:
-        """Fit every usable measurement, and predict every instance.
+        """Fit every usable measurement and predict every instance.
 
         Raises
         ------
@@ -90,7 +93,7 @@ class Domain(Protocol):
 
 @dataclass(frozen=True)
 class SeedSought:
-    """What a search for T0 on the largest instance may take.
+    """Bounds and means of a search for T0 on the largest instance.
 
     Attributes
     ----------
@@ -109,58 +112,60 @@ class SeedSought:
     measure: MeasureSecs
 
 
-@dataclass(frozen=True)
-class SeedFound:
-    """T0 as a line of records holds it, or why there is none."""
-
-    facts: Facts | None
-    error: str | None = None
-
-
 class MeasuringDevice(Protocol):
-    """A device while candidates of one task are measured on it."""
+    """A device while candidates of one task are measured on it.
 
-    @property
-    def seed_trials_are_candidates(self) -> bool:
-        """Whether what a search for T0 measures are micro-kernels of the space, each on record by itself."""
+    Attributes
+    ----------
+    seed_trials_are_candidates : bool
+        Whether what a search for T0 measures are micro-kernels of the space, each on record by itself.
+    """
+
+    seed_trials_are_candidates: bool
 
     def num_seed_trials(self, num_trials: int) -> int:
-        """Trials of a budget that a search for T0 may take; 0 where these are too few for one."""
+        """Return how many trials of a budget a search for T0 may take; 0 where they are too few."""
 
-    def find_seed(self, sought: SeedSought) -> SeedFound:
-        """T0 by MetaSchedule on the largest instance."""
+    def find_seed(self, sought: SeedSought) -> SeedResult:
+        """Find T0 by MetaSchedule on the largest instance."""
 
     def calibrate(self) -> dict[str, Any]:
-        """A calibration line: the sweep that κ is fitted on.
+        """Return a calibration line: the sweep that κ is fitted on.
 
         Raises
         ------
         TuningError
-            It does not run.
+            The sweep does not run.
         """
 
     def recalibrate(self, earlier: Facts) -> dict[str, Any] | None:
-        """An earlier workload's calibration as of today; None where it is not to be trusted."""
+        """Return an earlier workload's calibration as of now; None where it is not trusted."""
 
     def describe(self, calibration: Facts) -> str:
-        """One line for a person."""
+        """Describe a calibration in one line."""
 
     def attach(self, calibration: Facts) -> None:
-        """Get ready to compare readings with the calibration's, once."""
+        """Prepare, once, to compare readings with those of the calibration."""
 
     def build(self, micro_kernels: Sequence[AnyMicroKernel], prefix: str) -> list[BuildResult]:
-        """Build each alone, side by side."""
+        """Build each micro-kernel alone, side by side.
+
+        Parameters
+        ----------
+        prefix : str
+            Of the names of the files.
+        """
 
     def facts(self, micro_kernel: AnyMicroKernel, built: BuildResult) -> KernelFacts | None:
-        """What the compiler tells, as records keep it."""
+        """Return the compiler's facts for records; None where there are none."""
 
     def full_wave(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
-        """An instance grown until nothing is padded and no core is idle, as far as it can grow."""
+        """Return an instance grown until nothing is padded and no core is idle, as far as possible."""
 
     def check(
         self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:
-        """Why it gives wrong numbers; None where it is right.
+        """Return why the micro-kernel gives wrong numbers; None where they are right.
 
         Parameters
         ----------
@@ -169,10 +174,10 @@ class MeasuringDevice(Protocol):
         """
 
     def time(self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
-        """Time it at each point."""
+        """Time a micro-kernel at each point."""
 
     def fixed_bytes(self, records: Records) -> int | None:
-        """Bytes that any library has; None where machine code is counted exactly."""
+        """Return the bytes that any library has; None where machine code is counted exactly."""
 
 
 class Backend(Protocol):
@@ -181,19 +186,19 @@ class Backend(Protocol):
     Attributes
     ----------
     kind : str
-        As ``target.kind`` has it; of the format of its records.
+        As ``target.kind`` and the format of records have it.
     archs : tuple of str
-        Architectures that a library holds code for beside the target's, where none are named.
+        Architectures that a library holds code for beside the target's, by default.
     """
 
-    @property
-    def kind(self) -> str: ...
+    kind: ClassVar[str]
+    archs: ClassVar[tuple[str, ...]]
 
-    @property
-    def archs(self) -> tuple[str, ...]: ...
+    def availability(self) -> dict[str, Any]:
+        """Return whether it can be built for and measured on here, as ``dietcode targets`` shows it."""
 
     def check_ready(self, spec: Spec) -> None:
-        """Refuse early what cannot be built here.
+        """Refuse early a spec that cannot be built here.
 
         Raises
         ------
@@ -202,15 +207,15 @@ class Backend(Protocol):
         """
 
     def task(self, spec: Spec) -> Task:
-        """What follows from a spec, with the problem as the device's code sees it."""
+        """Return the task of a spec, with the problem as the device's code sees it."""
 
     def target_of(self, records: Records, where: str) -> Any:
-        """What was measured for.
+        """Return the target that records were measured for.
 
         Raises
         ------
         RecordsError
-            The header names none.
+            The header names no target.
         """
 
     def check_asked(self, spec: Spec, records: Records, where: str) -> None:
@@ -219,50 +224,53 @@ class Backend(Protocol):
         Raises
         ------
         RecordsError
-            They are.
+            They are of another one.
         """
 
     def domain(self, problem: Problem, target: Any, device: Facts) -> Domain:
-        """The space and cost model of a problem.
+        """Return the space and cost model of a problem.
 
         Parameters
         ----------
         device : mapping
-            Of the header of records.
+            As the header of records has it.
         """
 
     def measuring(
         self, task: Task, device: Device, children: Children
     ) -> AbstractContextManager[MeasuringDevice]:
-        """What measures a task on a device; the children are their opener's."""
+        """Return what measures a task on a device; the children stay open."""
 
     def checking_device(self, spec: Spec, records: Records) -> tuple[Device | None, str]:
-        """What a library made from records is run on, on this machine; or why there is nothing."""
+        """Return the device here that can run a library made from records, or why there is none."""
 
     def report_facts(self, task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
-        """What a report says of this kind of device alone."""
+        """Return what a report holds for this kind of device alone."""
 
     def doubt(self, report: Facts) -> str | None:
-        """Why the calibration looks disturbed by other work on the machine; None where not."""
+        """Return why the calibration looks disturbed by other work on the machine; None where it does not."""
 
     def sum_order(self, micro_kernel: AnyMicroKernel) -> Hashable:
-        """What the order of additions depends on: micro-kernels alike in it give the same bits."""
+        """Return what the order of additions depends on: micro-kernels with the same give the same bits."""
 
     def least_size(
         self, records: Records, target: Any, archs: tuple[str, ...], cap: int | None
     ) -> tuple[int, float]:
-        """Bytes of a library without micro-kernels, and in its file for each byte of theirs, at least.
+        """Return the least bytes of a library without micro-kernels, and of its file for each byte of theirs.
 
         Parameters
         ----------
         archs : tuple of str
             As `Parts` has them.
         cap : int or None
-            What the file may take; None: sizes are held against each other alone.
+            Largest file; None where sizes are only compared with each other.
         """
 
+    def code_of(self, report: Facts) -> tuple[str, Callable[[Facts], str]]:
+        """Return the language of generated code, and what writes it for a micro-kernel's row of a report."""
+
     def emit(self, parts: Parts) -> dict[str, bytes]:
-        """All files of a library by relative path; the same parts give the same bytes."""
+        """Return all files of a library by relative path; the same parts give the same bytes."""
 
     def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> Any:
-        """How a finished library is called, as `CheckRequest.call` has it."""
+        """Return how a finished library is called, as `CheckRequest.call` has it."""

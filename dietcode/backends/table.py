@@ -1,4 +1,4 @@
-"""From the kind of a target to its backend; who adds one adds it here, and to the formats of records."""
+"""From the kind of a target to its backend; a new one is added here and to the formats of records."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (CpuBackend
 
 
 def backend_of(spec: Spec) -> Backend:
-    """The backend of a spec's target."""
+    """Return the backend of a spec's target."""
     return BACKENDS.get(kind_of(spec.target), BACKENDS["llvm"])

@@ -1,4 +1,4 @@
-"""One table: predicted, measured and the vendor's GFLOP/s for each instance, and the error."""
+"""A library beside a vendor: predicted, measured and the vendor's GFLOP/s of each instance, and the error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty, new_output
 from dietcode.search_space.reference import reference
 
-# Other calls to time in the same turns, from the bytes of an instance's tensors.
+# Makes further calls to time in the same turns, from the bytes of an instance's tensors.
 Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 
 # After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
@@ -25,8 +25,9 @@ Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 _PAUSE_SECS, _MAX_PAUSES, _IDLE_SHARE = 0.01, 100, 0.1
 _WARM_SECS = 20e-3
 _BATCH_SECS = 10e-3
-_FEWEST_ROUNDS = 3  # of a median that is worth telling
-_CALLS = 6  # of the reference, of warming up and of counting, as calls of each path; a guess
+_FEWEST_ROUNDS = 3  # of a median that means something
+_COMPANY_SECS = 50e-3  # of each round in which two paths take turns, call by call
+_CALLS = 6  # of each path: an estimate of what the reference, warming up and counting take
 
 
 def bench(
@@ -39,30 +40,31 @@ def bench(
     paths: Mapping[str, Binder] | None = None,
     until: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Measure a library beside the vendors, one record for each instance.
+    """Measure a library beside the vendors and yield a record for each instance.
 
     Parameters
     ----------
     vendors : sequence of str
-        ``numpy``, ``torch``. Beside a path of PyTorch's the library is called with torch tensors.
+        ``numpy``, ``torch``. Beside PyTorch the library is called with torch tensors.
     num_instances : int, optional
         Spread over the instances of the report, see `spread`; None for all.
     rounds : int
         Interleaved rounds; the median is reported.
     probes : callable, optional
-        Calls that are timed in turns with the others, see `Probes`.
+        Further calls that are timed in turns, see `Probes`.
     paths : mapping of str to Binder, optional
-        More paths of vendors.
+        Further paths of vendors.
     until : float, optional
-        When to be done, about, by `time.monotonic`: instances get equal parts of the time that is left, and
-        fewer rounds in them, 3 at least; then instances are left out. They come as `coarse_first` has them.
+        Approximate end by `time.monotonic`: instances share the time that is left, with fewer rounds, 3 at
+        least; then some are skipped. They come in the order of `coarse_first`.
 
     Yields
     ------
     dict
         The record of contract: shape_vars, category, padding_ratio, predicted_gflops, measured_gflops,
-        vendor (the fastest path), vendor_gflops, max_rel_error; and vendors, with every path. With
-        `probes` also bytes, of all tensors once, and probe_secs.
+        vendor (the fastest path), vendor_gflops, max_rel_error; vendors, with every path; and in_company,
+        measured_gflops and vendor_gflops where the two take turns call by call, see `take_turns`, None
+        without a vendor. With `probes` also bytes, of all tensors once, and probe_secs.
     """
     library = load(folder, num_threads=num_threads)
     threads = num_threads or int(library.manifest["num_threads"])
@@ -79,8 +81,8 @@ def bench(
             yield _record(library, operator, binders, constants, row, rounds, probes)
         return
     order = coarse_first(len(rows))
-    for number, place in enumerate(order):
-        row, left = rows[place], until - time.monotonic()
+    for number, position in enumerate(order):
+        row, left = rows[position], until - time.monotonic()
         if _expected_secs(row, 1 + len(binders)) > left:
             continue
         part = time.monotonic() + left / (len(order) - number)
@@ -88,14 +90,15 @@ def bench(
 
 
 def _expected_secs(row: Mapping[str, Any], num_paths: int) -> float:
-    """How long an instance takes at the least, if the vendor is as fast as the library is predicted to be."""
+    """Return the least seconds of an instance, if the vendor is as fast as the library is predicted to be."""
     call_secs = float(row["flops"] / (row["predicted_gflops"] * 1e9))
     round_secs = max(_BATCH_SECS + _WARM_SECS, 2 * call_secs)
-    return num_paths * (_FEWEST_ROUNDS * round_secs + _CALLS * call_secs)
+    company_secs = _FEWEST_ROUNDS * max(_COMPANY_SECS, 2 * call_secs) if num_paths > 1 else 0.0
+    return num_paths * (_FEWEST_ROUNDS * round_secs + _CALLS * call_secs) + company_secs
 
 
 def coarse_first(total: int) -> list[int]:
-    """Indices 0…total-1, ends first, then what halves each gap, so that any first part of them is spread."""
+    """Return 0…total-1, ends first, then what halves each gap, so that any first part is spread evenly."""
     gaps, order = [(0, total - 1)], sorted({0, total - 1} if total > 0 else set())
     while gaps:
         low, high = gaps.pop(0)
@@ -107,9 +110,9 @@ def coarse_first(total: int) -> list[int]:
 
 
 def spread(total: int, wanted: int) -> list[int]:
-    """Indices 0…total-1, ends included: half evenly spaced, the others evenly on a logarithmic scale.
+    """Return some of 0…total-1, ends included: half evenly spaced, the others on a logarithmic scale.
 
-    Small shapes are few on a linear scale, and each of them is a case of its own.
+    A linear scale has few small shapes, and each of them behaves differently.
     """
     wanted = min(wanted, total)
     linear = np.linspace(0, total - 1, max(min(2, wanted), wanted - wanted // 2)).round().astype(int)
@@ -177,6 +180,12 @@ def _record(
     rates = {name: flops / value / 1e9 for name, value in secs.items()}
     vendors = {name: rate for name, rate in rates.items() if name != "dietcode"}
     best = max(vendors, key=lambda name: vendors[name], default=None)
+    company = None
+    if best is not None:
+        pair = take_turns(calls["dietcode"], calls[best], rounds, until)
+        company = dict(
+            zip(("measured_gflops", "vendor_gflops"), (flops / v / 1e9 for v in pair), strict=True)
+        )
     return {
         "shape_vars": binding,
         "category": row["category"],
@@ -187,12 +196,13 @@ def _record(
         "vendor": best,
         "vendor_gflops": vendors[best] if best else None,
         "vendors": vendors,
+        "in_company": company,
         "max_rel_error": error,
     } | ({} if probes is None else probed)
 
 
 def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays as torch tensors of the same memory, what a caller beside PyTorch has; the rest unchanged."""
+    """Return arrays as torch tensors of the same memory, as callers have them; others unchanged."""
     import torch
 
     known = np.float32
@@ -203,12 +213,12 @@ def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def error_of(output: Any, expected: Any) -> float:
-    """Largest error, relative to the output's scale."""
+    """Return the largest error, relative to the output's scale."""
     return float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy at a multiple of 64 bytes, where torch's own tensors lie; the same memory serves every path."""
+    """Return a copy at a multiple of 64 bytes, as torch aligns its own; all paths use the same memory."""
     copy = aligned_empty(array.shape)
     copy[...] = array
     return copy
@@ -217,7 +227,7 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def interleave(
     calls: dict[str, Callable[[], Any]], rounds: int, until: float | None = None
 ) -> dict[str, float]:
-    """Median seconds of one call of each path; the paths take turns, past `until` in the fewest rounds."""
+    """Return the median seconds of one call of each path, in turns; past `until` in the fewest rounds."""
     readings: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles, where a path does
@@ -235,8 +245,37 @@ def interleave(
     return {name: float(np.median(values)) for name, values in readings.items()}
 
 
+def take_turns(
+    first: Callable[[], Any], second: Callable[[], Any], rounds: int, until: float | None = None
+) -> tuple[float, float]:
+    """Return the seconds of a call of each where the two alternate, as in a program that uses both.
+
+    A round's figure is the mean: what a path's threads do to the other's shows in some calls alone. Of rounds
+    it is the median; past `until` there are the fewest rounds.
+    """
+    readings: list[tuple[float, float]] = []
+    for number in range(rounds):
+        if until is not None and number >= _FEWEST_ROUNDS and time.monotonic() > until:
+            break
+        first()
+        second()
+        sums, count = [0.0, 0.0], 0
+        started = before = time.perf_counter()
+        while count == 0 or before - started < _COMPANY_SECS:
+            first()
+            middle = time.perf_counter()
+            second()
+            after = time.perf_counter()
+            sums[0] += middle - before
+            sums[1] += after - middle
+            before, count = after, count + 1
+        readings.append((sums[0] / count, sums[1] / count))
+    one, other = np.median(readings, axis=0)
+    return float(one), float(other)
+
+
 def _settle() -> None:
-    """Sleep until no thread of this process computes any more, for a second at the most."""
+    """Sleep until no thread of this process computes, for a second at most."""
     for _ in range(_MAX_PAUSES):
         before = time.process_time()
         time.sleep(_PAUSE_SECS)

@@ -1,7 +1,7 @@
 """`dietcode.bench.compare.bench` in a process of its own, confined like all that runs generated code.
 
-The process writes a line of JSON for each instance as soon as it is measured. However it ends, those lines
-stand.
+The process writes a line of JSON for each instance as soon as it is measured. Those lines remain valid
+however it ends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MAX_LINE_CHARS = 1 << 16
 
 
 class HaltedError(DietCodeError):
-    """The process ended, or was ended, before it was done."""
+    """The process ended, or was ended, before it had finished."""
 
 
 def vendor_of(asked: Compare) -> Vendor:
-    """The one that is asked for, else PyTorch where it is installed, else NumPy."""
+    """Return the vendor that is asked for; otherwise PyTorch where it is installed, else NumPy."""
     is_numpy = asked == "numpy" or (asked != "torch" and not has_torch())
     return "numpy" if is_numpy else "torch"
 
@@ -48,18 +48,18 @@ def confined_bench(
     num_threads: int,
     secs: float,
     num_instances: int = 16,
-    say: Callable[[str], None] = lambda _: None,
+    on_alone: Callable[[str], None] = lambda _: None,
 ) -> Generator[dict[str, Any], None, None]:
-    """Measure a library beside a vendor, in about `secs` seconds; may be closed at any time.
+    """Measure a library beside a vendor in about `secs` seconds; may be closed at any time.
 
-    PyTorch is asked as it comes, without ``torch.compile``, which would take longer than all of this.
+    PyTorch runs without ``torch.compile``, which would take longer than everything else.
 
     Parameters
     ----------
     num_threads : int
         Of the library, and of the vendor.
-    say : callable
-        Told why the library is measured alone, where the vendor has no kernel for its operator.
+    on_alone : callable
+        Called with the reason where the library is measured alone: the vendor has no kernel for its operator.
 
     Yields
     ------
@@ -69,7 +69,7 @@ def confined_bench(
     Raises
     ------
     HaltedError
-        The process failed, or took so long that it was ended; what was yielded before stands.
+        The process failed, or was ended because it took too long; what was yielded before is valid.
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-compare-") as temporary:
         request = {
@@ -95,7 +95,7 @@ def confined_bench(
         watchdog.daemon = True
         watchdog.start()
         try:
-            yield from _records(process, request, say)
+            yield from _records(process, request, on_alone)
             if ended.is_set():
                 raise HaltedError(f"it took longer than {limit_secs:.0f} s")
             if process.wait() != 0:
@@ -115,7 +115,7 @@ def _end(process: subprocess.Popen[str], ended: threading.Event) -> None:
 
 
 def _records(
-    process: subprocess.Popen[str], request: dict[str, Any], say: Callable[[str], None]
+    process: subprocess.Popen[str], request: dict[str, Any], on_alone: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
@@ -129,13 +129,13 @@ def _records(
         if "error" in found:
             raise HaltedError(str(found["error"]))
         if "alone" in found:
-            say(str(found["alone"]))
+            on_alone(str(found["alone"]))
         else:
             yield found
 
 
 def main() -> None:
-    """Read the request, measure, and write."""
+    """Read the request, measure, and write the records."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
     confine(MEMORY_BYTES, request["temporary"])

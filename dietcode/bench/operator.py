@@ -1,4 +1,4 @@
-"""The operator of a library as other software sees it: enough to draw data for it and to run it elsewhere."""
+"""The operator of a library for other software: enough to generate data for it and to run it there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dietcode.workload.parse import spec_of
 from dietcode.workload.spec import Spec
 
 Call: TypeAlias = Callable[[], Any]
-# From arrays, by tensor name, to a call that computes; what can be prepared is prepared in between.
+# Makes a call of arrays by tensor name; whatever can be prepared is prepared outside of the call.
 Binder: TypeAlias = Callable[[Mapping[str, Any]], Call]
 
 
@@ -31,7 +31,7 @@ class Operator:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Operator:
-        """From a library's manifest.
+        """Return the operator of a library's manifest.
 
         Raises
         ------
@@ -42,18 +42,18 @@ class Operator:
 
     @classmethod
     def of_spec(cls, spec: Spec) -> Operator:
-        """From a spec."""
+        """Return the operator of a spec."""
         return cls(spec, problem_from_spec(spec))
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Index letters of each input, in the order of a call's arguments: operands first."""
-        return {name: self.problem.subscripts[name] for name in self.problem.inputs}
+        """Indices of each input, in the order of a call's arguments: operands first."""
+        return {name: self.problem.indices[name] for name in self.problem.inputs}
 
     @property
     def output(self) -> str:
-        """Index letters of the output."""
-        return self.problem.subscripts[self.problem.output]
+        """Indices of the output."""
+        return self.problem.indices[self.problem.output]
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Operator:
 
     @property
     def epilogue(self) -> tuple[Any, ...]:
-        """Steps of the spec: `kind`, `value`, and `tensor` where it reads one."""
+        """Epilogue steps of the spec: `kind`, `value`, and `tensor` where it reads one."""
         return self.spec.op.epilogue
 
     @property
@@ -72,28 +72,28 @@ class Operator:
 
     @property
     def equation(self) -> str:
-        """As ``einsum`` takes it."""
+        """Equation for ``einsum``."""
         first, second = self.operands
         return f"{self.inputs[first]},{self.inputs[second]}->{self.output}"
 
     @property
     def convolution(self) -> Convolution | None:
-        """How it is a convolution, if it is one."""
+        """The convolution that it is, if it is one."""
         return Convolution.of(self.problem) if self.problem.windows else None
 
     def extents(self, binding: Mapping[str, int]) -> dict[str, int]:
-        """Extent of every letter of one instance."""
+        """Return the extent of every index at one instance."""
         return extents_of(self.spec, binding)
 
     def shapes(self, binding: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Shape of each input and of the output, as callers see them."""
+        """Return the shape of each input and of the output, as callers see them."""
         extents = self.extents(binding)
         names = (*self.problem.inputs, self.problem.output)
         return {name: tuple(int(n) for n in self.problem.shape(name, extents)) for name in names}
 
 
 def matmul_plan(operator: Operator) -> bool | None:
-    """Whether ``matmul`` needs its second operand transposed; None where it is no plain matmul."""
+    """Return whether ``matmul`` needs its second operand transposed; None for anything but a plain matmul."""
     first, second = (operator.inputs[name] for name in operator.operands)
     if len(first) < 2 or first[:-2] != second[:-2] or operator.output[:-2] != first[:-2]:
         return None
@@ -118,7 +118,7 @@ class Convolution:
         Axes of the caller's output that the bias has; None without bias.
     strides, padding, dilation : tuple of int
         For H and W.
-    group_letters : tuple of str
+    group_indices : tuple of str
         The product of their extents is the number of groups.
     """
 
@@ -131,32 +131,32 @@ class Convolution:
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-    group_letters: tuple[str, ...]
+    group_indices: tuple[str, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> Convolution:
-        """From a problem with two windows over one operand."""
+        """Return the convolution of a problem with two windows over one operand."""
         windows = problem.windows
         operands = (problem.row_operand, problem.column_operand)
-        data = next(name for name in operands if windows[0].axis in problem.subscripts[name])
+        data = next(name for name in operands if windows[0].axis in problem.indices[name])
         kernel = next(name for name in operands if name != data)
         reduction = set(problem.reduction)
         axes = {name: problem.axes(name) for name in (data, kernel, problem.output)}
 
         def order(name: str, spatial: list[str], is_inner: Any) -> tuple[int, ...]:
-            """First the one other axis, then the inner one, then the spatial ones."""
-            places = [axes[name].index(letter) for letter in spatial]
-            inner = [i for i in range(len(axes[name])) if i not in places and is_inner(axes[name][i])]
-            outer = [i for i in range(len(axes[name])) if i not in places and i not in inner]
-            return (*outer, *inner, *places)
+            """Return the axes: first the remaining one, then the inner one, then the spatial ones."""
+            spatial_axes = [axes[name].index(index) for index in spatial]
+            inner = [i for i in range(len(axes[name])) if i not in spatial_axes and is_inner(axes[name][i])]
+            outer = [i for i in range(len(axes[name])) if i not in spatial_axes and i not in inner]
+            return (*outer, *inner, *spatial_axes)
 
-        data_axes = order(data, [w.axis for w in windows], lambda letters: reduction & set(letters))
-        kernel_axes = order(kernel, [w.kernel for w in windows], lambda letters: reduction & set(letters))
+        data_axes = order(data, [w.axis for w in windows], lambda indices: reduction & set(indices))
+        kernel_axes = order(kernel, [w.kernel for w in windows], lambda indices: reduction & set(indices))
         channels = set(axes[kernel][kernel_axes[0]])
         output_axes = order(
-            problem.output, [w.output for w in windows], lambda letters: channels & set(letters)
+            problem.output, [w.output for w in windows], lambda indices: channels & set(indices)
         )
-        bias = problem.subscripts.get("bias")
+        bias = problem.indices.get("bias")
         return cls(
             data,
             kernel,

@@ -1,7 +1,6 @@
 """PyTorch eager, and ``torch.compile(dynamic=True)`` with freezing, which prepacks constants for oneDNN.
 
-Convolutions are given channels-last tensors as well, made outside of the timed call: the layout that
-oneDNN likes best.
+Convolutions also get channels-last tensors, made outside of the timed call: oneDNN is fastest with them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-chan
 
 
 def torch_paths(operator: Operator) -> dict[str, Binder]:
-    """Every path by name; eager ones start with ``torch-eager``."""
+    """Return every path by name; eager ones start with ``torch-eager``."""
     torch._inductor.config.freezing = True  # as an option of `torch.compile` it packs nothing
     if operator.convolution is None:
         return {
@@ -67,14 +66,14 @@ def _binder(form: _Form, compiled: bool) -> Binder:
 
 
 def _module(form: _Form, constants: Mapping[str, Any]) -> Any:
-    """A module of these constants; each has code of its own.
+    """Return a module with these constants and code of its own.
 
-    A compiled function is kept by its code, with a check of each specialisation at every call and a limit on
-    their number, which would count modules of other constants.
+    A compiled function is cached by its code, with a check of each specialisation at every call and a limit
+    on their number, in which modules with other constants would count.
     """
     order = [name for name in form.operator.inputs if name not in constants]
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
+    class WithConstants(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             for name, value in constants.items():
@@ -85,15 +84,15 @@ def _module(form: _Form, constants: Mapping[str, Any]) -> Any:
             values |= {name: getattr(self, name) for name in constants}
             return form.compute(values)
 
-    Module.forward.__code__ = Module.forward.__code__.replace()
-    return Module().eval()
+    WithConstants.forward.__code__ = WithConstants.forward.__code__.replace()
+    return WithConstants().eval()
 
 
 def _compile(module: Any, tensors: list[Any]) -> Any:
-    """A module compiled for any extents, tried at some tensors.
+    """Return a module compiled for any extents, tried with some tensors.
 
-    PyTorch 2.13 fails to compile some convolutions so (``sym_max`` of None, an invalid range of a stride);
-    then only the extents are left open that do vary, which `_Form.prepare` marks.
+    PyTorch 2.13 cannot compile some convolutions like that (``sym_max`` of None, an invalid range of a
+    stride); then only the extents that vary are dynamic, which `_Form.prepare` marks.
     """
     compiled = torch.compile(module, dynamic=True)
     try:
@@ -105,25 +104,25 @@ def _compile(module: Any, tensors: list[Any]) -> Any:
 
 
 class _Form(ABC):
-    """How PyTorch is asked for an operator."""
+    """How PyTorch computes an operator."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
-        self.steps = operator.epilogue
+        self.epilogue = operator.epilogue
         # linear and conv2d add it themselves
-        self.fuses_bias = bool(self.steps) and self.steps[0].kind == "bias"
+        self.fuses_bias = bool(self.epilogue) and self.epilogue[0].kind == "bias"
 
     def prepare(self, name: str, array: Any) -> Any:
-        """The tensor that stands for an array."""
+        """Return the tensor for an array."""
         return torch.from_numpy(array)
 
     @abstractmethod
     def compute(self, values: Mapping[str, Any]) -> Any:
-        """The operator."""
+        """Compute the operator."""
 
     def finish(self, value: Any, values: Mapping[str, Any]) -> Any:
-        """The steps that are still to do."""
-        for step in self.steps[1:] if self.fuses_bias else self.steps:
+        """Apply the epilogue steps that remain."""
+        for step in self.epilogue[1:] if self.fuses_bias else self.epilogue:
             value = _finish(step.kind, step.value, value, values.get(step.tensor))
         return value
 
@@ -172,8 +171,8 @@ class _Convolution(_Form):
         self.back = tuple(convolution.output_axes.index(axis) for axis in range(4))
         extents = operator.problem.extents
         self.groups = 1
-        for letter in convolution.group_letters:
-            self.groups *= int(extents[letter] or 1)
+        for index in convolution.group_indices:
+            self.groups *= int(extents[index] or 1)
 
     def prepare(self, name: str, array: Any) -> Any:
         form, tensor = self.convolution, torch.from_numpy(array)
@@ -186,9 +185,9 @@ class _Convolution(_Form):
         axes = {form.data: form.data_axes, form.kernel: form.kernel_axes}.get(name, form.output_axes)
         tensor = tensor.permute(axes).contiguous(memory_format=self.layout)
         own, extents = self.operator.problem.axes(name), self.operator.problem.extents
-        for place, axis in enumerate(axes):
-            if any(extents[letter] is None for letter in own[axis]):
-                torch._dynamo.maybe_mark_dynamic(tensor, place)
+        for position, axis in enumerate(axes):
+            if any(extents[index] is None for index in own[axis]):
+                torch._dynamo.maybe_mark_dynamic(tensor, position)
         return tensor
 
     def compute(self, values: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from dietcode.extras import MissingExtraError, what_to_install
 
 
 def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
-    """NumPy with the BLAS it was built with.
+    """Return the path of NumPy with the BLAS it was built with.
 
     Raises
     ------
@@ -25,7 +25,8 @@ def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
     if operator.convolution is not None:
         raise RequestError("--vs numpy: NumPy has no convolution; allowed: --vs torch")
     first, second = operator.operands
-    plan, steps = matmul_plan(operator), _numpy_steps(operator)
+    plan = matmul_plan(operator)
+    steps = [_numpy_step(step.kind, step.value, step.tensor) for step in operator.epilogue]
 
     def bind(arrays: Mapping[str, Any]) -> Call:
         def run() -> Any:
@@ -43,12 +44,8 @@ def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
     return {"numpy": bind}
 
 
-def _numpy_steps(operator: Operator) -> list[Callable[[Any, Mapping[str, Any]], Any]]:
-    """The epilogue; float32 stays float32."""
-    return [_numpy_step(step.kind, step.value, step.tensor) for step in operator.epilogue]
-
-
 def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Mapping[str, Any]], Any]:
+    """Return a step of the epilogue; float32 stays float32."""
     if tensor is not None:
         return lambda y, arrays: y + arrays[tensor]
     if kind == "scale":
@@ -82,12 +79,12 @@ PATHS = {"numpy": numpy_paths, "torch": _torch_paths}
 
 
 def vendor_paths(name: str, operator: Operator, num_threads: int) -> dict[str, Binder]:
-    """Paths of one vendor by name.
+    """Return the paths of one vendor by name.
 
     Raises
     ------
     RequestError
-        Unknown, not installed, or without a kernel for this operator.
+        The vendor is unknown, not installed, or has no kernel for this operator.
     """
     if name not in PATHS:
         raise RequestError(f"--vs: {name!r}; allowed: {', '.join(PATHS)}")

@@ -139,7 +139,7 @@ def tune(
     engine = EngineSpec.from_options(ray, rpc_tracker, rpc_key)
     with Progress() as progress:
         result = run_tuning(
-            parsed, output, records=records, force=force, listener=progress.hear, engine=engine
+            parsed, output, records=records, force=force, on_event=progress.on_event, engine=engine
         )
     if as_json:
         facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
@@ -202,26 +202,10 @@ def bench(
 def targets(as_json: Json = False) -> None:
     """What can be built for, and what can be measured on, here and now."""
     need_compiler()
-    from dietcode.cli.cuda import cuda_facts
+    from dietcode.backends.table import BACKENDS
     from dietcode.cli.show import show_targets
-    from dietcode.target.cpu import device_record, resolve_target
-    from dietcode.workload.target_spec import TargetSpec
 
-    target = resolve_target(TargetSpec(kind="llvm"))
-    facts = [
-        {
-            "kind": "llvm",
-            "mcpu": target.mcpu,
-            "device": device_record(target)["name"],
-            "device_id": device_record(target)["id"],
-            "num_cores": target.num_cores,
-            "vector_bits": target.vector_bytes * 8,
-            "l2_bytes": target.l2_bytes,
-            "build": True,
-            "measure": target.runs_here,
-        },
-        cuda_facts(),
-    ]
+    facts = [backend.availability() for backend in BACKENDS.values()]
     if as_json:
         print_json(facts)
     else:

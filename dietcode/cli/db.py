@@ -39,7 +39,7 @@ def upgrade(data_dir: DataDir = None, database_url: Url = None) -> None:
         database.upgrade()
         after = database.revision()
         done = "has it already" if before == after else f"upgraded from {before}" if before else "made"
-        typer.echo(f"{database.place}: schema {after}, {done}")
+        typer.echo(f"{database.location}: schema {after}, {done}")
 
 
 @db_app.command()
@@ -70,11 +70,11 @@ def restore(
         from dietcode_server.store.backup import restore as fill
 
         count = fill(database, file, force=force)
-        typer.echo(f"{database.place}: {count} rows from {file}")
+        typer.echo(f"{database.location}: {count} rows from {file}")
 
 
 def _settings(data_dir: Path | None, database_url: str | None) -> Settings:
-    """Where the database is, by the rules of `dietcode serve`.
+    """Return where the database is, by the rules of `dietcode serve`.
 
     Raises
     ------
@@ -99,8 +99,8 @@ def _database(settings: Settings) -> Iterator[Database]:
 
 
 def _is_there(database: Database) -> bool:
-    """Whether asking for the revision makes no empty file."""
-    return not database.is_sqlite or Path(str(database.place)).is_file()
+    """Return whether asking for the revision makes no empty file."""
+    return not database.is_sqlite or Path(str(database.location)).is_file()
 
 
 def _need(database: Database) -> None:
@@ -109,10 +109,10 @@ def _need(database: Database) -> None:
     Raises
     ------
     RequestError
-        There is none.
+        There is no database.
     """
     if not _is_there(database):
-        raise RequestError(f"{database.place}: no such database; give its folder with --data-dir")
+        raise RequestError(f"{database.location}: no such database; give its folder with --data-dir")
 
 
 @contextmanager

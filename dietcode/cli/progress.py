@@ -1,4 +1,4 @@
-"""Progress of a tuning run, here or on a server, on a terminal, or as plain lines where stderr is none."""
+"""Progress of a tuning run, here or on a server, on a terminal, or as plain lines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def hear(self, event: Step) -> None:
+    def on_event(self, event: Step) -> None:
         """Show one event."""
         text = describe(event)
         if self._bars is None:
@@ -77,7 +77,7 @@ class Progress:
             counts=counts,
         )
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line above the bars."""
         self._console.print(line, markup=False, soft_wrap=True)
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dietcode.cli.common import need_compiler
-from dietcode.errors import RequestError, TargetError
+from dietcode.errors import RequestError
 from dietcode.extras import need
-
-if TYPE_CHECKING:
-    from dietcode.measure.gpu import Gpu
 
 _STORE_BYTES = 100 << 20  # code is all that goes through it
 
@@ -48,14 +45,14 @@ def ray_node(
     if measures and builds:
         raise RequestError("--builds: a build beside a timing would disturb it; leave it out with --measures")
     host, port = split_address("--address", address)
-    place = (
+    role = (
         [f"--node-ip-address={host}", f"--port={port}", "--head", "--include-dashboard=false"]
         if head
         else [f"--address={address}"]
     )
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
-        *place,
+        *role,
         *_resources(measures, builds),
         f"--object-store-memory={_STORE_BYTES}",
         "--disable-usage-stats",
@@ -69,25 +66,12 @@ def ray_node(
 
 
 def _resources(measures: bool, builds: int | None) -> list[str]:
-    from dietcode.measure.ray_nodes import place_of
+    from dietcode.measure.device_kinds import DEVICE_KINDS, devices_here
+    from dietcode.measure.ray_nodes import slot_of
     from dietcode.runtime.cpu import available_cores
-    from dietcode.target.cpu import Host
 
     if measures:
-        places = [place_of(Host.here()), *map(place_of, _gpus())]
-        return ["--num-cpus=0", f"--resources={json.dumps(dict.fromkeys(places, 1))}"]
+        found = devices_here(lambda error: typer.echo(f"dietcode: {error}", err=True))
+        slots = {slot_of(DEVICE_KINDS[kind], one): 1 for kind, here in found.items() for one in here}
+        return ["--num-cpus=0", f"--resources={json.dumps(slots)}"]
     return [f"--num-cpus={available_cores() if builds is None else builds}"]
-
-
-def _gpus() -> list[Gpu]:
-    """Those of this machine that candidates can be built for and measured on here."""
-    from dietcode.measure.gpu import list_gpus
-    from dietcode.target.nvrtc import missing_packages
-
-    if missing_packages():
-        return []
-    try:
-        return [gpu for gpu in list_gpus() if gpu.target is not None]
-    except TargetError as error:
-        typer.echo(f"dietcode: the GPU of this machine is not measured on: {error}", err=True)
-        return []

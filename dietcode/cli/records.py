@@ -26,7 +26,7 @@ def import_to_server(file: Path, spec: Path | None, server: str) -> None:
     Raises
     ------
     RecordsError
-        The file is none of a GPU.
+        The file is not of a GPU.
     RequestError, ServerError
         The server refuses it, or does not answer; what was sent before stays, and the same command goes on.
     """
@@ -66,6 +66,17 @@ def _batches(lines: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def export_from_server(file: Path, spec: Path, device: str | None, server: str) -> None:
     """Write what a server knows of a workload on one device to a file.
+
+    Parameters
+    ----------
+    file : Path
+        To write.
+    spec : Path
+        Of the workload.
+    device : str or None
+        Id of a device; None: the only one that measured it.
+    server : str
+        Its URL.
 
     Raises
     ------

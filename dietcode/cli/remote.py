@@ -58,7 +58,7 @@ def submit(
     with _client(server) as client:
         job, is_new = client.transport.send(call)
         if not is_new:
-            say_known(job)
+            print_known(job)
         if not (wait and as_json):
             print_job(job, as_json)
         if wait:
@@ -204,7 +204,7 @@ def _print_steered(job: Job, as_json: bool) -> None:
     typer.echo(_sentence(job) + (", ends soon" if ends else ""))
 
 
-def say_known(job: Job) -> None:
+def print_known(job: Job) -> None:
     """Say on stderr that a submitted job was there before."""
     typer.echo(f"dietcode: known already: {_sentence(job)}", err=True)
 
@@ -218,7 +218,7 @@ def print_job(job: Job, as_json: bool) -> None:
 
 
 def _facts(job: Job) -> dict[str, str]:
-    """What `show` prints, by the word in front."""
+    """Return what `show` prints, by the word in front."""
     from dietcode.cli.progress import describe
     from dietcode.workload.text import one_line
 

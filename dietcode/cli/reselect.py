@@ -57,7 +57,7 @@ def parse_objective(given: list[str]) -> dict[str, Any]:
 
     changes: dict[str, Any] = {}
     for part in ",".join(given).split(","):
-        name, sign, text = (piece.strip() for piece in part.partition("="))
+        name, sign, text = map(str.strip, part.partition("="))
         if not sign or not name or not text:
             raise RequestError(
                 f"--objective: given {clip(part)}; allowed: NAME=VALUE, as max_kernels=3 or binary_size=0.1"
@@ -79,7 +79,7 @@ def _reselect_folder(library: Path, changes: dict[str, Any], output: Path, as_js
 
     check_signature(library)
     with Progress() as progress:
-        result = run(library, changes, output, listener=progress.hear)
+        result = run(library, changes, output, on_event=progress.on_event)
     if as_json:
         facts = {k: v for k, v in result.report["selection"].items() if k != "curve"}
         print_json({"folder": str(output), "secs": result.secs} | facts)
@@ -88,7 +88,7 @@ def _reselect_folder(library: Path, changes: dict[str, Any], output: Path, as_js
 
 
 def _reselect_job(job_id: str, changes: dict[str, Any], as_json: bool, server: str | None) -> None:
-    from dietcode.cli.remote import print_job, say_known
+    from dietcode.cli.remote import print_job, print_known
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import Client, calls
 
@@ -98,7 +98,7 @@ def _reselect_job(job_id: str, changes: dict[str, Any], as_json: bool, server: s
         spec = spec | {"objective": {**spec.get("objective", {}), **changes}}
         job, is_new = client.transport.send(calls.submit(spec, False, None, measure=False))
         if not is_new:
-            say_known(job)
+            print_known(job)
         if not as_json:
             print_job(job, as_json)
         job = succeeded(follow(client, job.id, as_json=False) if job.library is None else job)

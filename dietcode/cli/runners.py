@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from dietcode.cli.common import Json, print_json
@@ -26,23 +24,17 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from dietcode.target.kinds import label_of
     from dietcode.workload.text import one_line
 
-    table = Table("runner", "engine", "device", "mcpu or arch", "cores", "slot", "job", "seen")
+    table = Table("runner", "engine", "device", "target", "slot", "job", "seen")
     for runner in found:
         seen = runner.seen_at.isoformat(sep=" ", timespec="seconds")
-        devices = [(one.name, *_what(one.target), one.slot) for one in runner.devices]
-        for device in devices or [("none yet", "-", "-", "-")]:
+        devices = [(one.name, label_of(one.target), one.slot) for one in runner.devices]
+        for device in devices or [("none yet", "-", "-")]:
             facts = (runner.name, runner.engine, *device, runner.job or "", seen)
             table.add_row(*(Text(one_line(fact, 64)) for fact in facts))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200  # a pipe has no width; keep rows whole
     console.print(table)
-
-
-def _what(target: dict[str, Any]) -> tuple[str, str]:
-    """A processor and its cores, or the architecture and the multiprocessors of a GPU."""
-    if target.get("kind") == "cuda":
-        return str(target.get("arch", "-")), f"{target.get('num_sms', '-')} SMs"
-    return str(target.get("mcpu", "-")), str(target.get("num_cores", "-"))

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from dietcode.target.kinds import label_of
+
 _MAX_ROWS = 40
 
 
@@ -38,17 +40,15 @@ def _operator(op: Mapping[str, Any]) -> str:
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     """Everything of a library that fits a screen."""
     console, selection, rule = _console(), report["selection"], report["rule"]
-    target, seed = report["target"], report["seed"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
-    console.print(f"target      {_target(target)}; device {report['device']['name']}")
+    console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
     if "dtypes" in report:
         dtypes = report["dtypes"]
-        sums = f"sums {dtypes['accumulate']}"
-        console.print(f"dtypes      operands {dtypes['operands']}, {sums}, output {dtypes['output']}")
+        added = f"sums {dtypes['accumulate']}"
+        console.print(f"dtypes      operands {dtypes['operands']}, {added}, output {dtypes['output']}")
     if "standing" in report:
         console.print(f"standing    {report['standing']}")
-    is_cuda = target.get("kind") == "cuda"
-    console.print(f"seed        {'from the limits of the hardware' if is_cuda else _seed(seed)}")
+    console.print(f"seed        {_seed(report['seed'])}")
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
         f"{len(report['space'].get('pruned', []))} pruned after a wave, "
@@ -90,16 +90,12 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console.print(_runs(dispatch))
 
 
-def _target(target: Mapping[str, Any]) -> str:
-    """A processor and its cores, or the architecture of a GPU."""
-    if target.get("kind") == "cuda":
-        return str(target["arch"])
-    return f"{target['mcpu']}, {target['num_cores']} cores"
-
-
 def _seed(seed: Mapping[str, Any] | None) -> str:
     if not seed:
-        return "none: MetaSchedule finished no trial (over RPC it is not run); tiles of the register file"
+        return (
+            "none: MetaSchedule finished no trial (over RPC it is not run); "
+            "tiles from the limits of the hardware"
+        )
     tile = f"T0 = {seed['tile'][0]}x{seed['tile'][1]}"
     if seed.get("from_workload"):
         return f"{tile} of an earlier workload; {seed['reason']}"
@@ -179,7 +175,8 @@ class BenchTable:
         self._console = _console()
         self._console.print(
             f"{'instance':<20} {'category':>8} {'micro-kernel':>12} {'padding':>8} {'predicted':>9} "
-            f"{'measured':>9} {'vendor':>9} {'ratio':>6} {'error':>8}  fastest vendor path   (GFLOP/s)"
+            f"{'measured':>9} {'vendor':>9} {'ratio':>6} {'company':>8} {'error':>8}  "
+            "fastest vendor path   (GFLOP/s)"
         )
 
     def row(self, record: Mapping[str, Any]) -> None:
@@ -187,10 +184,11 @@ class BenchTable:
         vendor = record["vendor_gflops"]
         ratio = f"{record['measured_gflops'] / vendor:.2f}" if vendor else "-"
         vendor_text = f"{vendor:.0f}" if vendor else "-"
+        company = f"{in_company(record):.0%}" if vendor else "-"
         self._console.print(
             f"{_shape(record['shape_vars']):<20} {record['category']:>8} {record['micro_kernel']:>12} "
             f"{record['padding_ratio']:>8.3f} {record['predicted_gflops']:>9.0f} "
-            f"{record['measured_gflops']:>9.0f} {vendor_text:>9} {ratio:>6} "
+            f"{record['measured_gflops']:>9.0f} {vendor_text:>9} {ratio:>6} {company:>8} "
             f"{record['max_rel_error']:>8.1e}  {record['vendor'] or '-'}"
         )
 
@@ -206,3 +204,15 @@ class BenchTable:
             mean = math.exp(sum(math.log(r) for r in ratios) / len(ratios))
             line = f"{mean:.2f}x of the vendor in geometric mean, {min(ratios):.2f}x at worst; {line}"
         self._console.print(line)
+        if ratios:
+            shares = [in_company(r) for r in records if r["vendor_gflops"]]
+            mean = math.exp(sum(math.log(share) for share in shares) / len(shares))
+            self._console.print(
+                f"company: in turns with the vendor, {mean:.0%} of the speed alone in geometric mean, "
+                f"{min(shares):.0%} at worst"
+            )
+
+
+def in_company(record: Mapping[str, Any]) -> float:
+    """The share of its own speed that a library keeps where its calls alternate with the vendor's."""
+    return float(record["in_company"]["measured_gflops"] / record["measured_gflops"])

@@ -58,8 +58,8 @@ def create_token(
         print_json(_facts(row) | {"token": token})
         return
     until = "does not expire" if row.expires_at is None else f"expires {_day(row.expires_at)}"
-    said = f"token {row.id} of {row.owner}: {', '.join(row.scopes.split())}; {until}; it is shown only now"
-    typer.echo(f"dietcode: {said}", err=True)
+    line = f"token {row.id} of {row.owner}: {', '.join(row.scopes.split())}; {until}; it is shown only now"
+    typer.echo(f"dietcode: {line}", err=True)
     typer.echo(token)
 
 
@@ -105,7 +105,7 @@ def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Ite
     Raises
     ------
     RequestError
-        There is none, and none is to be made.
+        There is no database, and it is not to be made.
     DietCodeError
         It cannot be made or opened.
     """
@@ -115,9 +115,9 @@ def _database(data_dir: Path | None, url: str | None, make: bool = False) -> Ite
 
     settings = load_settings(data_dir=data_dir, database_url=url)
     if not settings.database_url:
-        place = settings.data_dir / DATABASE_NAME
-        if not make and not place.exists():
-            raise RequestError(f"{place}: no such database; give the server's --data-dir or --database-url")
+        path = settings.data_dir / DATABASE_NAME
+        if not make and not path.exists():
+            raise RequestError(f"{path}: no such database; give the server's --data-dir or --database-url")
         try:
             settings.data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -41,7 +41,7 @@ def follow(client: Client, job_id: str, as_json: bool) -> Job:
     client.job(job_id)  # a server that was never there is an error at once
     try:
         if as_json:
-            for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=_say_lost):
+            for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=_print_lost):
                 typer.echo(event.model_dump_json())
         else:
             _show(client, job_id)
@@ -58,7 +58,7 @@ def succeeded(job: Job) -> Job:
     Raises
     ------
     DietCodeError
-        It did not; says why, and what to do.
+        It did not succeed; the message says why, and what to do.
     """
     from dietcode.protocol import JobState
     from dietcode.workload.text import one_line
@@ -77,25 +77,25 @@ def _show(client: Client, job_id: str) -> None:
     with Progress() as progress:
 
         def lost(error: ServerError) -> None:
-            progress.say(_LOST)
+            progress.print_line(_LOST)
 
         for event in client.events(job_id, reconnect_secs=_RECONNECT_SECS, on_lost=lost):
-            _hear(progress, event)
+            _show_event(progress, event)
 
 
-def _hear(progress: Progress, event: JobEvent) -> None:
+def _show_event(progress: Progress, event: JobEvent) -> None:
     from dietcode.workload.text import one_line
 
     if event.progress is not None:
         clean = {"stage": one_line(event.progress.stage, 20), "message": one_line(event.progress.message)}
-        progress.hear(event.progress.model_copy(update=clean))
+        progress.on_event(event.progress.model_copy(update=clean))
     elif event.state is not None:
         message = f": {one_line(event.message)}" if event.message else ""
-        progress.say(f"job {event.job}: {event.state.value.replace('_', ' ')}{message}")
+        progress.print_line(f"job {event.job}: {event.state.value.replace('_', ' ')}{message}")
 
 
 _LOST = "dietcode: the server does not answer; trying again (Ctrl-C leaves)"
 
 
-def _say_lost(error: ServerError) -> None:
+def _print_lost(error: ServerError) -> None:
     typer.echo(_LOST, err=True)

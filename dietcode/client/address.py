@@ -53,7 +53,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server is on this machine, so that no proxy leads to it."""
+        """Return whether the server is on this machine, so that no proxy leads to it."""
         return urlsplit(self.server).hostname in _LOOPBACK
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 from filelock import FileLock
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from dietcode.client.answers import UnreachableError
 from dietcode.client.transport import Transport
@@ -56,7 +56,7 @@ class BlobCache:
             return None
 
     def has(self, facts: FileFacts) -> bool:
-        """Whether the blob is there, with the right content."""
+        """Return whether the blob is there, with the right content."""
         path = self.path(facts.sha256)
         try:
             return path.stat().st_size == facts.size_bytes and sha256_file(path) == facts.sha256
@@ -135,23 +135,24 @@ class _Download:
             )
 
     def _receive_all(self) -> None:
-        delay = _FIRST_DELAY_SECS
         if self._facts.size_bytes == 0:
             _write(self._partial, b"")
-        for trial in range(1, TRIES + 1):
-            try:
-                if self._size() > self._facts.size_bytes:
-                    self._discard()
-                if self._size() < self._facts.size_bytes:
-                    self._receive(self._size())
-                return
-            except UnreachableError as error:
-                if trial == TRIES:
-                    raise ServerError(
-                        f"{self._what}: {error} ({TRIES} tries; what arrived is kept)"
-                    ) from error
-            time.sleep(delay)
-            delay *= _DELAY_FACTOR
+        tries = Retrying(
+            retry=retry_if_exception_type(UnreachableError),
+            stop=stop_after_attempt(TRIES),
+            wait=wait_exponential(_FIRST_DELAY_SECS, exp_base=_DELAY_FACTOR),
+            reraise=True,
+        )
+        try:
+            tries(self._receive_rest)
+        except UnreachableError as error:
+            raise ServerError(f"{self._what}: {error} ({TRIES} tries; what arrived is kept)") from error
+
+    def _receive_rest(self) -> None:
+        if self._size() > self._facts.size_bytes:
+            self._discard()
+        if self._size() < self._facts.size_bytes:
+            self._receive(self._size())
 
     def _receive(self, start: int) -> None:
         """Add to the partial file what one answer holds."""

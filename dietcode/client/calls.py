@@ -92,7 +92,7 @@ def submit(
     priority: int = 0,
     deadline: float | datetime | None = None,
 ) -> RestCall[Submitted]:
-    """``POST /jobs``."""
+    """``POST /jobs``; the parameters are those of `Client.submit`."""
     parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
     headers = {}
     if idempotency_key is not None:
@@ -131,7 +131,7 @@ def resume(job_id: str) -> RestCall[Job]:
 def jobs(
     states: Sequence[JobState | str], name: str | None, limit: int, cursor: str | None
 ) -> RestCall[JobPage]:
-    """``GET /jobs``."""
+    """``GET /jobs``; the parameters are those of `Client.jobs`."""
     params = [("state", _state(state).value) for state in states]
     return RestCall("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
 

@@ -92,10 +92,16 @@ class Client:
     ) -> Job:
         """Ask for a workload to be tuned; the same workload again gives the same job, unless `force`.
 
-        With ``measure=False`` it is built from what was measured before.
-
         Parameters
         ----------
+        spec : Spec or mapping
+            The workload.
+        force : bool
+            Measure again what is known.
+        measure : bool
+            False: it is built from what was measured before.
+        idempotency_key : str, optional
+            The same key again gives the same job.
         priority : int
             From -100 to 100: of the jobs that wait, the one with the highest begins first.
         deadline : float, datetime or None
@@ -204,7 +210,7 @@ class Client:
         reconnect_secs : float
             How long to try again when the server does not answer, in seconds.
         on_lost : callable, optional
-            Told when the connection is lost, once each time.
+            Called when the connection is lost, once each time.
         """
         follower = Follower(job_id, after, reconnect_secs, on_lost)
         while True:
@@ -229,7 +235,7 @@ class Client:
             time.sleep(delay)
 
     def _is_over(self, follower: Follower) -> bool:
-        """Whether the event just seen is the last one of a job at rest."""
+        """Return whether the event just seen is the last one of a job that does not go on."""
         try:
             with self.transport.stream(follower.path, follower.headers, PEEK_SECS) as response:
                 if response.status_code == _NO_CONTENT:

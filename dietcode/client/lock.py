@@ -52,7 +52,7 @@ class LockEntry(BaseModel):
     key: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
 
     def fits(self, listing: Listing) -> bool:
-        """Whether a manifest lists the same content."""
+        """Return whether a manifest lists the same content."""
         return (self.manifest, self.files, self.runtime) == (listing.manifest, listing.files, listing.runtime)
 
 

@@ -276,7 +276,7 @@ def _content(blobs: BlobCache, listing: Listing, path: str, transport: Transport
 
 
 def _is_there(folder: Path, own: Mapping[str, bytes]) -> bool:
-    """Whether a folder is this library already, whole and unaltered."""
+    """Return whether a folder is this library already, whole and unaltered."""
     try:
         if any((folder / name).read_bytes() != data for name, data in own.items()):
             return False
@@ -287,7 +287,7 @@ def _is_there(folder: Path, own: Mapping[str, bytes]) -> bool:
 
 
 def _has_runtime(folder: Path, listing: Listing) -> bool:
-    """Whether the runtime is there, where one is needed."""
+    """Return whether the runtime is there, where one is needed."""
     if listing.runtime is None:
         return True
     blob = folder / BLOBS / blob_name(listing.runtime.sha256)

@@ -76,7 +76,16 @@ class ServerTrust:
     def fetch(
         self, data: bytes, name: str, version: int, is_latest: bool
     ) -> tuple[SignedManifest, PublicKey]:
-        """Get the signature of a manifest that arrived, and verify it.
+        """Fetch the signature of a manifest that arrived, and verify it.
+
+        Parameters
+        ----------
+        data : bytes
+            The manifest.
+        name, version
+            Of the library.
+        is_latest : bool
+            Whether the latest version was asked for.
 
         Raises
         ------

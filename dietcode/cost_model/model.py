@@ -1,4 +1,4 @@
-"""What every kind of device's cost model gives: the three factors, the array, and what is told unmeasured."""
+"""The interface of every kind of device's cost model: the three factors, the array, and estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Extents = dict[str, IntArray]
 
 @dataclass(frozen=True)
 class Factors:
-    """Predictions for every instance under one micro-kernel; arrays are float64 [num_instances].
+    """Predictions for every instance with one micro-kernel; arrays are float64 [num_instances].
 
     Attributes
     ----------
@@ -44,10 +44,10 @@ class FittedLocal(Protocol):
 
     @property
     def micro_kernel(self) -> AnyMicroKernel:
-        """Whose it is."""
+        """The micro-kernel."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the report, ``median_fit_error`` among it."""
+        """Return plain data for the report, ``median_fit_error`` included."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,10 @@ class Fitted:
 
         Parameters
         ----------
+        models : sequence of FittedLocal
+            In any order.
+        predict_one : callable
+            ``(model, extents) -> Factors``.
         sizes : callable
             Compiled bytes of a micro-kernel.
         extents : dict of str to int64 array [num_instances]
@@ -109,12 +113,12 @@ class Fitted:
         return cls(tuple(ordered), factors, array, flops, bytes_, predict_one, unused or {})
 
     def predict(self, chosen: Sequence[int], extents: Extents) -> FloatArray:
-        """Predicted FLOP/s of some micro-kernels at further instances, [num_instances, num_chosen]."""
+        """Return predicted FLOP/s of some micro-kernels at further instances, [num_instances, num_chosen]."""
         return cost_array([self.predict_one(self.models[i], extents) for i in chosen])
 
 
 def cost_array(factors: Sequence[Factors]) -> FloatArray:
-    """Predicted FLOP/s, [num_instances, num_micro_kernels]."""
+    """Return predicted FLOP/s, [num_instances, num_micro_kernels]."""
     return np.stack([f.throughput for f in factors], axis=1)
 
 
@@ -126,7 +130,7 @@ class Feature:
     ----------
     name, unit : str
     rule : str
-        How it is counted.
+        How to count it.
     """
 
     name: str
@@ -135,7 +139,7 @@ class Feature:
 
 
 class Estimator(Protocol):
-    """What can be told of a micro-kernel on one calibrated device before it is measured.
+    """Estimates of micro-kernels on one calibrated device, before they are measured.
 
     Attributes
     ----------
@@ -150,9 +154,9 @@ class Estimator(Protocol):
         """Whether the micro-kernel computes the problem on the device."""
 
     def estimate(self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents) -> FloatArray:
-        """Seconds of a call by arithmetic alone, [num_points]."""
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
 
     def features(
         self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents
     ) -> tuple[Table, FloatArray]:
-        """Features, float32 [num_points, num_features], and `estimate`."""
+        """Return features, float32 [num_points, num_features], and `estimate`."""

@@ -15,12 +15,12 @@ MARGIN = 0.1
 
 
 class Pruning:
-    """Holds what one wave of a micro-kernel promises against what others reach.
+    """Compares what one wave of a micro-kernel promises with what others reach.
 
-    The paper takes f_local from that wave for every shape. On a CPU it changes with the shape (launch,
-    packing, the begin and end of short tiles), so a wave is held against its estimate instead, which counts
-    these as well as f_spatial and f_pad, and the ratio is what is taken for every shape. Of a micro-kernel
-    that was measured whole, ratios between its waves are interpolated over the logarithm of the work.
+    The paper takes f_local from that wave for every shape. It changes with the shape (launch, packing, the
+    begin and end of short tiles), so that a wave is compared with its estimate, which counts these as well as
+    f_spatial and f_pad, and the ratio is taken for every shape. With several waves, ratios between them are
+    interpolated over the logarithm of the work.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Pruning:
     def reached(
         self, micro_kernel: AnyMicroKernel, points: Sequence[dict[str, int]], secs: Sequence[float]
     ) -> FloatArray:
-        """FLOP/s at each instance, by the waves that were timed [num_instances]."""
+        """Return FLOP/s at each instance, by the waves that were timed, [num_instances]."""
         waves = columns_of(points)
         ratio = np.log(np.asarray(secs) / self._estimate(micro_kernel, waves))
         work = np.broadcast_to(np.log(np.asarray(self.problem.flops(waves), dtype=np.float64)), ratio.shape)

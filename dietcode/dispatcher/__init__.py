@@ -5,13 +5,13 @@ Processing order::
     objective   what to trade: mean and worst loss, kernels, bytes
     problem     the cost array, checked and normalised: ratios, utilities, Equation 1's terms
     covering    each instance votes for its k best; greedy coverings, and forward greedy paths
-    exact       the covering of fewest bytes, as an integer programme
+    exact       the covering of fewest bytes, as an integer program
     trimming    fewer bytes: kernels dropped one after another, local search under bounds
     select      the curve of all candidates and the best point of it (Equation 2)
     smooth      longer runs of one category, within a tolerance
     rule        a decision tree fitted to it, and what that gives up
     tree        the rule itself: total over all integers, read and written as JSON, what the library compiles
-    table       the same assignment for people
+    table       the same assignment in readable form
 
 Everything here sees arrays only; no cost model, no compiler. Only ``rule.fit_rule`` needs scikit-learn.
 """

@@ -39,8 +39,8 @@ def vote_ranks(problem: SelectionProblem) -> IntArray:
 def votes_of(problem: SelectionProblem, ranks: IntArray, num_votes: int) -> NDArray[np.bool_]:
     """Return bool [num_micro_kernels, num_instances]: which instance votes for which micro-kernel.
 
-    An instance votes only for micro-kernels within ``max_loss``; one of zero weight never runs as far as we
-    know, and votes for all that serve it.
+    An instance votes only for micro-kernels within ``max_loss``; one of zero weight, which never runs as far
+    as is known, votes for all that serve it.
     """
     idle = problem.weights == 0
     votes: NDArray[np.bool_] = (problem.ratio >= problem.accept_ratio) & ((ranks < num_votes) | idle)
@@ -61,20 +61,20 @@ def vote_cover(problem: SelectionProblem, ranks: IntArray, num_votes: int) -> tu
     chosen: list[int] = []
     while uncovered.any():
         open_scores = np.where(num_voters > 0, scores, -np.inf)
-        kernel = int(np.flatnonzero(open_scores >= open_scores.max() - slack)[0])
-        covered = np.flatnonzero(uncovered & votes[kernel])
+        micro_kernel = int(np.flatnonzero(open_scores >= open_scores.max() - slack)[0])
+        covered = np.flatnonzero(uncovered & votes[micro_kernel])
         scores = scores - terms[:, covered].sum(axis=1)
         num_voters = num_voters - votes[:, covered].sum(axis=1)
         uncovered[covered] = False
-        chosen.append(kernel)
+        chosen.append(micro_kernel)
     return tuple(chosen)
 
 
 def forward_path(problem: SelectionProblem, need: FloatArray, per_byte: bool) -> Iterator[tuple[int, ...]]:
     """Yield growing sets: each step adds the micro-kernel that lowers the mean loss most.
 
-    Instances whose ratio is below `need` come first: a step lifts as many of them as it can. The path keeps
-    within ``max_kernels`` and ``max_bytes``, and ends where nothing more is gained.
+    Instances whose ratio is below `need` come first: a step lifts as many of them as it can. The path stays
+    within ``max_kernels`` and ``max_bytes``, and ends where no step gains anything.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def forward_path(problem: SelectionProblem, need: FloatArray, per_byte: bool) ->
         if below.any():
             lifted = (problem.ratio >= need)[:, below].sum(axis=1) / sizes
             fits &= lifted >= max(float(lifted[fits].max(initial=0.0)) * (1 - _TIE), _TIE)
-        kernel = _best_gain(problem, utility, sizes, bound, fits)
-        if kernel is None or (bound[kernel] <= 0 and not below.any()):
+        micro_kernel = _best_gain(problem, utility, sizes, bound, fits)
+        if micro_kernel is None or (bound[micro_kernel] <= 0 and not below.any()):
             return
-        chosen.append(kernel)
-        ratio = np.maximum(ratio, problem.ratio[kernel])
-        utility = np.maximum(utility, problem.utility[kernel])
+        chosen.append(micro_kernel)
+        ratio = np.maximum(ratio, problem.ratio[micro_kernel])
+        utility = np.maximum(utility, problem.utility[micro_kernel])
         yield tuple(chosen)
         done = problem.loss(float(weighted_sum(problem.mean_weight, utility))) <= _DONE_LOSS
         if done and (ratio >= need).all():

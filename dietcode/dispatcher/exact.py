@@ -1,4 +1,4 @@
-"""The minimal covering set, exactly, as an integer programme."""
+"""The minimal covering set, exactly, as an integer program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_CELLS = 20_000
 
 
 def minimal_cover(votes: NDArray[np.bool_], size_bytes: IntArray) -> tuple[int, ...] | None:
-    """The set of fewest bytes in which every instance has a micro-kernel that it votes for.
+    """Return the set of fewest bytes in which every instance has a micro-kernel that it votes for.
 
     ``min Σ s_j x_j`` subject to ``Σ_{j: i votes for j} x_j ≥ 1`` for each instance i, x binary; solved by
     HiGHS (branch and bound). Instances with the same votes are one constraint, and a constraint that contains
@@ -21,9 +21,9 @@ def minimal_cover(votes: NDArray[np.bool_], size_bytes: IntArray) -> tuple[int, 
     Parameters
     ----------
     votes : bool [num_micro_kernels, num_instances]
-        Every instance votes for one at least.
+        Every instance votes for at least one.
     size_bytes : int64 [num_micro_kernels]
-        At least 0; a micro-kernel of no bytes still counts as one.
+        At least 0, which counts as 1.
 
     Returns
     -------
@@ -50,13 +50,13 @@ def minimal_cover(votes: NDArray[np.bool_], size_bytes: IntArray) -> tuple[int, 
         bounds=Bounds(0, 1),
         options={"mip_rel_gap": 0.0, "node_limit": 1000},
     )
-    if result.x is None or result.status != 0:  # the limit was met: not proven to be minimal
+    if result.x is None or result.status != 0:  # the limit was reached: not proven to be minimal
         return None
-    return tuple(int(kernel) for kernel in np.flatnonzero(result.x > 0.5))
+    return tuple(int(micro_kernel) for micro_kernel in np.flatnonzero(result.x > 0.5))
 
 
 def _needed(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Distinct voter sets without those that contain another; [num_sets, num_micro_kernels]."""
+    """Return distinct voter sets without those that contain another; [num_sets, num_micro_kernels]."""
     ordered = rows[np.argsort(rows.sum(axis=1), kind="stable")]
     kept = ordered[:1]
     for row in ordered[1:]:

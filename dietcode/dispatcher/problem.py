@@ -1,7 +1,7 @@
 """The selection problem: a checked and normalised cost array.
 
 Micro-kernels are held in the order (fewer bytes, lower index), so that the first of several equals is the one
-that every tie is broken for.
+that wins every tie.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def weighted_sum(weights: FloatArray, values: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class MicroKernelSet:
-    """A set of micro-kernels, by position in `SelectionProblem`'s order, and what it gives up and costs."""
+    """A set of micro-kernels, by position in `SelectionProblem`'s order, with its losses and its bytes."""
 
-    kernels: tuple[int, ...]  # ascending
+    micro_kernels: tuple[int, ...]  # ascending
     loss_mean: float
     loss_worst: float
     num_bytes: int
@@ -79,21 +79,21 @@ class SelectionProblem:
     fixed_bytes: int
 
     def losses(self, mean_utility: FloatArray) -> FloatArray:
-        """Mean losses, fractions, of mean utilities; any shape."""
+        """Return mean losses, fractions, of mean utilities; any shape."""
         loss = 1.0 - mean_utility if self.objective.weight == "flops" else -np.expm1(mean_utility)
         return np.clip(loss, 0.0, 1.0) + 0.0  # no negative zero
 
     def loss(self, mean_utility: float) -> float:
-        """Mean loss, a fraction, of one mean utility."""
+        """Return the mean loss, a fraction, of one mean utility."""
         return float(self.losses(np.array(mean_utility)))
 
-    def num_bytes(self, kernels: Iterable[int]) -> int:
-        """Bytes of a library with these micro-kernels."""
-        return self.fixed_bytes + sum(int(self.size_bytes[kernel]) for kernel in kernels)
+    def num_bytes(self, micro_kernels: Iterable[int]) -> int:
+        """Return the bytes of a library with these micro-kernels."""
+        return self.fixed_bytes + sum(int(self.size_bytes[micro_kernel]) for micro_kernel in micro_kernels)
 
-    def evaluated(self, kernels: Iterable[int]) -> MicroKernelSet | None:
-        """Evaluate a set of micro-kernels; None where it leaves an instance unserved."""
-        rows = tuple(sorted(kernels))
+    def evaluated(self, micro_kernels: Iterable[int]) -> MicroKernelSet | None:
+        """Evaluate a set of micro-kernels; return None where it does not serve every instance."""
+        rows = tuple(sorted(micro_kernels))
         if not rows:
             return None
         ratio = self.ratio[list(rows)].max(axis=0)
@@ -115,7 +115,7 @@ class SelectionProblem:
 
     def within_caps(self, point: MicroKernelSet) -> bool:
         """Whether ``max_kernels`` and ``max_bytes`` hold."""
-        return self.caps_hold(len(point.kernels), point.num_bytes)
+        return self.caps_hold(len(point.micro_kernels), point.num_bytes)
 
     def caps_hold(self, num_kernels: int, num_bytes: int) -> bool:
         """Whether ``max_kernels`` and ``max_bytes`` allow this many."""
@@ -146,7 +146,7 @@ def make_problem(
     size_bytes : array [num_micro_kernels]
     objective : Objective
     fixed_bytes : int
-        Of every library, whatever it contains.
+        Of every library, whatever is in it.
 
     Raises
     ------

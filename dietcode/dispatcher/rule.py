@@ -54,7 +54,7 @@ def fit_rule(
     assignment : int64 [num_instances]
         Categories, from 0.
     throughput_chosen : float64 [num_instances, num_categories] or None
-        Predicted FLOP/s, to break what cannot be exact by what it costs; None: by weight.
+        Predicted FLOP/s, by which a leaf that cannot be exact chooses; None: by weight.
     weights : float64 [num_instances] or None
         At least 0; zeros still count slightly. None: all alike.
     max_leaves : int
@@ -70,13 +70,11 @@ def fit_rule(
     if not 1 <= max_leaves <= MAX_LEAVES:
         raise ValueError(f"max_leaves is {max_leaves}; allowed: 1 to {MAX_LEAVES}")
     sample = _sample(tuple(variables), bindings, assignment, throughput_chosen, weights)
-    root = _fit_runs(sample, max_leaves) if len(sample.variables) == 1 else None
+    has_one = len(sample.variables) == 1
+    root, exact = _fit_runs(sample, max_leaves) if has_one else None, True
     if root is None:
         root, exact = _fit_tree(sample, max_leaves)
-        if len(sample.variables) == 1:
-            root = _rebalanced(sample, root)
-    else:
-        exact = True
+        root = _rebalanced(sample, root) if has_one else root
     rule = Rule(sample.variables, sample.num_categories, merged(root))
     if exact and (rule.predict(sample.points) != sample.label).any():
         raise TuningError("the fitted dispatch rule does not reproduce the assignment; please report this")
@@ -195,18 +193,13 @@ def _fit_tree(sample: _LabelledPoints, max_leaves: int) -> tuple[Node, bool]:
     ranks = np.stack([inverse.reshape(-1) for _, inverse in columns], axis=1).astype(np.float32)
     if max_leaves == 1:
         return _leaf(sample, np.arange(len(ranks))), bool((sample.label == sample.label[0]).all())
-    classifier = DecisionTreeClassifier(
-        max_depth=_FIT_DEPTH, max_leaf_nodes=_leaf_limit(sample, max_leaves), random_state=0
-    )
+    # Without a limit that cannot be reached scikit-learn goes depth first, which is faster.
+    limit = max_leaves if len(sample.points) > max_leaves else None
+    classifier = DecisionTreeClassifier(max_depth=_FIT_DEPTH, max_leaf_nodes=limit, random_state=0)
     tree = classifier.fit(ranks, sample.label, sample_weight=sample.weight).tree_
     grower = _Grower(sample, [values.tolist() for values, _ in columns], ranks, tree)
     grower.spare = max_leaves - int(tree.n_leaves)
     return grower.grow(0, np.arange(len(ranks))), grower.exact
-
-
-def _leaf_limit(sample: _LabelledPoints, max_leaves: int) -> int | None:
-    """Return the limit of leaves, or None where it cannot be reached: depth first is faster."""
-    return max_leaves if len(sample.points) > max_leaves else None
 
 
 def _leaf(sample: _LabelledPoints, where: IntArray) -> Leaf:
@@ -245,10 +238,9 @@ class _Grower:
     def halve(self, where: IntArray) -> Node:
         """Split points until each leaf has one category, along the axis of most values."""
         labels = self.sample.label[where]
-        if (labels == labels[0]).all():
-            return Leaf(int(labels[0]))
-        if self.spare < 1:
-            self.exact = False
+        is_pure = bool((labels == labels[0]).all())
+        if is_pure or self.spare < 1:
+            self.exact &= is_pure
             return _leaf(self.sample, where)
         self.spare -= 1
         distinct = [np.unique(column) for column in self.ranks[where].T]

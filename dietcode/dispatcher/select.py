@@ -22,10 +22,8 @@ __all__ = ["CurvePoint", "Objective", "Selection", "select_categories", "smooth_
 Origin = Literal["votes", "exact", "greedy"]
 
 _RUNGS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
-"""Mean losses at which the local search runs, up to ``binary_size``. Fixed, so that what a small
-``binary_size`` finds is also known to every larger one, which then never needs more bytes."""
-
-
+"""Mean losses at which the local search runs, up to ``binary_size``. Fixed, so that a larger ``binary_size``
+also has the sets of every smaller one, and never needs more bytes."""
 _SMALL_CELLS = 50_000
 """Up to this many (instance, micro-kernel) pairs the local search starts from several points."""
 
@@ -61,16 +59,7 @@ class CurvePoint:
 
     def to_json(self) -> dict[str, Any]:
         """Return the point as JSON-able data."""
-        return {
-            "origin": self.origin,
-            "num_votes": self.num_votes,
-            "trimmed": self.trimmed,
-            "chosen": list(self.chosen),
-            "loss_mean": self.loss_mean,
-            "loss_worst": self.loss_worst,
-            "num_kernels": self.num_kernels,
-            "num_bytes": self.num_bytes,
-        }
+        return vars(self) | {"chosen": list(self.chosen)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +73,9 @@ class Selection:
     assignment : int64 [num_instances]
         Position in `chosen` of each instance's best chosen micro-kernel.
     objective_met : bool
-        False where ``max_kernels`` or ``max_bytes`` left no choice but a larger loss.
+        False where ``max_kernels`` or ``max_bytes`` allow a larger loss only.
     reason : str
-        One line on why not; empty where the objective is met.
+        Why not, in one line; empty where the objective is met.
     curve : tuple of CurvePoint
         Points by bytes: every covering by votes, every greedy step, and trimmed points that nothing beats.
     """
@@ -104,7 +93,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _TracedSet:
-    """A candidate and where it came from."""
+    """A candidate and its origin."""
 
     point: MicroKernelSet
     origin: Origin
@@ -148,7 +137,7 @@ def select_categories(
     _check_caps(problem)
     found: dict[tuple[int, ...], _TracedSet] = {}
     for item in _candidates(problem):
-        found.setdefault(item.point.kernels, item)
+        found.setdefault(item.point.micro_kernels, item)
     _search_around(problem, found)
     best, met = _choose(problem, list(found.values()))
     choice = _curve_point(problem, best)
@@ -174,26 +163,25 @@ def _check_caps(problem: SelectionProblem) -> None:
 
 
 def _candidates(problem: SelectionProblem) -> Iterator[_TracedSet]:
-    """All sets that depend on no loss bound but ``max_loss``: coverings, paths forward, paths backward."""
+    """Yield all sets that depend on no loss bound but ``max_loss``: coverings, paths forward and backward."""
     ranks = vote_ranks(problem)
     seen: set[tuple[int, ...]] = set()
     for num_votes in vote_counts(len(problem.order)):
         point = lossless(problem, vote_cover(problem, ranks, num_votes))
         yield _TracedSet(point, "votes", num_votes)
-        if point.kernels not in seen:
-            seen.add(point.kernels)
-            for cut in backward_path(problem, point.kernels, problem.accept_ratio):
+        if point.micro_kernels not in seen:
+            seen.add(point.micro_kernels)
+            for cut in backward_path(problem, point.micro_kernels, problem.accept_ratio):
                 yield _TracedSet(cut, "votes", num_votes, trimmed=True)
         cover = minimal_cover(votes_of(problem, ranks, num_votes), problem.size_bytes)
-        if cover is not None:
-            smallest = problem.evaluated(cover)
-            if smallest is not None:
-                yield _TracedSet(smallest, "exact", num_votes)
+        smallest = None if cover is None else problem.evaluated(cover)
+        if smallest is not None:
+            yield _TracedSet(smallest, "exact", num_votes)
     needs = [problem.serve_ratio] + [problem.accept_ratio] * (problem.objective.max_loss is not None)
     for need in needs:
         for per_byte in (False, True):
-            for kernels in forward_path(problem, need, per_byte):
-                grown = problem.evaluated(kernels)
+            for micro_kernels in forward_path(problem, need, per_byte):
+                grown = problem.evaluated(micro_kernels)
                 if grown is not None:
                     yield _TracedSet(grown, "greedy", None)
 
@@ -202,7 +190,7 @@ def _search_around(problem: SelectionProblem, found: dict[tuple[int, ...], _Trac
     """Add what local search finds: under the caps, and under each rung of mean loss up to the objective's."""
 
     def add(start: _TracedSet, point: MicroKernelSet) -> None:
-        found.setdefault(point.kernels, replace(start, point=point, trimmed=True))
+        found.setdefault(point.micro_kernels, replace(start, point=point, trimmed=True))
 
     capped = [item for item in found.values() if problem.within_caps(item.point)]
     objective = problem.objective
@@ -213,10 +201,8 @@ def _search_around(problem: SelectionProblem, found: dict[tuple[int, ...], _Trac
     for rung in _RUNGS:
         if rung <= objective.binary_size:
             good = [item for item in found.values() if _is_good(problem, item.point, rung)]
-            if good:
-                starts = sorted(good, key=lambda item: g_key(item.point))[:num_starts]
-                for start in starts:
-                    add(start, fewer_bytes(problem, start.point, rung))
+            for start in sorted(good, key=lambda item: g_key(item.point))[:num_starts]:
+                add(start, fewer_bytes(problem, start.point, rung))
 
 
 def _is_good(problem: SelectionProblem, point: MicroKernelSet, mean_bound: float | None = None) -> bool:
@@ -224,7 +210,7 @@ def _is_good(problem: SelectionProblem, point: MicroKernelSet, mean_bound: float
 
 
 def _choose(problem: SelectionProblem, items: list[_TracedSet]) -> tuple[_TracedSet, bool]:
-    """Equation 2's best point, or the smallest loss that the caps allow; and whether the objective is met."""
+    """Return Equation 2's best point, or the least loss under the caps; and whether the objective is met."""
     good = [item for item in items if _is_good(problem, item.point)]
     if good:
         return min(good, key=lambda item: g_key(item.point)), True
@@ -253,7 +239,7 @@ def _why_not(problem: SelectionProblem, point: MicroKernelSet) -> str:
 
 def _curve_point(problem: SelectionProblem, item: _TracedSet) -> CurvePoint:
     """Translate to the caller's indices, the largest share of Equation 1's sum first."""
-    rows = np.array(item.point.kernels, dtype=np.int64)
+    rows = np.array(item.point.micro_kernels, dtype=np.int64)
     owner = problem.ratio[rows].argmax(axis=0)
     scores = np.bincount(owner, problem.vote_score[rows[owner], np.arange(owner.size)], minlength=rows.size)
     ordered = rows[np.argsort(-scores, kind="stable")]
@@ -271,7 +257,7 @@ def _curve_point(problem: SelectionProblem, item: _TracedSet) -> CurvePoint:
 
 
 def _assign(problem: SelectionProblem, chosen: tuple[int, ...]) -> IntArray:
-    """Position in `chosen` of each instance's best; among equals fewer bytes, then the lower index."""
+    """Return each instance's best position in `chosen`; of equals that of fewer bytes, then lower index."""
     row_of = np.argsort(problem.order)
     rows = row_of[list(chosen)]
     positions = np.argsort(rows)

@@ -11,7 +11,7 @@ from dietcode.dispatcher.problem import IntArray
 def smooth_assignment(
     throughput_chosen: ArrayLike, bindings: ArrayLike, assignment: ArrayLike, tolerance: float = 0.005
 ) -> IntArray:
-    """Reassign instances that lose next to nothing by following their neighbours.
+    """Reassign instances that lose almost nothing by following their neighbours.
 
     Among all assignments in which no instance loses `tolerance` or more against its best category, the one
     with the fewest runs along the lexicographic order of `bindings`, and of those the smallest total loss. An
@@ -60,19 +60,19 @@ def smooth_assignment(
 
 
 def _fewest_runs(price: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> IntArray:
-    """Dynamic programme over float64 [num_steps, num_categories]: fewest switches, then the least price."""
-    num_steps, num_categories = price.shape
+    """Minimise switches, then the price float64 [num_points, num_categories], by dynamic programming."""
+    num_points, num_categories = price.shape
     switch = 1.0 + float(np.where(np.isfinite(price), np.abs(price), 0.0).max(axis=1).sum())
     came_from = np.empty(price.shape, dtype=np.int64)
     own = np.arange(num_categories)
     total = price[0]
-    for step in range(1, num_steps):
+    for step in range(1, num_points):
         leader = int(total.argmin())
         stays = total <= total[leader] + switch
         came_from[step] = np.where(stays, own, leader)
         total = price[step] + np.where(stays, total, total[leader] + switch)
-    path = np.empty(num_steps, dtype=np.int64)
+    path = np.empty(num_points, dtype=np.int64)
     path[-1] = int(total.argmin())
-    for step in range(num_steps - 1, 0, -1):
+    for step in range(num_points - 1, 0, -1):
         path[step - 1] = came_from[step, path[step]]
     return path

@@ -1,4 +1,4 @@
-"""The assignment for people: runs of one shape variable, or a row for each instance."""
+"""The assignment in readable form: runs of one shape variable, or a row for each instance."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def dispatch_table(
 
     Parameters
     ----------
+    variables : sequence of str
+        One for each column of `bindings`.
     bindings : int64 [num_instances, num_variables]
     assignment : int64 [num_instances]
     names : sequence of str or None
         A name for each category, added to the rows as ``name``.
     max_rows : int
-        Rows beyond it are left out; ``truncated`` says so, ``num_rows`` counts all.
+        Further rows are left out; ``truncated`` says so, and ``num_rows`` counts all.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The dispatch rule: a decision tree over integer shape variables, total over all integers.
 
-The library's host code is compiled from it; it never meets a shape without an answer, also between and beyond
-the instances that selection enumerated.
+The library's host code is compiled from it. Every shape has a category, also those between and beyond the
+instances that selection enumerated.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Rule:
 
     @classmethod
     def from_json(cls, obj: Any) -> Rule:
-        """Read a rule, trusting nothing.
+        """Read a rule from untrusted data.
 
         Raises
         ------
@@ -222,7 +222,7 @@ def _check_keys(obj: Any, keys: set[str], what: str) -> None:
 
 
 class _TreeReader:
-    """Reads the nodes of one rule, and counts them."""
+    """Reads the nodes of one rule, and counts the leaves."""
 
     def __init__(self, variables: frozenset[str], num_categories: int) -> None:
         self.variables, self.categories, self.num_leaves = variables, range(num_categories), 0

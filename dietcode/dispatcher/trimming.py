@@ -30,20 +30,20 @@ Allowed = Callable[["Trim"], NDArray[np.bool_]]
 class Trim:
     """A set of micro-kernels from which some are dropped, one after another.
 
-    Keeps for every instance its best and second-best member, so that what each drop would cost is known in
+    Each instance's best and second-best member are known, so that the cost of each drop takes
     ``O(num_instances)``.
 
     Parameters
     ----------
-    kernels : tuple of int
+    micro_kernels : tuple of int
         Positions in the problem's order; every instance's best ratio must reach `need`.
     need : float64 [num_instances]
         No drop takes an instance below this ratio.
     """
 
-    def __init__(self, problem: SelectionProblem, kernels: tuple[int, ...], need: FloatArray) -> None:
+    def __init__(self, problem: SelectionProblem, micro_kernels: tuple[int, ...], need: FloatArray) -> None:
         self.problem, self.need = problem, need
-        self.rows: IntArray = np.array(sorted(kernels), dtype=np.int64)
+        self.rows: IntArray = np.array(sorted(micro_kernels), dtype=np.int64)
         self.sizes = problem.size_bytes[self.rows]
         self.alive = np.ones(len(self.rows), dtype=bool)
         self.keep = np.zeros(len(self.rows), dtype=bool)
@@ -52,15 +52,13 @@ class Trim:
         self._first, self._second = _top_two(self._ratio)
         self._measure()
 
-    def plus(self, kernel: int) -> Trim:
+    def plus(self, micro_kernel: int) -> Trim:
         """Return this set and one more member, the last, that is never dropped; this one stays as it is."""
         more = copy(self)
-        more.rows, more.sizes = (
-            np.append(self.rows, kernel),
-            np.append(self.sizes, self.problem.size_bytes[kernel]),
-        )
+        more.rows = np.append(self.rows, micro_kernel)
+        more.sizes = np.append(self.sizes, self.problem.size_bytes[micro_kernel])
         more.alive, more.keep = np.append(self.alive, True), np.append(self.keep, True)
-        new, count = self.problem.ratio[kernel], len(self.rows)
+        new, count = self.problem.ratio[micro_kernel], len(self.rows)
         first = self._ratio[self._first, self._columns]
         second = self._ratio[self._second, self._columns] if count > 1 else np.full(new.shape, _GONE)
         more._ratio = np.concatenate([self._ratio, new[None]])
@@ -83,7 +81,7 @@ class Trim:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the library as it stands."""
+        """Bytes of the library with the members that are left."""
         return self.problem.fixed_bytes + int(self.sizes[self.alive].sum())
 
     def cheapest(self, mean_bound: float, allowed: Allowed | None = None) -> int | None:
@@ -112,7 +110,7 @@ class Trim:
         self._measure()
 
     def candidate(self) -> MicroKernelSet:
-        """Return the set as it stands."""
+        """Return the set of members that are left."""
         ratio = self._ratio[self._first, self._columns]
         return MicroKernelSet(
             tuple(sorted(int(row) for row in self.rows[self.alive])),
@@ -123,7 +121,7 @@ class Trim:
 
 
 def _top_two(ratio: FloatArray) -> tuple[IntArray, IntArray]:
-    """Best and second-best row of each column; a single row is its own second."""
+    """Return the best and the second-best row of each column; a single row is its own second."""
     first = ratio.argmax(axis=0)
     rest = ratio.copy()
     rest[first, np.arange(ratio.shape[1])] = _GONE
@@ -133,9 +131,9 @@ def _top_two(ratio: FloatArray) -> tuple[IntArray, IntArray]:
     return first, np.where(second == first, (first + 1) % len(ratio), second)
 
 
-def lossless(problem: SelectionProblem, kernels: tuple[int, ...]) -> MicroKernelSet:
+def lossless(problem: SelectionProblem, micro_kernels: tuple[int, ...]) -> MicroKernelSet:
     """Drop every member that no instance of positive weight prefers and that none needs."""
-    trim = Trim(problem, kernels, problem.serve_ratio)
+    trim = Trim(problem, micro_kernels, problem.serve_ratio)
     while True:
         free = np.flatnonzero(~trim.blocked & (trim.cost <= 0))
         if not free.size:
@@ -144,10 +142,10 @@ def lossless(problem: SelectionProblem, kernels: tuple[int, ...]) -> MicroKernel
 
 
 def backward_path(
-    problem: SelectionProblem, kernels: tuple[int, ...], need: FloatArray
+    problem: SelectionProblem, micro_kernels: tuple[int, ...], need: FloatArray
 ) -> Iterator[MicroKernelSet]:
     """Yield shrinking sets: each step drops the member whose loss is least for the bytes it frees."""
-    trim = Trim(problem, kernels, need)
+    trim = Trim(problem, micro_kernels, need)
     while (member := trim.cheapest(mean_bound=1.0)) is not None:
         trim.drop(member)
         yield trim.candidate()
@@ -167,7 +165,7 @@ def fewer_bytes(problem: SelectionProblem, start: MicroKernelSet, mean_bound: fl
     def better(new: MicroKernelSet, old: MicroKernelSet) -> bool:
         return problem.within_bounds(new, mean_bound) and g_key(new) < g_key(old)
 
-    return _search(Trim(problem, start.kernels, problem.accept_ratio), trial, better)
+    return _search(Trim(problem, start.micro_kernels, problem.accept_ratio), trial, better)
 
 
 def less_loss(problem: SelectionProblem, start: MicroKernelSet) -> MicroKernelSet:
@@ -185,17 +183,17 @@ def less_loss(problem: SelectionProblem, start: MicroKernelSet) -> MicroKernelSe
     def better(new: MicroKernelSet, old: MicroKernelSet) -> bool:
         return loss_key(new) < loss_key(old)
 
-    return _search(Trim(problem, start.kernels, problem.serve_ratio), trial, better)
+    return _search(Trim(problem, start.micro_kernels, problem.serve_ratio), trial, better)
 
 
 def g_key(point: MicroKernelSet) -> tuple[int, float, int, tuple[int, ...]]:
     """Sort key of G: fewest bytes, then smallest loss, then fewest kernels."""
-    return point.num_bytes, round(point.loss_mean, 12), len(point.kernels), point.kernels
+    return point.num_bytes, round(point.loss_mean, 12), len(point.micro_kernels), point.micro_kernels
 
 
 def loss_key(point: MicroKernelSet) -> tuple[float, int, int, tuple[int, ...]]:
     """Sort key where only the caps can be met: smallest loss first."""
-    return round(point.loss_mean, 12), point.num_bytes, len(point.kernels), point.kernels
+    return round(point.loss_mean, 12), point.num_bytes, len(point.micro_kernels), point.micro_kernels
 
 
 def _worth_dropping(trim: Trim) -> NDArray[np.bool_]:
@@ -217,11 +215,11 @@ def _search(
     idle = 0
     for added in islice(cycle(additions), trials):
         idle += 1
-        if not set(added) & set(best.kernels):
+        if not set(added) & set(best.micro_kernels):
             new = trial(reduce(Trim.plus, added, base))
             if problem.within_caps(new) and better(new, best):
                 best, idle = new, 0
-                base = Trim(problem, best.kernels, base.need)
+                base = Trim(problem, best.micro_kernels, base.need)
         if idle >= len(additions):
             break
     return best

@@ -1,1 +1,1 @@
-"""Building a library folder: host dispatch, kernels and packing, with digests and a manifest."""
+"""Building a library folder: ``parts`` (its input), ``files`` (all kinds), ``build`` (CPUs), ``cuda``."""

@@ -1,4 +1,4 @@
-"""What a library is made of, whatever kind of device it is for."""
+"""What a library is made of, for any kind of device."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Parts:
     Attributes
     ----------
     target : CpuTarget or CudaTarget
-        That of the task, as it was measured.
+        Target of the task, as it was measured.
     micro_kernels : tuple
         One for each category.
     rule : Rule
         Total over the declared ranges.
     table, report : dict
-        What a person reads.
+        For people.
     archs : tuple of str
-        Architectures to hold machine code for beside the target's, where the kind of device has several.
+        Further architectures to hold machine code for, where the kind of device has several.
     """
 
     task: Task

@@ -1,14 +1,14 @@
 """Measuring: build each micro-kernel and time it on full waves, in child processes with limits.
 
 In processing order: ``points`` (which waves), ``requests`` (what children are asked and answer), ``children``
-(the protocols of children and of what runs in them), ``seed_search`` (MetaSchedule where it is measured),
+(the protocols of children and of what runs in them), ``seed_search`` (that of MetaSchedule),
 ``cpu_worker`` (what runs in children of a CPU), ``measurer`` (drives them, notices disturbed readings),
 ``calibration`` (κ and the device's reference reading), ``checks`` (what a line of records must hold),
 ``records``, ``store`` (where they are kept).
 
-Where the children are: ``engine`` and ``engine_spec`` (which), ``runner`` (one process), ``local`` (this
+Where the children are: ``engine`` and ``engine_spec`` (which), ``child_process`` (one), ``local`` (this
 machine), ``ray_nodes``, ``ray_children``, ``ray_cluster`` and ``ray_node`` (a Ray cluster, seen from the
-driver and from a node), ``rpc`` and ``rpc_worker`` (a device behind TVM's RPC tracker), ``fake``, ``opening``
+driver and from a node), ``rpc`` and ``rpc_worker`` (a device behind TVM's RPC tracker), ``opening``
 (the engine that is named).
 
 GPUs: ``gpu`` (which are here), ``gpu_device`` (one as a device of an engine),

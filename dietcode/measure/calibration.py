@@ -1,13 +1,14 @@
 """What is measured once for a device: κ of f_spatial, and the reference kernel's reading.
 
 The sweep runs a kernel with one row of 1…4P tiles, so that only the number of tiles changes (the paper's
-Figure 13, with cores in the place of SMs).
+Figure 13, on cores instead of SMs).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.optimize import nnls
 
 from dietcode.errors import TuningError
 from dietcode.measure.measurer import Measurer
+from dietcode.measure.requests import BuildRequest
 from dietcode.search_space.problem import Problem
 
 REDUCTION = 2048
@@ -29,53 +31,36 @@ _MIN_KAPPA = 0.4  # 0.9 to 1.05 were seen on quiet CPUs
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Device facts.
+class ReferenceKernel:
+    """The kernel that is timed beside all others, of `reference_problem`.
 
     Attributes
     ----------
-    kappa : float
-        κ of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and 5, as a ratio of time).
-    num_tiles : tuple of int
-        The sweep, 1…4P.
-    tile_gflops : tuple of float
-        Throughput at each of them.
-    reference_secs : float
-        Usual reading of the reference kernel.
+    request : BuildRequest
+        What builds it.
+    rows, columns : int
+        Its tile.
+    num_cores : int
+        P.
     """
 
-    kappa: float
-    num_tiles: tuple[int, ...]
-    tile_gflops: tuple[float, ...]
-    reference_secs: float
+    request: BuildRequest
+    rows: int
+    columns: int
+    num_cores: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "kappa": self.kappa,
-            "num_tiles": list(self.num_tiles),
-            "tile_gflops": list(self.tile_gflops),
-            "reference_secs": self.reference_secs,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Calibration:
-        """The inverse of `to_json`."""
-        return cls(
-            float(data["kappa"]),
-            tuple(int(n) for n in data["num_tiles"]),
-            tuple(float(g) for g in data["tile_gflops"]),
-            float(data["reference_secs"]),
-        )
+    def point(self, num_tiles: int) -> dict[str, int]:
+        """Return the extents of one row of so many tiles."""
+        return {"m": self.rows, "n": num_tiles * self.columns, "k": REDUCTION}
 
 
 def reference_problem() -> Problem:
-    """``Y[m, n] = Σ X[m, k] · W[n, k]`` with dynamic m and n."""
+    """Return ``Y[m, n] = Σ X[m, k] · W[n, k]`` with dynamic m and n."""
     return Problem(
         row_operand="X",
         column_operand="W",
         output="Y",
-        subscripts={"X": "mk", "W": "nk", "Y": "mn"},
+        indices={"X": "mk", "W": "nk", "Y": "mn"},
         batch=(),
         rows=("m",),
         columns=("n",),
@@ -86,29 +71,38 @@ def reference_problem() -> Problem:
     )
 
 
-def calibrate(measurer: Measurer) -> Calibration:
+def calibrate(measurer: Measurer, kernel: ReferenceKernel) -> dict[str, Any]:
     """Build the reference kernel, set it beside every later measurement, and fit κ.
+
+    Returns
+    -------
+    dict
+        A calibration line: ``kappa`` of ``f_spatial = 1 / (κ·x + 1 − κ)``, x = pad(n, P)/n (Equations 4 and
+        5, as a ratio of time); the sweep ``num_tiles``, 1…4P, with ``tile_gflops`` at each;
+        ``reference_secs``, the usual reading of the reference kernel.
 
     Raises
     ------
     TuningError
         The reference kernel cannot be built or run here.
     """
-    path = attach_reference(measurer)
-    problem, tile = reference_problem(), measurer.limits.narrow_tile()
-    num_cores = measurer.target.num_cores
-    counts = tuple(range(1, _SWEEP_WAVES * num_cores + 1))
-    points = [{"m": tile.rows, "n": n * tile.columns, "k": REDUCTION} for n in counts]
-    sweeps = [measurer.time_problem(problem, path, points) for _ in range(_NUM_SWEEPS)]
+    path = attach_reference(measurer, kernel)
+    counts = tuple(range(1, _SWEEP_WAVES * kernel.num_cores + 1))
+    points = [kernel.point(n) for n in counts]
+    sweeps = [measurer.time_problem(reference_problem(), path, points) for _ in range(_NUM_SWEEPS)]
     secs = [float(value) for value in np.min(sweeps, axis=0)]  # disturbances only ever add time
-    flops = 2.0 * tile.rows * tile.columns * REDUCTION
-    gflops = tuple(float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True))
+    flops = 2.0 * kernel.rows * kernel.columns * REDUCTION
     measurer.base_secs = measurer.usual_reference_secs
-    return Calibration(fit_kappa(counts, secs, num_cores), counts, gflops, measurer.base_secs)
+    return {
+        "kappa": fit_kappa(counts, secs, kernel.num_cores),
+        "num_tiles": list(counts),
+        "tile_gflops": [float(n * flops / s / 1e9) for n, s in zip(counts, secs, strict=True)],
+        "reference_secs": measurer.base_secs,
+    }
 
 
-def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
-    """An earlier calibration at today's speed: κ stays, the reference kernel is read anew.
+def recalibrate(measurer: Measurer, kernel: ReferenceKernel, earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an earlier calibration at today's speed: κ stays, the reference kernel is read anew.
 
     Where it is much slower than then it is read again for a few seconds, and the fastest counts.
 
@@ -117,10 +111,10 @@ def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
     TuningError
         The reference kernel cannot be built or run here.
     """
-    attach_reference(measurer)
-    now = measurer.usual_reference_secs
+    attach_reference(measurer, kernel)
+    then, now = float(earlier["reference_secs"]), measurer.usual_reference_secs
     for _ in range(_MAX_RESTS):
-        if now <= _SLOWER * earlier.reference_secs:
+        if now <= _SLOWER * then:
             break
         time.sleep(_REST_SECS)  # something else may run: all of this workload's times are scaled by it
         measurer.reference_readings.clear()
@@ -128,16 +122,20 @@ def recalibrate(measurer: Measurer, earlier: Calibration) -> Calibration:
             measurer.read_reference()
         now = min(now, measurer.usual_reference_secs)
     measurer.base_secs = now
-    faster = earlier.reference_secs / now
-    return replace(earlier, tile_gflops=tuple(g * faster for g in earlier.tile_gflops), reference_secs=now)
+    return {
+        "kappa": float(earlier["kappa"]),
+        "num_tiles": list(earlier["num_tiles"]),
+        "tile_gflops": [gflops * then / now for gflops in earlier["tile_gflops"]],
+        "reference_secs": now,
+    }
 
 
 def is_plausible(kappa: float, num_cores: int) -> bool:
-    """Whether the cores ran side by side when κ was fitted; other work on the machine prevents that."""
+    """Whether the cores ran side by side when κ was fitted, undisturbed by other work on the machine."""
     return num_cores == 1 or kappa >= _MIN_KAPPA
 
 
-def attach_reference(measurer: Measurer, base_secs: float | None = None) -> str:
+def attach_reference(measurer: Measurer, kernel: ReferenceKernel, base_secs: float | None = None) -> str:
     """Build the reference kernel and let `measurer` read it beside every measurement; returns its path.
 
     Parameters
@@ -145,12 +143,11 @@ def attach_reference(measurer: Measurer, base_secs: float | None = None) -> str:
     base_secs : float, optional
         Its usual reading at the calibration.
     """
-    problem, tile = reference_problem(), measurer.limits.narrow_tile()
-    (built,) = measurer.build([measurer.build_request([tile], "reference", problem)])
+    (built,) = measurer.build([kernel.request])
     if built.path is None:
-        raise TuningError(f"the reference kernel does not build for {measurer.target.mcpu}: {built.error}")
-    columns = tile.columns * measurer.target.num_cores * _REFERENCE_WAVES
-    measurer.reference = (problem, built.path, {"m": tile.rows, "n": columns, "k": REDUCTION})
+        raise TuningError(f"the reference kernel does not build: {built.error}")
+    point = kernel.point(kernel.num_cores * _REFERENCE_WAVES)
+    measurer.reference = (reference_problem(), built.path, point)
     for _ in range(_NUM_READINGS):
         measurer.read_reference()
     measurer.base_secs = base_secs
@@ -158,7 +155,7 @@ def attach_reference(measurer: Measurer, base_secs: float | None = None) -> str:
 
 
 def fit_kappa(num_tiles: tuple[int, ...], secs: list[float], num_cores: int) -> float:
-    """κ by non-negative least squares on ``t(n) = launch + w·((1 − κ)·n + κ·pad(n, P))``.
+    """Fit κ by non-negative least squares on ``t(n) = launch + w·((1 − κ)·n + κ·pad(n, P))``.
 
     This is the paper's Equation 4 with b = 1 − k (Equation 5), as time instead of throughput and with the
     launch, which would otherwise be taken for part of the tiles.

@@ -1,7 +1,7 @@
 """What a line of tuning records must hold; checked once, where the line is read.
 
-Each check raises one of `WRONG` where its line is none. Keys that it does not know are passed over: a later
-version may add some.
+Each check raises one of `WRONG` where the line does not hold it. Unknown keys are ignored: a later version
+may add some.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from dietcode.workload.text import clip, one_line
 
 WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What taking in a line that is no record raises."""
+"""Exceptions that reading a malformed line raises."""
 
 MAX_PROVENANCE = 64  # characters
 MAX_MESSAGE = 4000  # characters
@@ -27,7 +27,7 @@ _JOB = re.compile(r"[0-9a-f]{16}")
 
 
 def check_seed(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
-    """A tile, and where it comes from."""
+    """Refuse a seed without a tile, or without its provenance."""
     tile = array(body["tile"], "tile")
     for extent in tile:
         whole(extent, "tile", most=MAX_TILE)
@@ -44,19 +44,19 @@ def check_seed(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
 
 
 def check_fixed_bytes(body: Mapping[str, Any]) -> None:
-    """Bytes that any library has."""
+    """Refuse anything but a number of bytes."""
     whole(body["bytes"], "bytes", least=0)
 
 
 def check_measurement(
-    body: Mapping[str, Any], letters: frozenset[str] | None, micro_kernel: ReadsTile
+    body: Mapping[str, Any], indices: frozenset[str] | None, micro_kernel: ReadsTile
 ) -> None:
-    """A micro-kernel and its times; one that failed has none.
+    """Refuse a measurement whose micro-kernel, points or times are malformed; a failed one has no times.
 
     Parameters
     ----------
-    letters : frozenset of str or None
-        Those of the problem; None: what the first point has.
+    indices : frozenset of str or None
+        Those of the problem; None for those of the first point.
     micro_kernel : callable
         As `dietcode.measure.formats.RecordFormat` has it.
     """
@@ -66,10 +66,10 @@ def check_measurement(
     if len(points) != len(secs):
         raise ValueError(f"{len(secs)} times for {len(points)} points")
     for point in points:
-        for letter, extent in point.items():
-            whole(extent, f"extent of {clip(letter)}", most=MAX_EXTENT)
+        for index, extent in point.items():
+            whole(extent, f"extent of {clip(index)}", most=MAX_EXTENT)
     if points:
-        check_letters(points, frozenset(points[0]) if letters is None else letters)
+        check_indices(points, frozenset(points[0]) if indices is None else indices)
     for value in secs:
         real(value, "secs", above=0.0)
     whole(body["object_bytes"], "object_bytes", least=0)
@@ -85,15 +85,15 @@ def check_measurement(
         raise ValueError(f"error {clip(body['error'])} with {len(points)} points; allowed: one of them")
 
 
-def check_letters(points: Sequence[Mapping[str, int]], letters: frozenset[str]) -> None:
-    """Every point has an extent of each letter."""
+def check_indices(points: Sequence[Mapping[str, int]], indices: frozenset[str]) -> None:
+    """Refuse points that lack the extent of an index, or have one more."""
     for point in points:
-        if point.keys() != letters or not letters:
-            raise ValueError(f"a point {clip(point)}; allowed: extents of {clip(sorted(letters))}")
+        if point.keys() != indices or not indices:
+            raise ValueError(f"a point {clip(point)}; allowed: extents of {clip(sorted(indices))}")
 
 
 def check_round(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
-    """A decision of the search, as `dietcode.tuner.decisions.round_line` writes it, and its message."""
+    """Refuse a round that is not as `dietcode.tuner.decisions.round_line` writes it, with a message."""
     whole(body["number"], "number")
     line(body["message"], "message")
     if body["stop"] is not None and body["stop"] not in STOPS:
@@ -117,8 +117,8 @@ def check_round(body: Mapping[str, Any], micro_kernel: ReadsTile) -> None:
 
 
 def _check_expansion(facts: Mapping[str, Any]) -> None:
-    for letter, extent in facts["shape"].items():
-        whole(extent, f"extent of {clip(letter)}", most=MAX_EXTENT)
+    for index, extent in facts["shape"].items():
+        whole(extent, f"extent of {clip(index)}", most=MAX_EXTENT)
     line(facts["cause"], "cause")
     real(facts["served"], "served")
     for name in array(facts["micro_kernels"], "micro_kernels"):
@@ -143,7 +143,15 @@ def array(value: Any, what: str) -> list[Any]:
 
 
 def whole(value: Any, what: str, least: int = 1, most: int | None = None) -> None:
-    """Refuse what is no integer in ``least…most``."""
+    """Refuse anything but an integer in ``least…most``.
+
+    Parameters
+    ----------
+    what : str
+        Name of the value in the message.
+    least, most : int
+        Bounds, included; None for no upper one.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} {clip(value)}; allowed: an integer")
     if value < least or (most is not None and value > most):
@@ -159,7 +167,17 @@ def real(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> None:
-    """Refuse what is no finite number above `above` in ``least…most``."""
+    """Refuse anything but a finite number.
+
+    Parameters
+    ----------
+    what : str
+        Name of the value in the message.
+    above : float
+        Bound, excluded.
+    least, most : float
+        Bounds, included.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what} {clip(value)}; allowed: a number")
     try:
@@ -174,7 +192,7 @@ def real(
 
 
 def line(value: Any, what: str, most: int = MAX_MESSAGE) -> None:
-    """Refuse what is no text on one line, of at most `most` characters."""
+    """Refuse anything but a text on one line, of at most `most` characters."""
     if not isinstance(value, str):
         raise TypeError(f"{what} {clip(value)}; allowed: a text")
     if len(value) > most or value.splitlines() not in ([], [value]):
@@ -182,6 +200,6 @@ def line(value: Any, what: str, most: int = MAX_MESSAGE) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What is wrong with a line, from an error of `WRONG`."""
+    """Return what is wrong with a line, from an error of `WRONG`."""
     said = one_line(str(error.args[0] if error.args else error))
     return f"{said} is missing" if isinstance(error, KeyError) else said

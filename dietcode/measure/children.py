@@ -20,7 +20,7 @@ class Children(Protocol):
     """Child processes that build side by side, and one that checks and times; here or on other machines.
 
     Whatever goes wrong with a candidate comes back as the ``error`` of its result, one line; the next call
-    works. They are their opener's, who closes them, and used by one thread at a time.
+    works. Whoever opened them closes them; one thread uses them at a time.
     `tests/measure/test_contract.py` runs over every implementation.
 
     Raises
@@ -31,16 +31,16 @@ class Children(Protocol):
 
     @property
     def slot(self) -> str:
-        """What is measured on, where one job at a time may; empty where that is not known yet."""
+        """Name of what one job at a time measures on; empty while that is not known."""
 
     @property
     def seeds(self) -> SeedSearch:
-        """MetaSchedule on the machine that measures."""
+        """The search for a seed on the machine that measures."""
 
     def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         """Compile side by side, in confined processes; results in the order of `requests`.
 
-        What has not begun when the iterator is closed, or forgotten, is never built.
+        What has not begun when the iterator is closed or dropped is never built.
         """
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
@@ -56,7 +56,7 @@ class Children(Protocol):
 class Worker(Protocol):
     """What runs in children of one kind of device: a hashable value that travels to them.
 
-    The functions raise where something goes wrong, and whoever called the child makes an error of it.
+    Its functions raise where something goes wrong, and the caller of the child makes an error of that.
     """
 
     @property
@@ -67,8 +67,12 @@ class Worker(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Variables that the processes start with, beside those of the one that opens them."""
 
+    @property
+    def seeds(self) -> SeedSearch:
+        """As `Children.seeds`."""
+
     def start(self, temporary: str, measures: bool) -> None:
-        """First thing in each process: confine it, and have it end with its parent.
+        """Confine a process that has just started, and have it end with its parent.
 
         Parameters
         ----------

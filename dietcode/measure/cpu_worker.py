@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.runtime.pool import thread_variables
+from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
+from dietcode.measure.tvm_threads import thread_variables
+from dietcode.runtime.native import load_code
+from dietcode.runtime.threads import attach, bind_for_measuring
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
 
@@ -65,13 +69,18 @@ class CpuWorker:
 
     @property
     def num_builders(self) -> int:
-        """One a core."""
+        """One for each core."""
         return self.num_threads
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """A second pool that spins, such as OpenBLAS's, disturbs every timing."""
+        """Variables against a second pool that spins, as OpenBLAS's: it would disturb every timing."""
         return thread_variables(self.num_threads) | {"OPENBLAS_NUM_THREADS": "1"}
+
+    @property
+    def seeds(self) -> SeedSearch:
+        """MetaSchedule in a process of its own."""
+        return CpuSeedSearch()
 
     def start(self, temporary: str, measures: bool) -> None:
         """As `dietcode.measure.children.Worker` has it."""
@@ -102,8 +111,8 @@ class CpuWorker:
         return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
 
     def time(self, request: TimeRequest) -> TimeResult:
-        """Time ``run`` of a library at each point; the library is unloaded then, unless it is kept."""
-        run = _functions(request.path)["run"]
+        """Time ``run`` of a library at each point, then unload it, unless the request keeps it."""
+        run = self._function(request.path, "run")
         secs = []
         for extents, values in request.bindings():
             arguments = [*_tensors(request.problem, extents, request.call.lanes), *values]
@@ -113,21 +122,35 @@ class CpuWorker:
         return TimeResult(tuple(secs))
 
     def check(self, request: CheckRequest) -> CheckResult:
-        """`check` on a library in this process."""
-        module = _functions(request.path)
-        return check(request, lambda name, *arguments: module[name](*arguments))
+        """Compare a library with float64 in this process."""
+        return check(request, lambda name, *values: self._function(request.path, name)(*values))
+
+    def _function(self, path: str, name: str) -> Any:
+        """A function of a library, on threads of the kind that will run it elsewhere."""
+        if path not in _RESOURCES:
+            _RESOURCES[path] = load_code(Path(path))
+            attach(Path(path))
+        return bind_for_measuring(_RESOURCES[path][name], self.num_threads)
 
 
-def _functions(path: str) -> Any:
-    if path not in _RESOURCES:
-        import tvm
+class CpuSeedSearch:
+    """`SeedSearch` by `run_seed` on this machine."""
 
-        _RESOURCES[path] = tvm.runtime.load_module(path)
-    return _RESOURCES[path]
+    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
+        """As `SeedSearch.find`."""
+        from dietcode.search_space.cpu.seed import run_seed
+
+        extents, target = dict(request.extents), cast(CpuTarget, request.target)  # of this worker's kind
+        bounds = (request.num_trials, request.max_secs)
+        try:
+            _, facts = run_seed(request.problem, extents, target, work_dir, *bounds, progress)
+        except NoTrialError as error:
+            return SeedResult(None, str(error))
+        return SeedResult(facts)
 
 
 def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
-    """Arguments of ``run`` with their shapes, in its order; a constant column operand is packed."""
+    """Return the arguments of ``run`` with their shapes, in order; a constant column operand is packed."""
     found = []
     for name in (*problem.inputs, problem.output):
         shape = [int(extent) for extent in problem.shape(name, extents)]
@@ -139,14 +162,24 @@ def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str
 
 
 def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Generator) -> Any:
-    """Random numbers for an input, NaN for the output."""
+    """Return random numbers for an input, NaN for the output.
+
+    Parameters
+    ----------
+    name : str
+        A tensor of the problem.
+    shape : list of int
+        As `layouts` gives it.
+    rng : Generator
+        Source of the numbers.
+    """
     if name == problem.output:
         return nan_filled(shape, problem.output_dtype)
     return rng.standard_normal(shape, dtype=np.float32)
 
 
 def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
-    """Fresh arguments of ``run``; the last ones are kept."""
+    """Return arguments of ``run``; the last ones are kept for the next call."""
     import tvm
 
     key = (str(problem), tuple(sorted(extents.items())), lanes)
@@ -161,7 +194,7 @@ def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
 
 
 def _time(call: Any, min_secs: float, repeats: int) -> float:
-    """Lower quartile of the seconds of one call over `repeats` batches of at least `min_secs` each."""
+    """Return the lower quartile of a call's seconds over `repeats` batches of at least `min_secs` each."""
     call()
     started = time.perf_counter()
     call()
@@ -177,7 +210,7 @@ def _time(call: Any, min_secs: float, repeats: int) -> float:
 
 
 def lower_quartile(readings: Sequence[float]) -> float:
-    """What counts of several readings: on a shared machine disturbances only ever add time."""
+    """Return the reading that counts of several: on a shared machine disturbances only ever add time."""
     return float(np.percentile(readings, 25))
 
 
@@ -201,7 +234,7 @@ def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:
 def _error_at(
     request: CheckRequest, call: Callable[..., Any], extents: dict[str, int], values: Sequence[int]
 ) -> float:
-    """Largest error at one point, relative to the output's scale."""
+    """Return the largest error at one point, relative to the output's scale."""
     from dietcode.search_space.expected import expect
 
     problem = request.problem

@@ -51,12 +51,12 @@ _ENTRIES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (_P, _P, _P),
 }
 _STACK_BYTES, _REGISTERS, _DYNAMIC_SHARED = 3, 4, 8  # CU_FUNC_ATTRIBUTE_…
-_STATIC_SHARED_BYTES = 48 << 10  # a block may have more where its function is told so
+_STATIC_SHARED_BYTES = 48 << 10  # a block may have more if its function allows it
 _NON_BLOCKING, _RELAXED = 1, 2  # of a stream; of a capture
 
 
 class GpuError(CandidateError):
-    """What the driver refuses, or a kernel did; `status` is the driver's, -1 where it is not known."""
+    """An error of the driver or of a kernel; `status` is the driver's, -1 where it is unknown."""
 
     def __init__(self, message: str, status: int = -1) -> None:
         self.status = status
@@ -64,14 +64,14 @@ class GpuError(CandidateError):
 
 
 class Driver:
-    """The driver of this machine, once it was told to begin.
+    """The driver of this machine, initialised.
 
     Raises
     ------
     OSError
-        There is none.
+        It is not installed.
     GpuError
-        It does not begin, as with `NO_DEVICE`.
+        It does not start, as with `NO_DEVICE`.
     """
 
     def __init__(self) -> None:
@@ -100,14 +100,14 @@ class Driver:
             raise GpuError(f"{name}: {(text.value or b'unknown').decode()} ({status})", status)
 
     def _get(self, kind: Callable[[], Any], name: str, *arguments: Any) -> Any:
-        """The value that a function writes to its first argument."""
+        """Return the value that a function writes to its first argument."""
         value = kind()
         self.call(name, ctypes.byref(value), *arguments)
         return value.value
 
     @property
     def version(self) -> int:
-        """Of CUDA, that it is for: 13000 for 13.0."""
+        """Version of CUDA that it supports: 13000 for 13.0."""
         return int(self._get(_I, "cuDriverGetVersion"))
 
     @property
@@ -116,11 +116,11 @@ class Driver:
         return int(self._get(_I, "cuDeviceGetCount"))
 
     def name(self, index: int) -> str:
-        """Of a GPU, as its vendor calls it."""
+        """Return the name of a GPU, as its vendor calls it."""
         return self._text("cuDeviceGetName", index)
 
-    def place(self, index: int) -> str:
-        """Of a GPU in this machine, as in ``0000:1b:00.0``."""
+    def bus_id(self, index: int) -> str:
+        """Return the number of a GPU on this machine's PCI bus, as in ``0000:1b:00.0``."""
         return self._text("cuDeviceGetPCIBusId", index)
 
     def _text(self, name: str, index: int) -> str:
@@ -129,24 +129,24 @@ class Driver:
         return buffer.value.decode(errors="replace")
 
     def attribute(self, index: int, number: int) -> int:
-        """An attribute of a GPU, by its number in CUdevice_attribute."""
+        """Return an attribute of a GPU, by its number in CUdevice_attribute."""
         return int(self._get(_I, "cuDeviceGetAttribute", number, self._get(_I, "cuDeviceGet", index)))
 
     def use(self, index: int) -> None:
-        """Have this thread work on a GPU, in the context that all libraries of a process share."""
+        """Select a GPU for this thread, in the context that all libraries of a process share."""
         device = self._get(_I, "cuDeviceGet", index)
         self.call("cuCtxSetCurrent", self._get(_P, "cuDevicePrimaryCtxRetain", device))
 
     def synchronize(self) -> None:
-        """Wait for all that was launched."""
+        """Wait for everything that was launched."""
         self.call("cuCtxSynchronize")
 
     def allocate(self, num_bytes: int) -> int:
-        """Memory of the GPU, on a 256-byte boundary at least."""
+        """Return the address of new memory of the GPU, on a 256-byte boundary at least."""
         return int(self._get(_ADDRESS, "cuMemAlloc_v2", max(1, num_bytes)))
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Free memory of the GPU."""
         self.call("cuMemFree_v2", address)
 
     def upload(self, address: int, array: Any) -> None:
@@ -161,62 +161,62 @@ class Driver:
         """Copy within the GPU."""
         self.call("cuMemcpyDtoD_v2", to, address, num_bytes)
 
-    def load(self, image: bytes) -> Module:
-        """Load machine code.
+    def load(self, image: bytes) -> GpuModule:
+        """Load machine code and return its module.
 
         Raises
         ------
         GpuError
-            It is not for this GPU, or for a newer driver.
+            It is for another GPU or a newer driver.
         """
-        return Module(self, self._get(_P, "cuModuleLoadData", image))
+        return GpuModule(self, self._get(_P, "cuModuleLoadData", image))
 
     def stream(self) -> Stream:
-        """A new stream, which waits for no other."""
+        """Return a new stream, which waits for no other."""
         return Stream(self, self._get(_P, "cuStreamCreate", _NON_BLOCKING))
 
     def event(self) -> int:
-        """A new event that tells the time."""
+        """Return a new event that records the time."""
         return int(self._get(_P, "cuEventCreate", 0))
 
 
-class Module:
+class GpuModule:
     """Loaded code."""
 
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver, self._handle = driver, handle
 
-    def function(self, name: str, shared_bytes: int = 0) -> Function:
-        """One function of it, and the shared memory of a block that is asked for at its launch."""
+    def function(self, name: str, shared_bytes: int = 0) -> GpuFunction:
+        """Return a function by name; each launch asks for so much shared memory a block."""
         handle = self.driver._get(_P, "cuModuleGetFunction", self._handle, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
             self.driver.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, shared_bytes)
-        return Function(self.driver, handle, shared_bytes)
+        return GpuFunction(self.driver, handle, shared_bytes)
 
     def unload(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         self.driver.call("cuModuleUnload", self._handle)
 
 
-class Function:
+class GpuFunction:
     """A function that can be launched."""
 
     def __init__(self, driver: Driver, handle: int, shared_bytes: int) -> None:
         self._driver, self._handle, self._shared_bytes = driver, handle, shared_bytes
 
     def facts(self) -> dict[str, int]:
-        """Registers and stack of a thread, as the driver has them."""
+        """Return registers and stack of a thread, as the driver has them."""
         numbers = {"registers": _REGISTERS, "stack_bytes": _STACK_BYTES}
         get = self._driver._get
         return {n: int(get(_I, "cuFuncGetAttribute", number, self._handle)) for n, number in numbers.items()}
 
     def resident_blocks(self, threads: int) -> int:
-        """Blocks that one multiprocessor holds at a time, as the driver has it."""
+        """Return how many blocks one multiprocessor holds at a time, as the driver has it."""
         name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         return int(self._driver._get(_I, name, self._handle, threads, self._shared_bytes))
 
     def bind(self, grid: Sequence[int], threads: int, values: Sequence[int]) -> Callable[[Stream], None]:
-        """A launch with all arguments at hand, 64-bit numbers and addresses; called with the stream."""
+        """Return a launch with its arguments, 64-bit numbers and addresses; it is called with the stream."""
         kept = [ctypes.c_int64(value) for value in values]
         addresses = (_P * len(kept))(*(ctypes.addressof(value) for value in kept))
         x, y = grid
@@ -235,20 +235,20 @@ class Stream:
         self.handle, self._driver = handle, driver
 
     def synchronize(self) -> None:
-        """Wait for what is in it."""
+        """Wait for its work."""
         self._driver.call("cuStreamSynchronize", self.handle)
 
     def record(self, event: int) -> None:
-        """Have an event take the time when all before it is done."""
+        """Record in an event the time at which all work before it is done."""
         self._driver.call("cuEventRecord", event, self.handle)
 
     def seconds_between(self, start: int, end: int) -> float:
-        """Wait for the second of two events; the seconds from the first to it."""
+        """Wait for the second of two events and return the seconds between them."""
         self._driver.call("cuEventSynchronize", end)
         return float(self._driver._get(_F, "cuEventElapsedTime", start, end)) / 1e3
 
     def capture(self, launch: Callable[[], None]) -> Graph:
-        """What `launch` puts in this stream, as a graph; nothing of it runs."""
+        """Return what `launch` puts in this stream as a graph; none of it runs."""
         graph = _P()
         self._driver.call("cuStreamBeginCapture_v2", self.handle, _RELAXED)
         try:
@@ -266,10 +266,10 @@ class Graph:
         self._ready = self._driver._get(_P, "cuGraphInstantiateWithFlags", handle, 0)
 
     def replay(self) -> None:
-        """Put all of it in the stream."""
+        """Launch all of it."""
         self._driver.call("cuGraphLaunch", self._ready, self._stream.handle)
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         self._driver.call("cuGraphExecDestroy", self._ready)
         self._driver.call("cuGraphDestroy", self._handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,24 +63,21 @@ def tensor_at(
     strides: Sequence[int] | None = None,
     kind: int = CUDA,
 ) -> Any:
-    """A tensor over memory that stays its owner's.
+    """Return a tensor over memory that its owner keeps.
 
     Parameters
     ----------
     shape, strides : sequence of int
-        In elements; strides of rows that lie one behind the other by default.
+        In elements; by default the strides of a contiguous tensor.
     dtype : str
         float64, float32, float16 or bfloat16.
     index, kind : int
         The device, and its kind by DLPack's numbers.
     """
-    steps = strides
-    if steps is None:
-        steps = [1] * len(shape)
-        for axis in range(len(shape) - 1, 0, -1):
-            steps[axis - 1] = steps[axis] * shape[axis]
+    if strides is None:
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     code, bits = _DTYPES[dtype]
-    own_shape, own_strides = ((ctypes.c_int64 * len(shape))(*values) for values in (shape, steps))
+    own_shape, own_strides = ((ctypes.c_int64 * len(shape))(*values) for values in (shape, strides))
     tensor = _Tensor(
         address,
         kind,

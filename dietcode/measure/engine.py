@@ -1,7 +1,7 @@
 """Where candidates are built and timed: this machine, a Ray cluster, or a device behind TVM's RPC tracker.
 
-An `Engine` says what a spec's target stands for on the device that measures, and opens children there, one
-job at a time. `dietcode.measure.engine_spec.EngineSpec` names one; `open_engine` makes it.
+An `Engine` resolves a spec's target to the device that measures, and opens children there, one job at a time.
+`dietcode.measure.engine_spec.EngineSpec` names one; `open_engine` makes it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from dietcode.target.base import Target
 from dietcode.target.cpu import Host
 from dietcode.workload.target_spec import TargetSpec
 
-Say = Callable[[str], None]
+OnWait = Callable[[str], None]
+"""Called with one line where a device is waited for."""
 
 _REACH_SECS = 5.0
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a spec's target stands for on an engine.
+    """What a spec's target resolves to on an engine.
 
     Attributes
     ----------
@@ -36,11 +37,11 @@ class Device:
     worker : Worker
         What runs in children there.
     refusal : str or None
-        Why nothing can be measured for the target there.
+        Why nothing can be measured for the target there, if so.
     host : Host or None
-        Its machine, where that is known.
-    place : str
-        The engine's own name of such devices.
+        Its machine; None where it is unknown.
+    slot : str
+        The engine's name of what one job at a time holds to measure on it.
     """
 
     target: Target
@@ -48,17 +49,23 @@ class Device:
     worker: Worker
     refusal: str | None = None
     host: Host | None = None
-    place: str = ""
+    slot: str = ""
 
 
 class Engine(Protocol):
     """Builds and times candidates somewhere; one job at a time on a device."""
 
-    def devices(self) -> list[Device]:
-        """Those that can be told without a spec, each with all cores of its machine."""
+    def devices(self, on_error: Callable[[str], None]) -> list[Device]:
+        """Return the devices that are known without a spec, each with all cores of its machine.
+
+        Parameters
+        ----------
+        on_error : callable
+            Called with one line for those that are there and cannot be used.
+        """
 
     def resolve(self, spec: TargetSpec) -> Device:
-        """What a target stands for here.
+        """Return the device that a target resolves to here.
 
         Raises
         ------
@@ -66,26 +73,26 @@ class Engine(Protocol):
             It is unknown, cannot be built for, or fits several devices.
         """
 
-    def children(self, device: Device, say: Say) -> AbstractContextManager[Children]:
-        """Children that measure on a device, alone on it while they are open; waits until it is free.
+    def children(self, device: Device, on_wait: OnWait) -> AbstractContextManager[Children]:
+        """Open children that measure on a device, alone on it while they are open; waits until it is free.
 
         Parameters
         ----------
-        say : callable
-            Told what is waited for.
+        on_wait : callable
+            Called with what is waited for, if anything is.
 
         Raises
         ------
         TuningError
-            There is no such device any more.
+            The device is gone.
         """
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
 
 
 def check_reachable(what: str, address: str) -> None:
-    """See whether anything listens there, before a library waits for it by rules of its own.
+    """Refuse an address where nothing listens, before a library waits for it by rules of its own.
 
     Raises
     ------

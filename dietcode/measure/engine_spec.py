@@ -39,7 +39,7 @@ class EngineSpec:
     Raises
     ------
     RequestError
-        What the kind needs is missing or malformed, or something else is given.
+        Something that the kind needs is missing or malformed, or something that it does not take is given.
     """
 
     kind: Kind = "local"
@@ -70,7 +70,7 @@ class EngineSpec:
     def from_options(
         cls, ray: str | None = None, rpc_tracker: str | None = None, rpc_key: str | None = None
     ) -> EngineSpec:
-        """The engine that a command line names; local where it names none.
+        """Return the engine that a command line names, by default the local one.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class EngineSpec:
         return cls(kind, ray, rpc_tracker, rpc_key)
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What a process that uses the engine needs of these variables, beside what every worker is given."""
+        """Return the variables that a process using the engine needs beside those of every worker."""
         names = _RAY_VARIABLES if self.kind == "ray" else ()
         return {name: environment[name] for name in names if name in environment}
 
@@ -110,17 +110,17 @@ class EngineSpec:
 
 
 def split_address(name: str, given: str) -> tuple[str, int]:
-    """Host and port.
+    """Split an address into host and port.
 
     Parameters
     ----------
     name : str
-        What it is called in an error.
+        Name of the address in the message.
 
     Raises
     ------
     RequestError
-        It is no ``HOST:PORT``.
+        It is not ``HOST:PORT``.
     """
     found = _ADDRESS.fullmatch(given)
     if found is None or not 0 < int(found["port"]) < 1 << 16:

@@ -1,4 +1,4 @@
-"""GPUs of this machine, as the driver tells them: nothing is launched and no memory is taken."""
+"""GPUs of this machine, as the driver lists them: nothing is launched and no memory is allocated."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Gpu:
     Attributes
     ----------
     index : int
-        The driver's number of it; CUDA_VISIBLE_DEVICES says which it counts.
+        Its number in the driver, which counts those of CUDA_VISIBLE_DEVICES.
     capability : int
         86 for 8.6.
     l2_bytes : int
-        Of its cache.
-    place : str
-        Where it is in the machine: two processes see the same one by it.
+        Size of its cache.
+    bus_id : str
+        As the machine numbers its devices: two processes know the same GPU by it.
     target : CudaTarget or None
-        What is measured for on it; None where this version generates no code for its architecture.
+        Target of what is measured on it; None where this version generates no code for its architecture.
     """
 
     index: int
@@ -39,22 +39,22 @@ class Gpu:
     num_sms: int
     capability: int
     l2_bytes: int
-    place: str
+    bus_id: str
     target: CudaTarget | None
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether its driver says that no device computes; nothing is published from its records."""
+        """Whether its driver emulates a device; nothing is published from its records."""
         return self.name.startswith(_EMULATED)
 
     @property
     def id(self) -> str:
-        """The same for all GPUs of this name, number of multiprocessors and target."""
+        """Digest of name, number of multiprocessors and target."""
         return str(self.record["id"])
 
     @property
     def record(self) -> dict[str, Any]:
-        """The device in the header of its records, see `dietcode.measure.formats.cuda`.
+        """The device as the header of its records names it, see `dietcode.measure.formats.cuda`.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Gpu:
         Raises
         ------
         ValueError, TypeError
-            A field is missing, unknown or no such thing.
+            A field is missing, unknown or malformed.
         """
         target = data.get("target")
         return cls(**data | {"target": None if target is None else CudaTarget.from_json(target)})
@@ -88,7 +88,7 @@ class Gpu:
 
 
 def list_gpus() -> list[Gpu]:
-    """GPUs that this process may use, in the driver's order; empty where there is no driver or no device.
+    """Return the GPUs that this process may use, in the driver's order; none without a driver or a device.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def list_gpus() -> list[Gpu]:
 
 
 def find_gpu(target: CudaTarget | None = None) -> Gpu | None:
-    """The first GPU that is measured on, with `target` as its target where one is asked for; None for none.
+    """Return the first GPU that can be measured on, or None.
 
     Parameters
     ----------
     target : CudaTarget, optional
-        Only a GPU of its very compute capability will do.
+        The target that the GPU is to have; its compute capability must be the same.
 
     Raises
     ------
@@ -129,12 +129,12 @@ def find_gpu(target: CudaTarget | None = None) -> Gpu | None:
 
 
 def need_gpu(target: CudaTarget) -> Gpu:
-    """The GPU to measure a target on.
+    """Return the GPU to measure a target on.
 
     Raises
     ------
     TargetError
-        There is none here; the message says what there is.
+        There is no such GPU here; the message lists those that there are.
     """
     gpu = find_gpu(target)
     if gpu is None:
@@ -159,7 +159,7 @@ def _check_version(version: int) -> None:
 
 def _gpu(driver: Driver, index: int) -> Gpu:
     capability = 10 * driver.attribute(index, _MAJOR) + driver.attribute(index, _MINOR)
-    # Of sm_90 and sm_90a the one that no other GPU runs: it has the more instructions.
+    # Of sm_90 and sm_90a the last, which has more instructions.
     archs = [arch for arch in ARCHS if CudaTarget(arch).number == capability]
     return Gpu(
         index,
@@ -167,6 +167,6 @@ def _gpu(driver: Driver, index: int) -> Gpu:
         driver.attribute(index, _NUM_SMS),
         capability,
         driver.attribute(index, _L2_BYTES),
-        driver.place(index),
+        driver.bus_id(index),
         CudaTarget(archs[-1]) if archs else None,
     )

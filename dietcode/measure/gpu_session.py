@@ -2,9 +2,9 @@
 
 The method is that of ``benchmarks/gpu/device.seconds_of``: calls are captured in a graph, so that launching
 costs nothing, over copies of the tensors that are more than the L2 cache holds (512 at most); warm, by 20
-milliseconds of replays; a reading lasts two milliseconds at least, by events, which tell half microseconds;
+milliseconds of replays; a reading lasts two milliseconds at least, by events of half a microsecond;
 the median of five. What differs: the tensors come from the driver and not from PyTorch's allocator, all
-copies hold the same numbers, and the cache is taken for larger where the driver says that it is.
+copies hold the same numbers, and a larger cache is assumed where the driver reports one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from dietcode.measure.cpu_worker import SAFE_ERROR
-from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, Function, GpuError, Graph
-from dietcode.search_space.cuda.launches import Call, Launch
+from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, GpuError, GpuFunction, Graph
+from dietcode.search_space.cuda.launches import Call
 from dietcode.search_space.expected import Expected, expect
 from dietcode.search_space.problem import Problem
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded
@@ -38,9 +38,9 @@ class Tensors:
     sets : list of dict of str to int
         Addresses by tensor; one dict for each copy.
     inputs : dict of str to array
-        What the copies hold, as generated code does; empty once `expected` is known.
+        Values of the inputs, in the dtypes of the generated code; empty once `expected` is known.
     expected : Expected or None
-        Of the output; None where it was not asked for yet.
+        Of the output; None until it is first needed.
     """
 
     address: int
@@ -49,15 +49,15 @@ class Tensors:
     expected: Expected | None = None
 
 
-class Session:
+class GpuSession:
     """A GPU, in use by this process.
 
     Parameters
     ----------
     index : int
-        The driver's number of it.
+        Its number in the driver.
     l2_bytes : int
-        What its cache holds at most.
+        Size of its cache.
     """
 
     def __init__(self, index: int, l2_bytes: int) -> None:
@@ -69,7 +69,7 @@ class Session:
         self._workspace = (0, 0)  # address, bytes
 
     def allocate(self, num_bytes: int) -> int:
-        """Memory of the GPU; tensors of other instances are given up where there is no more."""
+        """Return the address of new memory; tensors of other instances are freed where it is short."""
         try:
             return self.driver.allocate(num_bytes)
         except GpuError as error:
@@ -79,13 +79,13 @@ class Session:
         return self.driver.allocate(num_bytes)
 
     def forget(self) -> None:
-        """Give the memory of all tensors back."""
+        """Free all tensors."""
         for tensors in self._tensors.values():
             self.driver.free(tensors.address)
         self._tensors.clear()
 
     def tensors(self, problem: Problem, extents: dict[str, int], seed: int = 0) -> Tensors:
-        """Normal numbers for the inputs of an instance; made once."""
+        """Return tensors of normal numbers for an instance; made once."""
         key = (str(problem), seed, *sorted(extents.items()))
         if key not in self._tensors:
             self._tensors[key] = self._make(problem, extents, seed)
@@ -110,19 +110,30 @@ class Session:
         return Tensors(first, sets, inputs)
 
     def bind(
-        self, problem: Problem, call: Call, functions: Sequence[Function], tensors: Tensors
+        self, problem: Problem, call: Call, functions: Sequence[GpuFunction], tensors: Tensors
     ) -> Callable[[int], None]:
-        """``run(turn)``, which puts all launches of a call on one copy of the tensors in the stream."""
+        """Return ``run(turn)``, which puts all launches of a call on one copy of the tensors in the stream.
+
+        Parameters
+        ----------
+        call : Call
+            Its launches and its workspace.
+        functions : sequence of GpuFunction
+            One for each launch.
+        tensors : Tensors
+            Copies to take turns with.
+        """
         own = -(-call.workspace_bytes // _ALIGNMENT) * _ALIGNMENT
         address = self._workspace_of(own * len(tensors.sets))
-        sizes = [call.extents[letter] for letter in problem.dynamic]
+        sizes = [call.extents[index] for index in problem.dynamic]
         turns = []
         for turn, given in enumerate(tensors.sets):
-            places = given | {name: address + turn * own + first for name, first in call.regions.items()}
+            addresses = given | {name: address + turn * own + first for name, first in call.regions.items()}
+            values = [[*(addresses[name] for name in one.arguments), *sizes] for one in call.launches]
             turns.append(
                 [
-                    function.bind(launch.grid, launch.threads, [*_addresses(launch, places), *sizes])
-                    for function, launch in zip(functions, call.launches, strict=True)
+                    function.bind(launch.grid, launch.threads, own_values)
+                    for function, launch, own_values in zip(functions, call.launches, values, strict=True)
                 ]
             )
 
@@ -149,12 +160,12 @@ class Session:
         run: Callable[[int], None],
         max_flops: float,
     ) -> float:
-        """Largest error of the first copy's output against float64, over the largest value.
+        """Return the largest error of the first copy's output against float64, over the largest value.
 
         Parameters
         ----------
         max_flops : float
-            What float64 may take the first time; a sample of the rows is compared where all are more.
+            Most FLOPs in float64, the first time; where all rows take more, a sample of them is compared.
         """
         if tensors.expected is None:
             tensors.expected = expect(problem, tensors.inputs, extents, max_flops)
@@ -168,7 +179,17 @@ class Session:
         return tensors.expected.error_of(output)
 
     def seconds_of(self, run: Callable[[int], None], copies: int, min_secs: float, repeats: int) -> float:
-        """Median seconds of one call, the GPU's time alone."""
+        """Return the median seconds of one call, of the GPU's time alone.
+
+        Parameters
+        ----------
+        copies : int
+            Turns that `run` takes.
+        min_secs : float
+            Least length of a reading.
+        repeats : int
+            Readings.
+        """
 
         def all_copies() -> None:
             for turn in range(copies):
@@ -186,7 +207,7 @@ class Session:
             graph.close()
 
     def _reading(self, graph: Graph, replays: int) -> float:
-        """Seconds of one replay."""
+        """Return the seconds of one replay."""
         start, end = self._events
         self.stream.record(start)
         for _ in range(replays):
@@ -195,12 +216,8 @@ class Session:
         return self.stream.seconds_between(start, end) / replays
 
 
-def _addresses(launch: Launch, places: dict[str, int]) -> list[int]:
-    return [places[name] for name in launch.arguments]
-
-
 def random_inputs(problem: Problem, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-    """Normal numbers for every input, held as generated code holds them."""
+    """Return normal numbers for every input, rounded to its dtype."""
     rng = np.random.default_rng(seed)
     return {
         name: rounded(
@@ -212,5 +229,5 @@ def random_inputs(problem: Problem, extents: dict[str, int], seed: int = 0) -> d
 
 
 def largest_error(problem: Problem) -> float:
-    """What is allowed: of float32, and what rounding the output to its dtype costs."""
+    """Return the largest error allowed: that of float32, and of rounding the output to its dtype."""
     return SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,9 @@ import tvm_ffi
 from dietcode.confinement import MEMORY_BYTES, confine
 from dietcode.errors import CandidateError, TuningError
 from dietcode.lifeline import die_with_parent
-from dietcode.measure.cuda_driver import Function
+from dietcode.measure.cuda_driver import GpuFunction
 from dietcode.measure.device_tensors import tensor_at
-from dietcode.measure.gpu_session import Session, largest_error, random_inputs
+from dietcode.measure.gpu_session import GpuSession, largest_error, random_inputs
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -28,6 +28,7 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
+from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
@@ -37,7 +38,7 @@ from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
 from dietcode.workload.dtypes import nan_filled
 
-_SESSIONS: list[Session] = []
+_SESSIONS: list[GpuSession] = []
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class CudaRecipe:
 class KernelCall:
     """The launches of one micro-kernel in a cubin.
 
-    ``facts`` of a time has ``registers``, ``stack_bytes`` and ``resident_blocks`` of its own function, as the
-    driver tells them.
+    ``facts`` of a time has ``registers``, ``stack_bytes`` and ``resident_blocks`` of its own
+    function, as the driver has them.
     """
 
     micro_kernel: CudaMicroKernel
@@ -86,9 +87,9 @@ class GpuWorker:
     Parameters
     ----------
     index : int
-        The driver's number of it.
+        Its number in the driver.
     l2_bytes : int
-        What its cache holds at most.
+        Size of its cache.
     """
 
     index: int
@@ -96,27 +97,32 @@ class GpuWorker:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """None: float64 on the CPU may use all cores."""
+        """No variables: float64 on the CPU may use all cores."""
         return {}
 
     @property
     def num_builders(self) -> int:
-        """Half of the cores: what launches needs one."""
+        """Half of the cores: launching needs one."""
         return max(1, (os.cpu_count() or 1) // 2)
 
-    def start(self, temporary: str, measures: bool) -> None:
-        """As `dietcode.measure.children.Worker` has it, as far as a driver allows.
+    @property
+    def seeds(self) -> SeedSearch:
+        """No search: what MetaSchedule proposes for a GPU is measured as any other candidate."""
+        return NoSeedSearch("a GPU has no search of its own")
 
-        Address space is not bounded for it: it reserves more than there is memory.
+    def start(self, temporary: str, measures: bool) -> None:
+        """As `dietcode.measure.children.Worker` has it; address space is not bounded where a driver is used.
+
+        A driver reserves more of it than there is memory.
         """
         die_with_parent()
         confine(None if measures else MEMORY_BYTES, temporary, drives_gpu=measures)
 
     def get_ready(self) -> None:
-        """Nothing more than this module is needed; the GPU is not touched before the first call."""
+        """Do nothing: this module is all that is needed, and the first call initialises the GPU."""
 
     def build(self, request: BuildRequest) -> BuildResult:
-        """Compile a `CudaRecipe` to a cubin; what does not fit in registers is an error too."""
+        """Compile a `CudaRecipe` to a cubin; spilled registers are an error too."""
         started, recipe = time.perf_counter(), request.recipe
         tiles = [recipe.micro_kernel]
         try:
@@ -133,7 +139,7 @@ class GpuWorker:
         return BuildResult(request.path, code_bytes, secs, facts={"kernels": kernels})
 
     def time(self, request: TimeRequest) -> TimeResult:
-        """Time a `KernelCall`; tensors stay in the GPU's memory where they are kept."""
+        """Time a `KernelCall`; its tensors stay in the GPU's memory where the request keeps them."""
         session, problem, tile = self._session(), request.problem, request.call.micro_kernel
         found, secs = functions_of(problem, tile), []
         with _functions(session, request) as functions:
@@ -154,7 +160,7 @@ class GpuWorker:
         Raises
         ------
         ValueError
-            It gives wrong numbers.
+            The numbers are wrong.
         GpuError, RuntimeError
             It cannot be loaded or run.
         """
@@ -176,47 +182,36 @@ class GpuWorker:
                 yield call.extents, session.error_of(problem, extents, tensors, run, request.max_flops)
 
     def _library_errors(self, request: CheckRequest) -> Iterator[tuple[dict[str, int], float]]:
-        session, library = self._session(), _library(request.path)
+        session, library, problem = self._session(), _library(request.path), request.problem
         for extents, values in request.bindings():
-            yield extents, self._library_error(session, library, request, extents, values)
+            inputs = random_inputs(problem, extents, request.seed)
+            output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
+            arrays = inputs | {problem.output: output}
+            addresses = {name: session.allocate(array.nbytes) for name, array in arrays.items()}
+            workspace = session.allocate(request.call.workspace_bytes)
+            for name, array in arrays.items():
+                session.driver.upload(addresses[name], array)
+            tensors = [
+                tensor_at(addresses[name], array.shape, problem.dtype(name), self.index)
+                for name, array in arrays.items()
+            ]
+            library["run"](*tensors, workspace, *values)
+            session.driver.synchronize()
+            session.driver.download(output, addresses[problem.output])
+            for address in (*addresses.values(), workspace):
+                session.driver.free(address)
+            yield extents, expect(problem, inputs, extents, request.max_flops).error_of(output)
 
-    def _library_error(
-        self,
-        session: Session,
-        library: Any,
-        request: CheckRequest,
-        extents: dict[str, int],
-        values: Sequence[int],
-    ) -> float:
-        problem = request.problem
-        inputs = random_inputs(problem, extents, request.seed)
-        output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        arrays = inputs | {problem.output: output}
-        addresses = {name: session.allocate(array.nbytes) for name, array in arrays.items()}
-        workspace = session.allocate(request.call.workspace_bytes)
-        for name, array in arrays.items():
-            session.driver.upload(addresses[name], array)
-        tensors = [
-            tensor_at(addresses[name], array.shape, problem.dtype(name), self.index)
-            for name, array in arrays.items()
-        ]
-        library["run"](*tensors, workspace, *values)
-        session.driver.synchronize()
-        session.driver.download(output, addresses[problem.output])
-        for address in (*addresses.values(), workspace):
-            session.driver.free(address)
-        return expect(problem, inputs, extents, request.max_flops).error_of(output)
-
-    def _session(self) -> Session:
-        """The only one of this process, in use by this thread."""
+    def _session(self) -> GpuSession:
+        """Return the only session of this process, in use by this thread."""
         if not _SESSIONS:
-            _SESSIONS.append(Session(self.index, self.l2_bytes))
+            _SESSIONS.append(GpuSession(self.index, self.l2_bytes))
         _SESSIONS[0].driver.use(self.index)
         return _SESSIONS[0]
 
 
 @contextmanager
-def _functions(session: Session, request: CallRequest) -> Iterator[list[Function]]:
+def _functions(session: GpuSession, request: CallRequest) -> Iterator[list[GpuFunction]]:
     """The functions of a cubin, in the order of the launches."""
     module = session.driver.load(Path(request.path).read_bytes())
     found = functions_of(request.problem, request.call.micro_kernel)

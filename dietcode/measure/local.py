@@ -15,11 +15,10 @@ from tvm.support.popen_pool import PopenPoolExecutor
 
 from dietcode.errors import TuningError
 from dietcode.lean import children_without_torch
+from dietcode.measure.child_process import ChildProcess, describe
 from dietcode.measure.children import Children, Worker
-from dietcode.measure.cpu_worker import CpuWorker
-from dietcode.measure.engine import Device, Say
-from dietcode.measure.gpu import need_gpu
-from dietcode.measure.gpu_device import gpu_device
+from dietcode.measure.device_kinds import DEVICE_KINDS, device_kind_of, devices_here
+from dietcode.measure.engine import Device, OnWait
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -28,15 +27,8 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.measure.runner import Runner, describe
-from dietcode.measure.seed_search import LocalSeedSearch, SeedSearch
 from dietcode.runtime.cache import cache_dir
-from dietcode.target.base import kind_of
-from dietcode.target.cpu import Host, device_record, resolve_target
-from dietcode.target.cuda import resolve_cuda
 from dietcode.workload.target_spec import TargetSpec
-
-_CPU = "measure"  # the lock that keeps two runs from measuring on it
 
 
 class LocalChildren:
@@ -47,7 +39,7 @@ class LocalChildren:
     worker : Worker
         What runs in them.
     num_builders : int, optional
-        Processes that build side by side; by default as many as the worker says.
+        Processes that build side by side; by default those of the worker.
     measures : bool
         Whether the measuring process is started at once.
 
@@ -76,10 +68,10 @@ class LocalChildren:
             initargs=(temporary, False),
             stderr=subprocess.DEVNULL,
         )
-        self._runner = Runner(worker.start, (temporary, True), worker.get_ready if measures else None)
+        self._runner = ChildProcess(worker.start, (temporary, True), worker.get_ready if measures else None)
         self._pending: list[concurrent.futures.Future[BuildResult]] = []
         self.slot = platform.node()
-        self.seeds: SeedSearch = LocalSeedSearch()
+        self.seeds = worker.seeds
 
     def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         """As `Children.build`."""
@@ -110,18 +102,21 @@ class LocalChildren:
 class LocalMachine:
     """`dietcode.measure.engine.Engine` that is this machine."""
 
-    def devices(self) -> list[Device]:
-        """This machine's CPU."""
-        return [self.resolve(TargetSpec(kind="llvm"))]
+    def devices(self, on_error: Callable[[str], None]) -> list[Device]:
+        """As `Engine.devices`: this machine's CPU and GPUs."""
+        found = devices_here(on_error).items()
+        return [
+            one for name, here in found for one in DEVICE_KINDS[name].all_of([("", each) for each in here])
+        ]
 
     def resolve(self, spec: TargetSpec) -> Device:
-        """This machine's CPU as `resolve_target` has it, or its GPU as `need_gpu` has it."""
-        return _OWN.get(kind_of(spec), _own_cpu)(spec)
+        """As `Engine.resolve`."""
+        return device_kind_of(spec).own(spec)
 
     @contextlib.contextmanager
-    def children(self, device: Device, say: Say) -> Iterator[Children]:
-        """One tuning run works on a device at a time: a build beside a timing would disturb it."""
-        with measuring_slot(say, device.place or _CPU):
+    def children(self, device: Device, on_wait: OnWait) -> Iterator[Children]:
+        """Open children, for one tuning run at a time: a build beside a timing would disturb it."""
+        with measuring_slot(on_wait, device.slot):
             children = LocalChildren(device.worker)
             try:
                 yield children
@@ -129,33 +124,35 @@ class LocalMachine:
                 children.close()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 @contextlib.contextmanager
-def measuring_slot(say: Say, what: str) -> Iterator[None]:
-    """Be the only one on this machine that measures on a device; waits for another.
+def measuring_slot(on_wait: OnWait, slot: str) -> Iterator[None]:
+    """Hold a slot of this machine, so that one run at a time measures on its device; waits for it.
 
     Parameters
     ----------
-    what : str
-        The device's place.
+    on_wait : callable
+        As `Engine.children` has it.
+    slot : str
+        As `Device` has it.
 
     Raises
     ------
     TuningError
         The cache folder cannot be written.
     """
-    place = cache_dir() / "locks"
+    folder = cache_dir() / "locks"
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TuningError(f"{place}: cannot be written: {error.strerror}; set DIETCODE_CACHE") from error
-    lock = FileLock(place / f"{what}.lock")
+        raise TuningError(f"{folder}: cannot be written: {error.strerror}; set DIETCODE_CACHE") from error
+    lock = FileLock(folder / f"{slot}.lock")
     try:
         lock.acquire(timeout=0.1)
     except Timeout:
-        say("another tuning run works on this machine; waiting for it")
+        on_wait("another tuning run works on this machine; waiting for it")
         lock.acquire()
     try:
         yield
@@ -163,26 +160,8 @@ def measuring_slot(say: Say, what: str) -> Iterator[None]:
         lock.release()
 
 
-def _own_cpu(spec: TargetSpec) -> Device:
-    host = Host.here()
-    target = resolve_target(spec, host)
-    lacks = host.refusal(target)
-    refusal = lacks and (
-        f"this machine {lacks}, so nothing can be measured for it here; "
-        "measure on such a machine and build with --records"
-    )
-    return Device(target, device_record(target), CpuWorker(target.num_cores), refusal, host, _CPU)
-
-
-def _own_gpu(spec: TargetSpec) -> Device:
-    return gpu_device(need_gpu(resolve_cuda(spec)))
-
-
-_OWN: dict[str, Callable[[TargetSpec], Device]] = {"llvm": _own_cpu, "cuda": _own_gpu}
-
-
 def _cancel(pending: Sequence[concurrent.futures.Future[BuildResult]]) -> None:
-    """Begin no build that is not wanted any more; the pool would, beside what is timed next."""
+    """Cancel builds that have not begun: the pool would run them beside what is timed next."""
     for future in pending:
         future.cancel()
 

@@ -1,25 +1,21 @@
 """Drives the child processes: builds side by side, measures one at a time, notices disturbed readings.
 
-The builder and the runner are injected, so that tests can use `dietcode.measure.fake` and a later engine can
-spread them over machines. A crash, a hang or a wrong result costs one candidate: it comes back as an error
-text in its result, never as an exception.
+A crash, a hang or a wrong result costs one candidate: it comes back as the error of its result, never as an
+exception.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
-from dietcode.measure.cpu_worker import CpuRecipe
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -28,14 +24,12 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Problem
-from dietcode.target.cpu import CpuTarget
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
 _USUAL_PERCENTILE = 25
 _WINDOW = 24  # reference readings that say what is usual now; two go with each batch
-_SLOWEST = 1.3  # slower than that against the calibration is no drift: something else runs
+_SLOWEST = 1.3  # of the calibration: what is slower is no drift, but something else that runs
 _MAX_ATTEMPTS = 4
 _REST_SECS = 0.2
 _TRIES = 2  # of the reference kernel: the machine that measures may have been lost, and another taken
@@ -67,85 +61,60 @@ class RunResult:
 
 @dataclass
 class Measurer:
-    """Builds and times micro-kernels of one problem.
+    """Builds, checks and times code of one problem; what a kind of device has of its own passes through.
 
     Parameters
     ----------
+    call : object
+        How the code is called, as `dietcode.measure.requests.CallRequest` has it.
+    num_variables : int
+        Shape variables that the code takes.
     min_secs, repeats
         A reading is the lower quartile of `repeats` batches of at least `min_secs` seconds: on a shared
         machine disturbances only ever add time.
     base_secs : float, optional
         The reference kernel's usual reading at the calibration: the speed that all times are scaled to.
+    reference : tuple of (Problem, path, point), optional
+        The kernel that is read before and after each batch.
     """
 
     children: Children
     problem: Problem
-    variables: tuple[str, ...]
-    target: CpuTarget
+    call: Any
+    num_variables: int = 0
     min_secs: float = 2e-3
     repeats: int = 7
     timeout_secs: float = 30.0
     base_secs: float | None = None
-    reference: tuple[Problem, str, dict[str, int]] | None = None
+    reference: tuple[Problem, str, Point] | None = None
     reference_readings: list[float] = field(default_factory=list)
-    _folder: tempfile.TemporaryDirectory[str] = field(
-        default_factory=lambda: tempfile.TemporaryDirectory(prefix="dietcode-")
-    )
-
-    @property
-    def limits(self) -> Limits:
-        """Hardware limits of the target."""
-        return Limits.of(self.target)
-
-    def build_request(
-        self,
-        micro_kernels: Sequence[MicroKernel],
-        name: str,
-        problem: Problem | None = None,
-        tree: Any = 0,
-    ) -> BuildRequest:
-        """What builds a library of these micro-kernels; by default it always runs the first one.
-
-        Parameters
-        ----------
-        name : str
-            Of its file.
-        problem : Problem, optional
-            Another one than the measurer's, without shape variables.
-        tree : int or tuple
-            The rule, as `dietcode.measure.cpu_worker.CpuRecipe` has it.
-        """
-        recipe = CpuRecipe(
-            problem or self.problem,
-            tuple(micro_kernels),
-            tree,
-            self.variables if problem is None else (),
-            self.limits,
-            self.target,
-        )
-        return BuildRequest(str(Path(self._folder.name) / f"{name}.so"), recipe)
 
     def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
-        """Build all, side by side."""
+        """Build all side by side."""
         return list(self.children.build(requests))
 
-    def check(
-        self, path: str, extents: Point, values: Sequence[int], max_flops: float = math.inf
-    ) -> str | None:
-        """Why the library gives wrong numbers at one instance; None where it is right.
+    def check(self, path: str, points: Sequence[Point], max_flops: float = math.inf) -> str | None:
+        """Return why the code gives wrong numbers at some point; None where it is right.
 
         Parameters
         ----------
         max_flops : float
             As `CheckRequest` has it.
         """
-        given = (extents,), (tuple(values),)
-        request = CheckRequest(self.problem, path, self.limits, *given, max_flops=max_flops)
+        request = CheckRequest(
+            self.problem, path, self.call, tuple(points), self._values(points), max_flops=max_flops
+        )
         return self.children.check(request, self.timeout_secs).error
 
+    def _values(self, points: Sequence[Point]) -> tuple[tuple[int, ...], ...]:
+        """Return zeros for the shape variables: there is one micro-kernel, which every value runs."""
+        return ((0,) * self.num_variables,) * len(points)
+
     def time(self, path: str, points: Sequence[Point]) -> RunResult:
-        """Time one library; repeats the batch while the reference kernel beside it is slow."""
-        request = self._time_request(self.problem, path, points, len(self.variables))
+        """Time one library at some points, again while the reference kernel beside it is slow."""
+        request = TimeRequest(
+            self.problem, path, self.call, tuple(points), self._values(points), self.min_secs, self.repeats
+        )
         result = RunResult((), error="not measured")
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             before = self.read_reference()
@@ -164,18 +133,18 @@ class Measurer:
         return replace(result, attempts=attempt)
 
     def _trend(self, usual: float) -> float:
-        """How much slower the machine is than at the calibration; machines drift over minutes."""
+        """Return how much slower the machine is than at the calibration; machines drift over minutes."""
         return 1.0 if self.base_secs is None else usual / self.base_secs
 
     @property
     def usual_reference_secs(self) -> float:
-        """Lower quartile of the latest reference readings, at most 1.3 of the calibration's; 1.0 for none."""
+        """Lower quartile of the latest reference readings, at most 1.3 of the calibration's; else 1.0."""
         recent = self.reference_readings[-_WINDOW:]
         usual = float(np.percentile(recent, _USUAL_PERCENTILE)) if recent else 1.0
         return usual if self.base_secs is None else min(usual, _SLOWEST * self.base_secs)
 
     def read_reference(self) -> float:
-        """Seconds of the reference kernel now; 1.0 where none is set."""
+        """Return the seconds of the reference kernel now; 1.0 where none is set."""
         if self.reference is None:
             return 1.0
         problem, path, extents = self.reference
@@ -184,41 +153,19 @@ class Measurer:
         return secs
 
     def time_problem(self, problem: Problem, path: str, points: Sequence[Point]) -> list[float]:
-        """Seconds of another problem's library at each point, unscaled.
+        """Return the seconds of another problem's library at each point, unscaled.
 
         Raises
         ------
         TuningError
-            It does not run: there is nothing to compare measurements with.
+            It does not run, so that measurements cannot be compared with it.
         """
-        request = replace(self._time_request(problem, path, points, 0), keeps=True)
+        request = TimeRequest(
+            problem, path, self.call, tuple(points), (), self.min_secs, self.repeats, keeps=True
+        )
         outcome = TimeResult.failed("not timed")
         for _ in range(_TRIES):
             outcome = self.children.time(request, self.timeout_secs)
             if outcome.error is None:
                 return list(outcome.secs)
         raise TuningError(f"the reference kernel does not run on the machine that measures: {outcome.error}")
-
-    def _time_request(
-        self, problem: Problem, path: str, points: Sequence[Point], num_variables: int
-    ) -> TimeRequest:
-        """Shape variables are zeros: there is one micro-kernel, which every value runs."""
-        return TimeRequest(
-            problem,
-            path,
-            self.limits,
-            tuple(points),
-            ((0,) * num_variables,) * len(points),
-            self.min_secs,
-            self.repeats,
-        )
-
-    def close(self) -> None:
-        """Delete what was built; the children are their owner's."""
-        self._folder.cleanup()
-
-    def __enter__(self) -> Measurer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -1,4 +1,4 @@
-"""Opening the engine that is named; each is imported when it is opened: what it needs is optional."""
+"""Opening an engine by name; it is imported only then, since what it needs is optional."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ENGINES: dict[Kind, Callable[[EngineSpec], Engine]] = {
 
 @contextmanager
 def open_engine(spec: EngineSpec) -> Iterator[Engine]:
-    """The engine that `spec` names, until the end of the block.
+    """Open the engine that `spec` names, until the end of the block.
 
     Raises
     ------

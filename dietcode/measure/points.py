@@ -16,7 +16,7 @@ NUM_ANCHORS = 5
 def choose_anchors(
     problem: Problem, extents: dict[str, IntArray], num_anchors: int = NUM_ANCHORS
 ) -> list[dict[str, int]]:
-    """Instances spread evenly over the logarithm of the work, smallest and largest included.
+    """Choose instances spread evenly over the logarithm of the work, smallest and largest included.
 
     Parameters
     ----------
@@ -30,11 +30,11 @@ def choose_anchors(
     nearest = (int(order[int(np.abs(logs - value).argmin())]) for value in wanted)
     # Few instances are all measured: equal work may come from another reduction.
     picked = dict.fromkeys(nearest if len(order) > num_anchors else (int(i) for i in order))
-    return [{letter: int(values[i]) for letter, values in extents.items()} for i in picked]
+    return [{index: int(values[i]) for index, values in extents.items()} for i in picked]
 
 
 def full_wave(problem: Problem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:
-    """An anchor with dynamic row and column extents rounded up to whole tiles, so that nothing is padded."""
+    """Return an anchor with dynamic rows and columns rounded up to whole tiles, so that nothing is padded."""
     full = dict(anchor)
     for indices, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
         if can_grow(problem, indices, anchor):
@@ -43,7 +43,7 @@ def full_wave(problem: Problem, micro_kernel: AnyMicroKernel, anchor: Point) -> 
 
 
 def can_grow(problem: Problem, indices: Sequence[str], anchor: Point) -> bool:
-    """Whether rows, or columns, may be more: their last index varies, alone, and no window slides."""
+    """Whether there may be more rows, or columns: their last index varies, alone, and no window slides."""
     last = indices[-1:]
     alone = problem.product(tuple(indices[:-1]), dict(anchor)) == 1
     slides = any(window.output in last for window in problem.windows)
@@ -53,14 +53,14 @@ def can_grow(problem: Problem, indices: Sequence[str], anchor: Point) -> bool:
 def wave_points(
     grow: Callable[[Point], Point], anchors: Sequence[Point], first: Point | None = None
 ) -> list[dict[str, int]]:
-    """Extents to time one micro-kernel on.
+    """Return the extents to time one micro-kernel on.
 
     Each anchor twice: grown to a full wave, and once as it is, where that differs.
 
     Parameters
     ----------
     grow : callable
-        An anchor's full wave.
+        Returns the full wave of an anchor.
     first : mapping of str to int, optional
         A point to begin with.
     """

@@ -1,4 +1,4 @@
-"""The driver's side of a Ray cluster: sends builds and measurements there, and sees what became of them."""
+"""The driver's side of a Ray cluster: sends builds and measurements there and collects their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from dietcode.errors import TuningError
 from dietcode.measure import ray_node
-from dietcode.measure.engine import Device, Say
+from dietcode.measure.child_process import describe
+from dietcode.measure.engine import Device, OnWait
 from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
 from dietcode.measure.requests import (
     BuildRequest,
@@ -26,11 +27,10 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.measure.runner import describe
 from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, SeedSearch
 
 _POLL_SECS = 1.0
-_SAY_SECS = 15.0
+_QUIET_SECS = 15.0
 _RETRIES = 2  # of a build whose machine was lost
 _START_SECS = 60.0  # for the measuring process on the node to start, besides what a call may take
 _CLOSE_SECS = 3.0
@@ -45,8 +45,8 @@ class _LostError(Exception):
 class RayChildren:
     """`dietcode.measure.children.Children` on a Ray cluster.
 
-    A build whose machine is lost is built elsewhere. Where the machine that measures is lost, the call says
-    so, and the next one waits for another like it.
+    A build whose machine is lost is built elsewhere. Where the machine that measures is lost, the call fails,
+    and the next one waits for another like it.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class RayChildren:
         The machine that is held.
     """
 
-    def __init__(self, cluster: RayNodes, device: Device, say: Say) -> None:
-        self._cluster, self._device, self._say = cluster, device, say
+    def __init__(self, cluster: RayNodes, device: Device, on_wait: OnWait) -> None:
+        self._cluster, self._device, self._on_wait = cluster, device, on_wait
         self._build = ray.remote(ray_node.build).options(
             num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD"
         )
@@ -88,7 +88,7 @@ class RayChildren:
                 yield from self._build_here([request])
                 return
         try:
-            yield _place(request, ray.get(task))
+            yield _written(request, ray.get(task))
         except RayError as error:
             lost = f"the build was lost with its machine, {_RETRIES + 1} times: {describe(error)}"
             yield BuildResult.failed(lost)
@@ -100,7 +100,7 @@ class RayChildren:
         except _LostError as error:
             built = [(BuildResult.failed(str(error)), b"")] * len(requests)
         for request, one in zip(requests, built, strict=True):
-            yield _place(request, one)
+            yield _written(request, one)
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
         """As `Children.time`; waits for another machine where the last one was lost."""
@@ -131,28 +131,28 @@ class RayChildren:
         return result
 
     def call(self, method: str, *arguments: Any, timeout_secs: float | None) -> Any:
-        """Call the machine that measures; after an error of Ray's it is given up."""
+        """Call a method of the machine that measures; after an error of Ray the machine is released."""
         task = getattr(self._actor, method).remote(*arguments)
         try:
             return ray.get(task, timeout=timeout_secs)
         except (RayError, GetTimeoutError) as error:
-            self._give_up()
+            self._release()
             raise _LostError(f"the machine that measures was lost: {describe(error)}") from error
 
     def acquire(self) -> None:
-        """Take the slot of a machine of the device, if none is held.
+        """Take the slot of a machine with the device, if none is held.
 
         Raises
         ------
         TuningError
-            None is there, or it cannot be used.
+            There is no such machine, or it cannot be used.
         """
         lost = ""
         for _ in range(_STARTS):
             if self._actor is not None:
                 return
             node = ray.remote(ray_node.MeasuringNode).options(
-                num_cpus=0, resources={self._device.place: 1}, max_restarts=0, max_task_retries=0
+                num_cpus=0, resources={self._device.slot: 1}, max_restarts=0, max_task_retries=0
             )
             self._actor = node.remote(self._device.worker)
             greeting = self._actor.hello.remote()
@@ -160,27 +160,29 @@ class RayChildren:
             try:
                 self._check(ray.get(greeting))
             except RayError as error:
-                self._give_up()
+                self._release()
                 lost = describe(error)
         if self._actor is None:
             raise TuningError(f"no process can be started on {self._device.record['name']}: {lost}")
 
     def _wait_for(self, greeting: Any) -> None:
-        """Wait for ever where others measure on the device; for a while where no machine has it."""
+        """Wait as long as others measure on the device, but only a while where no machine has it."""
         started = seen = time.monotonic()
         said = False
         while not ray.wait([greeting], timeout=_POLL_SECS)[0]:
             now = time.monotonic()
-            if self._device.place in self._cluster.resources():
+            if self._device.slot in self._cluster.resources():
                 seen = now
             if now - seen > self._cluster.wait_secs:
-                self._give_up()
+                self._release()
                 raise TuningError(
                     f"no machine of the Ray cluster at {self._cluster.address} has had {self._name} for "
                     f"{self._cluster.wait_secs:.0f} s; start one with `dietcode ray-node --measures`"
                 )
-            if not said and now - started > _SAY_SECS:
-                self._say(f"waiting for {self._name} of the Ray cluster: another tuning run may work on it")
+            if not said and now - started > _QUIET_SECS:
+                self._on_wait(
+                    f"waiting for {self._name} of the Ray cluster: another tuning run may work on it"
+                )
                 said = True
 
     @property
@@ -188,42 +190,42 @@ class RayChildren:
         return f"{self._device.record['name']}, {self._device.target.label}"
 
     def _check(self, hello: Mapping[str, Any]) -> None:
-        """See that the machine is like this one, and asks for a token.
+        """Refuse a machine that has other versions than this one, or asks for no token.
 
         Raises
         ------
         TuningError
-            It is not.
+            The message says which.
         """
         if hello["versions"] != ray_node.versions():
-            self._give_up()
+            self._release()
             here = ray_node.versions()
             raise TuningError(
                 f"{hello['host']} has {hello['versions']}, this machine {here}; install the same"
             )
         if not hello["secured"]:
-            self._give_up()
+            self._release()
             raise TuningError(f"{hello['host']} runs without a token; set {AUTH_MODE}=token on every machine")
         self.slot = f"ray/{hello['host']}"
 
-    def _give_up(self) -> None:
-        """Let the slot go; whatever is at work there ends."""
+    def _release(self) -> None:
+        """Release the slot; whatever runs there ends."""
         actor, self._actor = self._actor, None
         self._sent.clear()
         if actor is not None:
             ray.kill(actor)
 
     def close(self) -> None:
-        """End everything of this job on the cluster."""
+        """End all that this job runs on the cluster."""
         _cancel(self._pending)
         if self._actor is not None:
             with contextlib.suppress(RayError, GetTimeoutError):  # it is ended all the same
                 ray.get(self._actor.close.remote(), timeout=_CLOSE_SECS)
-            self._give_up()
+            self._release()
 
 
 class RaySeedSearch:
-    """`SeedSearch` on the machine that measures; the folder here has a copy of its database."""
+    """`SeedSearch` on the machine that measures; the folder here holds a copy of its database."""
 
     def __init__(self, children: RayChildren) -> None:
         self._children = children
@@ -244,17 +246,17 @@ class RaySeedSearch:
                     return state.result
                 time.sleep(_POLL_SECS)
         except _LostError as error:
-            return SeedResult(None, error=f"MetaSchedule did not end: {error}")
+            return SeedResult(None, f"MetaSchedule did not end: {error}")
 
 
 def _cancel(pending: Sequence[Any]) -> None:
-    """End the builds that nobody waits for; those that are done stay so."""
+    """Cancel builds that nobody waits for."""
     for task in pending:
         ray.cancel(task, force=True)
 
 
-def _place(request: BuildRequest, built: ray_node.Built) -> BuildResult:
-    """Write built code to where the driver wants it."""
+def _written(request: BuildRequest, built: ray_node.Built) -> BuildResult:
+    """Write built code to the path that the driver asked for."""
     result, code = built
     if result.path is None:
         return result

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from dietcode._version import __version__
+from dietcode.measure.child_process import describe
 from dietcode.measure.children import Worker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.ray_nodes import AUTH_MODE
@@ -31,8 +32,7 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.measure.runner import describe
-from dietcode.measure.seed_search import LocalSeedSearch, SeedRequest, SeedResult
+from dietcode.measure.seed_search import SeedRequest, SeedResult, SeedSearch
 
 _BUILDERS: dict[Worker, LocalChildren] = {}
 
@@ -40,7 +40,7 @@ Built = tuple[BuildResult, bytes]  # and the code
 
 
 def build(worker: Worker, request: BuildRequest) -> Built:
-    """Build in a child process, which stays for the next task on this worker of Ray; says on which node."""
+    """Build in a child process, which stays for the next task on this worker of Ray; returns the node too."""
     import ray
 
     if not _BUILDERS:
@@ -52,7 +52,7 @@ def build(worker: Worker, request: BuildRequest) -> Built:
 
 
 def build_all(children: LocalChildren, requests: Sequence[BuildRequest]) -> list[Built]:
-    """Build side by side; the code of each beside its result."""
+    """Build side by side; returns each result with its code."""
     built: list[Built] = []
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
         moved = [
@@ -72,11 +72,11 @@ class MeasuringNode:
 
     def __init__(self, worker: Worker) -> None:
         self._folder = own_folder()
-        self._children = LocalChildren(worker)
-        self._seeding: Seeding | None = None
+        self._children, self._seeds = LocalChildren(worker), worker.seeds
+        self._seed_run: SeedRun | None = None
 
     def hello(self) -> dict[str, Any]:
-        """Versions, the machine's name, and whether it asks callers for a token."""
+        """Return versions, the machine's name, and whether it asks callers for a token."""
         return {
             "versions": versions(),
             "host": os.uname().nodename,
@@ -84,37 +84,53 @@ class MeasuringNode:
         }
 
     def build(self, requests: Sequence[BuildRequest]) -> list[Built]:
-        """Build where the cluster has no machine for it; nothing is measured meanwhile."""
+        """Build where the cluster has no other machine for it; nothing is measured meanwhile."""
         return build_all(self._children, requests)
 
     def time(self, request: TimeRequest, digest: str, code: bytes | None, timeout_secs: float) -> TimeResult:
-        """Time `code`, or what came earlier under its digest."""
-        return self._children.time(replace(request, path=self._place(request, digest, code)), timeout_secs)
+        """Time some code.
+
+        Parameters
+        ----------
+        digest : str
+            Of the code.
+        code : bytes or None
+            None where it came earlier.
+        timeout_secs : float
+            As `Children.time` has it.
+        """
+        return self._children.time(replace(request, path=self._path_of(request, digest, code)), timeout_secs)
 
     def check(
         self, request: CheckRequest, digest: str, code: bytes | None, timeout_secs: float
     ) -> CheckResult:
-        """Check `code`, or what came earlier under its digest."""
-        return self._children.check(replace(request, path=self._place(request, digest, code)), timeout_secs)
+        """Check some code; the parameters are those of `time`.
 
-    def _place(self, request: CallRequest, digest: str, code: bytes | None) -> str:
+        Parameters
+        ----------
+        digest, code, timeout_secs
+            As `time` has them.
+        """
+        return self._children.check(replace(request, path=self._path_of(request, digest, code)), timeout_secs)
+
+    def _path_of(self, request: CallRequest, digest: str, code: bytes | None) -> str:
         path = self._folder / f"{digest}{Path(request.path).suffix}"
         if code is not None and not path.exists():
             path.write_bytes(code)
         return str(path)
 
     def start_seed(self, request: SeedRequest, database: Mapping[str, bytes]) -> None:
-        """Begin MetaSchedule, from a database of earlier trials."""
+        """Start MetaSchedule from a database of earlier trials."""
         folder = self._folder / "seed"
         folder.mkdir(exist_ok=True)
         for name, data in database.items():
             (folder / name).write_bytes(data)
-        self._seeding = Seeding(request, folder)
+        self._seed_run = SeedRun(self._seeds, request, folder)
 
     def seed_state(self) -> SeedState:
-        """How far it is."""
-        assert self._seeding is not None
-        return self._seeding.state()
+        """Return how far it is."""
+        assert self._seed_run is not None
+        return self._seed_run.state()
 
     def close(self) -> None:
         """End the children and delete what was sent."""
@@ -124,7 +140,7 @@ class MeasuringNode:
 
 @dataclass(frozen=True)
 class SeedState:
-    """How far a search for a seed is.
+    """Progress of a search for a seed.
 
     Attributes
     ----------
@@ -141,37 +157,37 @@ class SeedState:
     result: SeedResult | None
 
 
-class Seeding:
-    """MetaSchedule in a process of its own, watched by a thread that lives as long."""
+class SeedRun:
+    """A search for a seed, run by a thread."""
 
-    def __init__(self, request: SeedRequest, folder: Path) -> None:
-        self._request, self._folder = request, folder
+    def __init__(self, seeds: SeedSearch, request: SeedRequest, folder: Path) -> None:
+        self._seeds, self._request, self._folder = seeds, request, folder
         self._progress: tuple[int, float | None] = (0, None)
         self._result: SeedResult | None = None
         threading.Thread(target=self._run, name="seed", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._result = LocalSeedSearch().find(self._request, self._folder, self._note)
+            self._result = self._seeds.find(self._request, self._folder, self._note)
         except Exception as error:
-            self._result = SeedResult(None, error=describe(error))
+            self._result = SeedResult(None, describe(error))
 
     def _note(self, done: int, gflops: float | None) -> None:
         self._progress = (done, gflops)
 
     def state(self) -> SeedState:
-        """As `MeasuringNode.seed_state` has it."""
+        """Return how far it is."""
         result = self._result  # before the database is read, which is complete then
         return SeedState(self._progress, read_database(self._folder), result)
 
 
 def read_database(folder: Path) -> dict[str, bytes]:
-    """MetaSchedule's files in a folder, by name."""
+    """Return MetaSchedule's files in a folder, by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("database_*.json"))}
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on every machine of a job: code and requests travel between them."""
+    """Return the versions that every machine of a job must share: code and requests travel between them."""
     return {"dietcode": __version__, "apache-tvm": importlib.metadata.version("apache-tvm")}
 
 

@@ -1,48 +1,34 @@
-"""What the nodes of a Ray cluster announce as their resources, and what a driver sees of it."""
+"""What the nodes of a Ray cluster announce as their resources, and how a driver reads it."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from dietcode.errors import RequestError
-from dietcode.measure.gpu import Gpu
-from dietcode.target.cpu import Host
+from dietcode.measure.device_kinds import DeviceKind
 
 AUTH_MODE = "RAY_AUTH_MODE"
-_HOST, _GPU = "dietcode-measures:", "dietcode-measures-gpu:"
-Described = TypeVar("Described", Host, Gpu)
 
 
-def place_of(device: Host | Gpu) -> str:
-    """The resource of which a machine that measures has one: its slot, or that of its GPU.
+def slot_of(kind: DeviceKind, described: Any) -> str:
+    """Return the resource of which a machine that measures has one for each of its devices: their slots.
 
     The name holds the description of the device, so that whoever sees the cluster's resources can resolve a
     target for it without disturbing what it measures.
     """
-    text = json.dumps(device.to_json(), sort_keys=True, separators=(",", ":"))
-    prefix = _HOST if isinstance(device, Host) else _GPU
-    return prefix + base64.urlsafe_b64encode(text.encode()).decode()
+    text = json.dumps(described.to_json(), sort_keys=True, separators=(",", ":"))
+    return kind.prefix + base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def host_of(place: str) -> Host | None:
-    """The machine that a resource describes; None for any other resource."""
-    return _described(place, _HOST, Host.from_json)
-
-
-def gpu_of(place: str) -> Gpu | None:
-    """The GPU that a resource describes; None for any other resource."""
-    return _described(place, _GPU, Gpu.from_json)
-
-
-def _described(place: str, prefix: str, read: Callable[[dict[str, object]], Described]) -> Described | None:
-    if not place.startswith(prefix):
+def described_by(slot: str, kind: DeviceKind) -> Any:
+    """Return the device of a kind that a resource describes; None for any other resource."""
+    if not slot.startswith(kind.prefix):
         return None
     try:
-        return read(json.loads(base64.urlsafe_b64decode(place.removeprefix(prefix))))
+        return kind.from_json(json.loads(base64.urlsafe_b64decode(slot.removeprefix(kind.prefix))))
     except (ValueError, TypeError):  # a node of another version
         return None
 
@@ -55,31 +41,25 @@ class RayNodes:
     address : str
         ``HOST:PORT`` of its head.
     wait_secs : float
-        How long a machine that left may take to come back, or another like it to join.
+        How long to wait for a machine that left, or for another like it.
     """
 
     def __init__(self, address: str, wait_secs: float) -> None:
         self.address, self.wait_secs = address, wait_secs
 
     def resources(self) -> set[str]:
-        """Names of those that some node has which is alive."""
+        """Return the names of the resources of all nodes that are alive."""
         import ray
 
         return {name for node in ray.nodes() if node["Alive"] for name in node["Resources"]}
 
-    def places(self) -> dict[str, Host]:
-        """Machines that measure, by the resource that is their slot; of this machine's instruction set."""
-        own = os.uname().machine
-        found = {name: host_of(name) for name in self.resources()}
-        return {name: host for name, host in found.items() if host is not None and host.machine == own}
-
-    def gpus(self) -> dict[str, Gpu]:
-        """GPUs that are measured on, by the resource that is their slot."""
-        found = {name: gpu_of(name) for name in self.resources()}
-        return {name: gpu for name, gpu in found.items() if gpu is not None and gpu.target is not None}
+    def slots(self, kind: DeviceKind) -> dict[str, Any]:
+        """Describe the devices of a kind that are measured on, by the resource that is their slot."""
+        found = {name: described_by(name, kind) for name in sorted(self.resources())}
+        return {name: one for name, one in found.items() if one is not None and kind.is_usable(one)}
 
     def num_builders(self) -> int:
-        """Machines that take builds."""
+        """Return how many machines take builds."""
         import ray
 
         return sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
@@ -91,7 +71,7 @@ def need_token() -> None:
     Raises
     ------
     RequestError
-        Token authentication is not on.
+        Token authentication is off.
     """
     if os.environ.get(AUTH_MODE, "").lower() != "token":
         given = os.environ.get(AUTH_MODE, "nothing")

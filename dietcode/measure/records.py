@@ -34,7 +34,7 @@ class Measurement:
     Attributes
     ----------
     points : tuple of dict
-        Extents of every letter at each timed wave.
+        Extent of every index at each timed wave.
     secs : tuple of float
         Seconds of one call at each point.
     num_readings : int
@@ -42,9 +42,9 @@ class Measurement:
     object_bytes : int
         Size of the object file that holds this micro-kernel alone with its host code.
     pruned : bool
-        Only its first wave was timed: it could not win anywhere.
+        Whether only its first wave was timed, since it could not win anywhere.
     facts : KernelFacts or None
-        What a GPU's compiler tells of the micro-kernel; None on a CPU, and where it was not compiled.
+        Facts from a GPU's compiler; None on a CPU, and where the micro-kernel was not compiled.
     """
 
     micro_kernel: AnyMicroKernel
@@ -62,12 +62,12 @@ class Measurement:
 
     @property
     def usable(self) -> bool:
-        """Whether f_local can be fitted: measured whole, and nothing of it spilled."""
+        """Whether f_local can be fitted: all waves were measured, and no register was spilled."""
         spills = self.facts is not None and self.facts.stack_bytes > 0
         return self.error is None and not self.pruned and not spills
 
     def to_json(self) -> dict[str, Any]:
-        """One line of a records file."""
+        """Return one line of a records file."""
         line = {
             "kind": "micro_kernel",
             **self.micro_kernel.to_json(),
@@ -86,7 +86,7 @@ class Measurement:
 
     @classmethod
     def from_json(
-        cls, data: Mapping[str, Any], format: RecordFormat = CPU, letters: frozenset[str] | None = None
+        cls, data: Mapping[str, Any], format: RecordFormat = CPU, indices: frozenset[str] | None = None
     ) -> Measurement:
         """The inverse of `to_json`.
 
@@ -94,16 +94,16 @@ class Measurement:
         ----------
         format : RecordFormat
             That of the records.
-        letters : frozenset of str, optional
-            Those of the problem.
+        indices : frozenset of str, optional
+            Indices of the problem.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is no measurement.
+            It is not a measurement.
         """
         data = format.whole_measurement(data)
-        checks.check_measurement(data, letters, format.micro_kernel)
+        checks.check_measurement(data, indices, format.micro_kernel)
         return cls(
             micro_kernel=format.micro_kernel(data),
             provenance=data["provenance"],
@@ -143,7 +143,7 @@ class Records:
 
     @property
     def format(self) -> RecordFormat:
-        """What is of this kind of device alone."""
+        """The format of what is particular to this kind of device."""
         return format_of(self.device)
 
     @property
@@ -152,11 +152,11 @@ class Records:
         return bool(self.device.get("synthetic"))
 
     def header(self) -> dict[str, Any]:
-        """First line of the file."""
+        """Return the first line of the file."""
         return {"format": FORMAT, "workload": self.workload, "device": self.device}
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Every line of the file, header first."""
+        """Yield every line of the file, header first."""
         yield self.header()
         if self.problem is not None:
             yield {"kind": "problem", **self.problem}
@@ -177,7 +177,7 @@ class Records:
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is no record; nothing is taken in then.
+            It is not a record; then nothing changes.
         """
         kind = line.get("kind")
         body = {key: value for key, value in line.items() if key != "kind"}
@@ -192,14 +192,14 @@ class Records:
         elif kind == "problem":
             problem = Problem.from_json(body)
             for measurement in self.measurements.values():
-                checks.check_letters(measurement.points, frozenset(problem.extents))
+                checks.check_indices(measurement.points, frozenset(problem.extents))
             self.problem = problem.to_json()
         elif kind == "round":
             checks.check_round(body, self.format.micro_kernel)
             self.rounds.append(body)
         elif kind == "micro_kernel":
-            letters = None if self.problem is None else frozenset(self.problem["extents"])
-            measurement = Measurement.from_json(body, self.format, letters)
+            indices = None if self.problem is None else frozenset(self.problem["extents"])
+            measurement = Measurement.from_json(body, self.format, indices)
             self.measurements[measurement.micro_kernel] = measurement
 
 
@@ -209,7 +209,7 @@ class RecordsStore(Protocol):
     Attributes
     ----------
     records : Records
-        All that is known.
+        Everything that is known.
     """
 
     records: Records
@@ -229,6 +229,15 @@ class RecordsStore(Protocol):
 
 def check_belongs(records: Records, workload: str, device_id: str | None, path: Path | str) -> None:
     """Refuse records of another workload, or of another device.
+
+    Parameters
+    ----------
+    workload : str
+        Its digest.
+    device_id : str or None
+        None for any device.
+    path : Path or str
+        Where the records come from, for the message.
 
     Raises
     ------
@@ -265,7 +274,7 @@ def read_records(path: Path) -> Records:
     Raises
     ------
     RecordsError
-        It is no records file, or is damaged before its last line.
+        It is not a records file, or is damaged before its last line.
     """
     try:
         text = _read_text(path)
@@ -299,7 +308,7 @@ def read_records(path: Path) -> Records:
 
 
 def write_records(path: Path, records: Records) -> None:
-    """Write all records at once; the file is complete or not there.
+    """Write all records at once; a file that cannot be completed is not left behind.
 
     Raises
     ------
@@ -322,7 +331,7 @@ _MAX_TEXT_BYTES = 1 << 30
 
 
 def _zstandard() -> Any:
-    """The module that packs and unpacks, which the client half does without.
+    """Return the module that packs and unpacks, which the client does without.
 
     Raises
     ------
@@ -338,7 +347,7 @@ def _zstandard() -> Any:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a file, unpacked; a ValueError where they are damaged."""
+    """Open the bytes of a file, unpacked; raises ValueError where they are damaged."""
     if path.suffix != ".zst":
         with path.open("rb") as stream:
             yield stream

@@ -1,4 +1,4 @@
-"""What children are asked and what they answer, as frozen plain data: it crosses processes and machines.
+"""Requests to children and their results, as frozen plain data: they cross processes and machines.
 
 One set of types for every kind of device. What differs between kinds (the limits of a CPU, the launches of a
 kernel on a GPU) is in the opaque fields ``recipe`` and ``call``, which the device's backend makes and its
@@ -49,7 +49,7 @@ class BuildResult:
     secs : float
         What the build took.
     facts : mapping
-        What the compiler tells of it, by the worker's own names.
+        Facts from the compiler, by the worker's own names.
     node : str
         The machine that built it, where an engine has several.
     """
@@ -63,7 +63,7 @@ class BuildResult:
 
     @classmethod
     def failed(cls, error: str) -> BuildResult:
-        """No code."""
+        """Return a result without code."""
         return cls(None, 0, 0.0, error)
 
 
@@ -91,14 +91,14 @@ class CallRequest:
     values: tuple[tuple[int, ...], ...] = ()
 
     def bindings(self) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-        """Each point with the values of the shape variables there."""
+        """Return each point with the values of the shape variables there."""
         values = self.values or ((),) * len(self.points)
         return [(dict(point), own) for point, own in zip(self.points, values, strict=True)]
 
 
 @dataclass(frozen=True)
 class TimeRequest(CallRequest):
-    """Time some machine code; without points the facts alone are told.
+    """Time some machine code; without points only the facts are returned.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class TimeRequest(CallRequest):
     repeats : int
         Readings at each point.
     keeps : bool
-        Whether it will be asked for again soon: what was loaded for it stays.
+        Whether the code stays loaded, for another request that comes soon.
     """
 
     min_secs: float = 2e-3
@@ -124,7 +124,7 @@ class CheckRequest(CallRequest):
     seed : int
         Of the random inputs.
     max_flops : float
-        What float64 may take at a point; where it takes more, a sample of the rows is compared.
+        Most FLOPs in float64 at a point; where all rows take more, a sample of them is compared.
     """
 
     seed: int = 0
@@ -140,7 +140,7 @@ class TimeResult:
     secs : tuple of float
         In the order of the points.
     facts : mapping
-        What the device tells of the code, by the worker's own names.
+        Facts from the device, by the worker's own names.
     """
 
     secs: tuple[float, ...]
@@ -149,7 +149,7 @@ class TimeResult:
 
     @classmethod
     def failed(cls, error: str) -> TimeResult:
-        """No seconds."""
+        """Return a result without seconds."""
         return cls((), error=error)
 
 
@@ -168,5 +168,5 @@ class CheckResult:
 
     @classmethod
     def failed(cls, error: str) -> CheckResult:
-        """Wrong, or never run to its end."""
+        """Return the result of code that is wrong, or did not run to its end."""
         return cls(None, error)

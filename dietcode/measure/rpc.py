@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from dietcode.errors import TargetError, TuningError
 from dietcode.measure import rpc_worker
+from dietcode.measure.child_process import ChildProcess
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuWorker
-from dietcode.measure.engine import Device, Say, check_reachable
+from dietcode.measure.engine import Device, OnWait, check_reachable
 from dietcode.measure.engine_spec import split_address
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.requests import (
@@ -28,7 +29,6 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.measure.runner import Runner
 from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.runtime.cpu import available_cores
 from dietcode.target.base import kind_of
@@ -37,11 +37,11 @@ from dietcode.workload.spec import TargetSpec
 
 WAIT_SECS = 120.0
 SESSION_SECS = 120.0  # after which the server ends a session, whatever hangs in it
-_ASK_SECS = 30.0
+_ANSWER_SECS = 30.0
 _POLL_SECS = 1.0
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-_NEW, _AGAIN = 1, 2  # the tracker's priorities: a job that has begun goes first
+_NEW, _AGAIN = 1, 2  # priorities at the tracker: a job that has begun goes first
 
 
 class RpcDevice:
@@ -52,11 +52,11 @@ class RpcDevice:
     tracker : str
         ``HOST:PORT``.
     wait_secs : float
-        How long a server may be gone from the tracker.
+        How long a server may be away from the tracker.
     session_secs : float
-        Longest session; more than any call takes.
+        Longest session, longer than any call.
     host : Host, optional
-        The machine behind the key, where `devices` told it before.
+        The machine behind the key, where `devices` has found it out.
 
     Raises
     ------
@@ -80,11 +80,11 @@ class RpcDevice:
         check_reachable("the RPC tracker", tracker)
 
     def num_servers(self) -> int:
-        """Servers that are registered under the key now, busy ones included; 0 where the tracker is gone."""
+        """Return how many servers are registered under the key, busy ones included; 0 without a tracker."""
         from tvm.rpc import base
 
         try:
-            with socket.create_connection(self.address, timeout=_ASK_SECS) as connection:
+            with socket.create_connection(self.address, timeout=_ANSWER_SECS) as connection:
                 connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
                 base.recvall(connection, 4)
                 base.sendjson(connection, [base.TrackerCode.SUMMARY])
@@ -93,24 +93,24 @@ class RpcDevice:
             return 0
         return [server["key"] for server in summary["server_info"]].count(f"server:{self.key}")
 
-    def devices(self) -> list[Device]:
-        """The machine behind the key, as it says itself in a short session.
+    def devices(self, on_error: Callable[[str], None]) -> list[Device]:
+        """Return the machine behind the key, which describes itself in a short session.
 
         Raises
         ------
         TuningError
-            It is not there, busy for half a minute, or of no use.
+            It is absent, busy for half a minute, or unusable.
         """
-        self.host = self.host or self._ask()
+        self.host = self.host or self._describe()
         return [self.resolve(TargetSpec(kind="llvm"))]
 
     def resolve(self, spec: TargetSpec) -> Device:
-        """The processor that a target names, or that of the machine behind the key where that is known.
+        """Return the processor that a target names, or that of the machine behind the key where it is known.
 
         Raises
         ------
         TargetError
-            The target is no processor; or the machine has not been asked, and the target names no processor
+            The target is not a processor; or the machine is unknown, and the target names no processor
             or no number of cores.
         """
         kind = kind_of(spec)
@@ -134,8 +134,8 @@ class RpcDevice:
     def _unknown(self) -> Host:
         return Host(self._name, os.uname().machine, "", (), 1, 0, 0)
 
-    def _ask(self) -> Host:
-        """What the device says of itself, in a process that a call which hangs ends with."""
+    def _describe(self) -> Host:
+        """Return how the device describes itself; asked in a process that ends with a call that hangs."""
         if not self.num_servers():
             raise TuningError(
                 f"no server is registered as {self.key} at the RPC tracker {self.tracker}; "
@@ -145,25 +145,25 @@ class RpcDevice:
             "tracker": self.address,
             "key": self.key,
             "priority": _NEW,
-            "session_secs": _ASK_SECS,
+            "session_secs": _ANSWER_SECS,
         }
-        client = Runner(rpc_worker.start, (), None)
+        client = ChildProcess(rpc_worker.start, (), None)
         try:
-            told = client.run(rpc_worker.describe_device, request, _ASK_SECS, _refused)
+            facts = client.run(rpc_worker.describe_device, request, _ANSWER_SECS, _refused)
         finally:
             client.close()
-        if "error" in told:
-            raise TuningError(f"the RPC device {self.key} does not say what it is: {told['error']}")
-        return self._host_of(told)
+        if "error" in facts:
+            raise TuningError(f"the RPC device {self.key} does not say what it is: {facts['error']}")
+        return self._host_of(facts)
 
-    def _host_of(self, told: dict[str, Any]) -> Host:
-        """Caches are those that a target without a machine has, and features those of the processor."""
-        machine, own = told["triple"].partition("-")[0], os.uname().machine
+    def _host_of(self, facts: dict[str, Any]) -> Host:
+        """Return the machine: its caches are a target's defaults, its features those of the processor."""
+        machine, own = facts["triple"].partition("-")[0], os.uname().machine
         if machine != own:
             raise TuningError(
                 f"the RPC device {self.key} is {machine}, and this machine {own}: nothing can be built for it"
             )
-        named = TargetSpec(kind="llvm", mcpu=told["mcpu"], num_cores=told["num_threads"])
+        named = TargetSpec(kind="llvm", mcpu=facts["mcpu"], num_cores=facts["num_threads"])
         plain = resolve_target(named, self._unknown())
         return Host(
             self._name,
@@ -176,16 +176,16 @@ class RpcDevice:
         )
 
     @contextlib.contextmanager
-    def children(self, device: Device, say: Say) -> Iterator[Children]:
-        """The tracker gives a device to one client at a time."""
-        children = RpcChildren(self, device, say)
+    def children(self, device: Device, on_wait: OnWait) -> Iterator[Children]:
+        """Open children; the tracker gives a device to one client at a time."""
+        children = RpcChildren(self, device, on_wait)
         try:
             yield children
         finally:
             children.close()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class RpcChildren:
@@ -197,10 +197,10 @@ class RpcChildren:
         Tracker and key.
     """
 
-    def __init__(self, engine: RpcDevice, device: Device, say: Say) -> None:
-        self._engine, self._device, self._say = engine, device, say
+    def __init__(self, engine: RpcDevice, device: Device, on_wait: OnWait) -> None:
+        self._engine, self._device, self._on_wait = engine, device, on_wait
         self._builders = LocalChildren(device.worker, available_cores(), measures=False)
-        self._client = Runner(rpc_worker.start, (), None)
+        self._client = ChildProcess(rpc_worker.start, (), None)
         self._open_until = 0.0
         self._priority = _NEW
         self.slot = engine.slot
@@ -216,11 +216,11 @@ class RpcChildren:
         return self._builders.build(requests)
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
-        """As `Children.time`; after an error the device is asked for anew."""
+        """As `Children.time`; after an error another session is opened."""
         return self._run(rpc_worker.time, request, timeout_secs, TimeResult.failed)
 
     def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
-        """As `Children.check`; after an error the device is asked for anew."""
+        """As `Children.check`; after an error another session is opened."""
         return self._run(rpc_worker.check, request, timeout_secs, CheckResult.failed)
 
     def _run(
@@ -239,12 +239,12 @@ class RpcChildren:
         return self._client.run(function, request, timeout_secs, lost)
 
     def _open(self, timeout_secs: float) -> None:
-        """See that a session is open that outlasts the next call; wait for the device where it is not.
+        """Open a session that outlasts the next call, unless one is open; waits for the device.
 
         Raises
         ------
         TuningError
-            No server has been there for a while, or it cannot be used.
+            There has been no server for a while, or it cannot be used.
         """
         if time.monotonic() + timeout_secs < self._open_until:
             return
@@ -263,7 +263,9 @@ class RpcChildren:
             asked = time.monotonic()
             if engine.num_servers():
                 seen = asked
-                error = self._client.run(rpc_worker.open_session, request, _ASK_SECS, _refused).get("error")
+                error = self._client.run(rpc_worker.open_session, request, _ANSWER_SECS, _refused).get(
+                    "error"
+                )
                 if error is None:
                     break
                 if error.startswith("ValueError"):
@@ -274,14 +276,14 @@ class RpcChildren:
                     f"{engine.wait_secs:.0f} s; start one: python -m tvm.exec.rpc_server --tracker … --key …"
                 )
             if not said:
-                self._say(f"waiting for {engine.key} at the RPC tracker {engine.tracker}")
+                self._on_wait(f"waiting for {engine.key} at the RPC tracker {engine.tracker}")
                 said = True
             time.sleep(_POLL_SECS)
         self._open_until = asked + engine.session_secs
         self._priority = _AGAIN
 
     def close(self) -> None:
-        """Let the device go, and end all processes."""
+        """Release the device and end all processes."""
         self._client.close()
         self._builders.close()
 

@@ -1,4 +1,4 @@
-"""What runs in the process that talks to TVM's RPC; no generated code is in it; it ends when a call hangs.
+"""What runs in the process that talks to TVM's RPC; it runs no generated code, and ends when a call hangs.
 
 Libraries are uploaded, run and timed on the device; they are checked here, on numbers that come back.
 """
@@ -13,19 +13,14 @@ import numpy as np
 
 from dietcode.lifeline import die_with_parent
 from dietcode.measure import cpu_worker
-from dietcode.measure.requests import (
-    CheckRequest,
-    CheckResult,
-    TimeRequest,
-    TimeResult,
-)
+from dietcode.measure.requests import CheckRequest, CheckResult, TimeRequest, TimeResult
 
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
 _PROCESSOR, _TRIPLE = "target.llvm_get_system_cpu", "target.llvm_get_system_triple"
 
 
-class Session:
-    """A device of the tracker's, while it is ours."""
+class RpcSession:
+    """A device of the tracker, while it is held."""
 
     def __init__(self, remote: Any) -> None:
         self.remote = remote
@@ -33,7 +28,7 @@ class Session:
         self._tensors: dict[tuple[str, tuple[int, ...]], Any] = {}
 
     def load(self, path: str) -> Any:
-        """Upload and load a library; one that was loaded before stays."""
+        """Return a library, uploaded and loaded unless it was before."""
         if path not in self._modules:
             name = f"{len(self._modules)}-{Path(path).name}"
             self.remote.upload(path, target=name)
@@ -46,13 +41,13 @@ class Session:
         self._modules.pop(path, None)
 
     def tensor(self, array: Any) -> Any:
-        """Copy an array to the device."""
+        """Return an array, copied to the device."""
         import tvm
 
         return tvm.runtime.tensor(array, device=self.remote.cpu())
 
     def arguments(self, problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
-        """Arguments of ``run``; those of the last call with the same shape stay on the device."""
+        """Return the arguments of ``run``; those of the last call with the same shape stay on the device."""
         rng = np.random.default_rng(0)
         kept: dict[tuple[str, tuple[int, ...]], Any] = {}
         for name, shape in cpu_worker.layouts(problem, extents, lanes):
@@ -64,21 +59,21 @@ class Session:
         return list(kept.values())
 
 
-_SESSIONS: list[Session] = []
+_SESSIONS: list[RpcSession] = []
 
 
 def start() -> None:
-    """First thing in the process: end with the parent."""
+    """Have the process end with its parent."""
     die_with_parent()
 
 
 def open_session(request: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the device and take it; a session that was open is closed first.
+    """Wait for the device and open a session; one that was open is closed first.
 
     Raises
     ------
     ValueError
-        The device's thread pool cannot have so many threads, or it is another device than it was.
+        The thread pool of the device cannot have so many threads, or it is not the same device as before.
     """
     _SESSIONS.clear()
     gc.collect()  # a session ends with the last thing on the device
@@ -93,19 +88,19 @@ def open_session(request: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"it has {found} threads, not {wanted}; start its server with TVM_NUM_THREADS={wanted}"
         )
-    _SESSIONS.append(Session(remote))
+    _SESSIONS.append(RpcSession(remote))
     return {"num_threads": found}
 
 
 def describe_device(request: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the device and ask what it is: ``mcpu``, ``triple`` and ``num_threads``.
+    """Wait for the device and return its ``mcpu``, ``triple`` and ``num_threads``.
 
     The session ends with this process.
 
     Raises
     ------
     ValueError
-        It has TVM's runtime alone, which does not know its processor.
+        It has TVM's runtime without LLVM, which cannot name its processor.
     """
     remote = _take(request)
     try:
@@ -121,7 +116,7 @@ def describe_device(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take(request: dict[str, Any]) -> Any:
-    """A session with the device, as soon as the tracker gives it."""
+    """Return a session with the device, as soon as the tracker gives it."""
     import tvm.rpc
 
     tracker = tvm.rpc.connect_tracker(*request["tracker"])
@@ -162,9 +157,9 @@ def check(request: CheckRequest) -> CheckResult:
     module = session.load(request.path)
 
     def call(name: str, *arguments: Any) -> None:
-        placed = [session.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
-        module[name](*placed)
+        sent = [session.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        module[name](*sent)
         *_, last = (i for i, a in enumerate(arguments) if isinstance(a, np.ndarray))
-        arguments[last][...] = placed[last].numpy()
+        arguments[last][...] = sent[last].numpy()
 
     return cpu_worker.check(request, call)

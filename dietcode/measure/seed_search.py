@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dietcode.search_space.cpu.seed import run_seed
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import NoTrialError, Seed
-from dietcode.target.cpu import CpuTarget
+from dietcode.target.base import Target
 
 Progress = Callable[[int, float | None], None]
+"""Called with the number of finished trials and the best GFLOP/s so far."""
 
 
 @dataclass(frozen=True)
 class SeedRequest:
-    """A run of MetaSchedule, as `dietcode.search_space.cpu.seed.run_seed` has it.
+    """A run of MetaSchedule.
 
     Attributes
     ----------
     extents : dict of str to int
         Of the largest instance.
+    target : Target
+        Of the kind that the search is for.
     num_trials, max_secs
         Bounds on the run.
     """
 
     problem: Problem
     extents: Mapping[str, int]
-    target: CpuTarget
+    target: Target
     num_trials: int
     max_secs: float
 
@@ -40,17 +41,16 @@ class SeedResult:
 
     Attributes
     ----------
-    facts : dict
-        What a report says of it: trials, seconds, best GFLOP/s, decisions.
+    facts : mapping or None
+        The seed as a line of records holds it: tile, trials, seconds, best GFLOP/s, decisions.
     """
 
-    seed: Seed | None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] | None
     error: str | None = None
 
 
 class SeedSearch(Protocol):
-    """Runs MetaSchedule beside nothing else that measures."""
+    """Runs MetaSchedule while nothing else is measured."""
 
     def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
         """Search for T0.
@@ -60,33 +60,13 @@ class SeedSearch(Protocol):
         work_dir : Path
             Folder of MetaSchedule's database; a later search goes on from it.
         progress : callable
-            Called with the number of finished trials and the best GFLOP/s so far.
+            As `Progress`.
 
         Raises
         ------
         TuningError
-            The device is gone for good.
+            The device is gone.
         """
-
-
-class LocalSeedSearch:
-    """`SeedSearch` in a process of its own on this machine."""
-
-    def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
-        """As `SeedSearch.find`."""
-        try:
-            seed, facts = run_seed(
-                request.problem,
-                dict(request.extents),
-                request.target,
-                work_dir,
-                request.num_trials,
-                request.max_secs,
-                progress,
-            )
-        except NoTrialError as error:
-            return SeedResult(None, error=str(error))
-        return SeedResult(seed, facts)
 
 
 @dataclass(frozen=True)
@@ -102,5 +82,5 @@ class NoSeedSearch:
     reason: str
 
     def find(self, request: SeedRequest, work_dir: Path, progress: Progress) -> SeedResult:
-        """The reason alone."""
-        return SeedResult(None, error=self.reason)
+        """Return the reason alone."""
+        return SeedResult(None, self.reason)

@@ -14,11 +14,10 @@ from filelock import FileLock
 
 from dietcode.errors import RecordsError, TargetError
 from dietcode.measure.checks import WRONG, reason
-from dietcode.measure.gpu import find_gpu
+from dietcode.measure.device_kinds import device_kind_of
 from dietcode.measure.records import Records, check_belongs, read_records, write_records
 from dietcode.runtime.cache import cache_dir
-from dietcode.target.cpu import device_record, resolve_target
-from dietcode.target.cuda import CudaTarget, is_cuda, resolve_cuda
+from dietcode.target.kinds import KINDS
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
@@ -140,25 +139,9 @@ def export_file(spec: Spec, file: Path, device_id: str | None = None) -> Records
 
 
 def _known_path(spec: Spec, device_id: str | None) -> Path:
-    """Where the records of a workload are."""
+    """Return where the records of a workload are; by default those of this machine's device."""
     workload = workload_digest(spec)
-    if device_id is None and not is_cuda(spec):
-        device_id = str(device_record(resolve_target(spec.target))["id"])
-    elif device_id is None:
-        target = resolve_cuda(spec.target)
-        gpu = None
-        with contextlib.suppress(TargetError):  # an old driver does not measure, but records may be here
-            gpu = find_gpu(target)
-        if gpu is None:
-            known = _known_gpus(workload, target)
-            if len(known) > 1:
-                names = ", ".join(f"{name} ({key})" for key, name in sorted(known.items()))
-                raise RecordsError(
-                    f"{spec.name} was measured on several devices: {names}; say which by --device"
-                )
-            device_id = next(iter(known), "none")
-        else:
-            device_id = gpu.id
+    device_id = device_id or _default_device(spec, workload)
     if not device_id.isalnum():
         raise RecordsError(
             f"--device {clip(device_id)}; allowed: the id of a device, as `dietcode targets` says it"
@@ -166,15 +149,25 @@ def _known_path(spec: Spec, device_id: str | None) -> Path:
     return records_path(cache_dir(), workload, device_id)
 
 
-def _known_gpus(workload: str, target: CudaTarget) -> dict[str, str]:
-    """Names of GPUs of an architecture that measured a workload, by their ids."""
-    found = {}
+def _default_device(spec: Spec, workload: str) -> str:
+    """Return the id of this machine's device for a spec, or of the only one whose records are here."""
+    kind = device_kind_of(spec.target)
+    try:
+        return str(kind.own(spec.target).record["id"])
+    except TargetError:
+        if not KINDS[kind.kind].names_architecture:
+            raise
+    target = kind.target(spec.target).to_json()
+    known = {}
     for path in (cache_dir() / "records").glob(f"*/{records_path(cache_dir(), workload, '').name}"):
         with contextlib.suppress(RecordsError):
             device = read_records(path).device
-            if "arch" in device["target"] and CudaTarget.from_json(device["target"]).number == target.number:
-                found[str(device["id"])] = str(device["name"])
-    return found
+            if KINDS[kind.kind].fits(device["target"], target):
+                known[str(device["id"])] = str(device["name"])
+    if len(known) > 1:
+        names = ", ".join(f"{name} ({key})" for key, name in sorted(known.items()))
+        raise RecordsError(f"{spec.name} was measured on several devices: {names}; say which by --device")
+    return next(iter(known), "none")
 
 
 def is_measured(device_id: str) -> bool:

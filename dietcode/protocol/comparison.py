@@ -20,6 +20,8 @@ class ComparedInstance(Model):
         Each path of the vendor; empty where it has no kernel for the operator.
     vendor, vendor_gflops : str, float or None
         The fastest of them.
+    company_gflops, vendor_company_gflops : float or None
+        Of the library and of that path where their calls alternate, as in a program that uses both.
     max_rel_error : float
         Largest error against float64, a fraction of the output's largest value.
     """
@@ -32,6 +34,8 @@ class ComparedInstance(Model):
     vendor: str | None = None
     vendor_gflops: float | None = None
     vendors: dict[str, float]
+    company_gflops: float | None = None
+    vendor_company_gflops: float | None = None
     max_rel_error: float
     measured_at: datetime
 

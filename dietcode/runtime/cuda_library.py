@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Library, as_keyword
 
 _MAX_KEPT = 1024  # shapes whose workspace is remembered
+
+
+def _never_lean(*arguments: Any) -> Any:
+    raise NotLeanError
 
 
 class CudaLibrary(Library):
@@ -27,6 +32,7 @@ class CudaLibrary(Library):
         self._may_need_workspace = any(manifest["has_workspace"])
         self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
+        self.lean = _never_lean
 
     def prepare(self, device: int | None = None) -> None:
         """Load the machine code on one device, so that no call has to.
@@ -97,6 +103,10 @@ class CudaLibrary(Library):
             self._checked(arguments, out)  # which has more to say, where it is a tensor's fault
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
         return result
+
+    def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
+        """Compute the operator; its own call is as short as one can be."""
+        return self(out=out, **arguments)
 
     def _resolved(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
         """Return the tensors of a call, and what `resolve` returned for these shapes before, or None.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dietcode.errors import ShapeError, TensorError
-from dietcode.runtime import pool
+from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json
-from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, new_output, span, stored
+from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, new_output, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
 
@@ -22,13 +22,23 @@ _MAX_CACHED_SHAPES = 4096
 class Library:
     """One tuned operator for a range of shapes.
 
-    Calls are thread-safe and share one pool. Tensors are never copied; any alignment is accepted.
+    Calls are thread-safe. Tensors are never copied; any alignment is accepted.
+
+    Parameters
+    ----------
+    module : mapping of str to callable
+        The code's functions.
+    run_beside_torch : callable, optional
+        ``run`` for calls with PyTorch's tensors, where that is another one.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], module: Any) -> None:
+    def __init__(
+        self, folder: Path, manifest: dict[str, Any], module: Any, run_beside_torch: Any = None
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
         self._run, self._select = module["run"], module["select"]
+        self._run_beside_torch = run_beside_torch or self._run
         self._pack = module["pack"] if manifest["packed"] else None
         self._inputs: dict[str, dict[str, Any]] = manifest["inputs"]
         self._order: list[str] = manifest["argument_order"]
@@ -46,6 +56,14 @@ class Library:
         # Indices that no shape shows, of a split axis, are constants.
         self._fixed = {k: dim.constant_value() for k, dim in self._dims.items() if dim.is_constant}
         self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        packed = [
+            (name, self._packed[name]["layout"]) if is_packed else None
+            for name, _, is_packed in self._arguments
+        ]
+        dtypes = [*(dtype for _, dtype, _ in self._arguments), self._output["dtype"]]
+        self.lean: Callable[..., Any] = LeanCall(
+            (self._run, self._run_beside_torch), packed, dtypes, self._shapes
+        )
         self._check_described()
 
     def _check_described(self) -> None:
@@ -63,6 +81,10 @@ class Library:
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())
         return f"<dietcode.Library {self.manifest['name']}: {ranges}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Library:
+        """Return itself, so that modules that hold it can be copied: nothing in it changes."""
+        return self
 
     @property
     def report(self) -> dict[str, Any]:
@@ -88,7 +110,7 @@ class Library:
         if len(constants) != 1 or next(iter(constants)) not in self._packed:
             raise TensorError(f"pack: given {', '.join(constants) or 'nothing'}; allowed: one of {allowed}")
         ((name, value),) = constants.items()
-        tensor, shape = accept(name, value, self._inputs[name]["dtype"])
+        tensor, shape = accept(name, detached(value), self._inputs[name]["dtype"])
         indices, facts = self._inputs[name]["dims"], self._packed[name]
         if len(shape) != len(indices):
             raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})")
@@ -96,8 +118,73 @@ class Library:
         extents = self._fixed | dict(zip(indices, shape, strict=True))
         data = aligned_empty(_packed_shape(facts, extents))
         assert self._pack is not None
-        pool.call(self._pack, (tensor, data))
+        self._pack(tensor, data)
         return Packed(name, shape, facts["layout"], data)
+
+    def bind(self, **bound: Any) -> Bound:
+        """Bind tensors that are the same in all calls, for the lean call in loops: ``f(X, out=Y)``.
+
+        Parameters
+        ----------
+        **bound : tensor or Packed
+            Every constant, as it is or as `pack` returned it, and others, by name.
+
+        Raises
+        ------
+        TensorError
+            A constant is not given, a tensor is unknown, or it has the wrong dtype or layout.
+        ShapeError
+            The shape of a constant does not fit.
+        """
+        return Bound(self, bound)
+
+    def torch_op(self, **bound: Any) -> Any:
+        """Return an operator of PyTorch, a `dietcode.runtime.torch_operator.TorchOp`.
+
+        Parameters
+        ----------
+        **bound : tensor or Packed
+            As for `bind`.
+
+        Raises
+        ------
+        TensorError, ShapeError
+            As `bind`.
+        ImportError
+            PyTorch is not installed.
+        """
+        from dietcode.runtime.torch_operator import TorchOp
+
+        return TorchOp(self, bound)
+
+    def torch_op_name(self) -> str:
+        """Enter the operator into PyTorch's dispatcher, as `torch_op` does too, and return its name.
+
+        A process that runs what `torch.export.save` wrote calls this first.
+        """
+        from dietcode.runtime.torch_operator import operator_of
+
+        return operator_of(self).name
+
+    def check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Check whether a tensor of this shape may belong to a call, whatever the others are.
+
+        Raises
+        ------
+        ShapeError
+            It may not.
+        """
+        indices = self._inputs[name]["dims"]
+        if len(shape) != len(indices):
+            raise ShapeError(f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})")
+        self._check_fixed(name, indices, shape)
+        for axis, index in enumerate(indices):
+            dim = self._dims[index]
+            if len(dim.variables) == 1 and dim.linear_in(dim.variables[0]):
+                value = dim.solve(dim.variables[0], shape[axis], {})
+                if value is None:
+                    raise ShapeError(f"{name}: extent {shape[axis]} of axis {axis} is not {dim}")
+                self._check_range(dim.variables[0], value)
 
     def select(self, **variables: int) -> int:
         """The category that serves these values of the shape variables, without running.
@@ -133,6 +220,16 @@ class Library:
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
+        try:
+            if len(arguments) != len(self._order) + len(self._plan.keywords):
+                raise NotLeanError
+            tensors = [arguments[name] for name in self._order]
+            return self.lean(tensors, tuple([arguments[name] for name in self._plan.keywords]), out)
+        except Exception:  # the long way says what is wrong
+            return self.call_checked(out, arguments)
+
+    def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
+        """Compute the operator the long way, which looks at everything; raises what `__call__` does."""
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
             raise TensorError(f"{unknown[0]}: unknown argument; allowed: {', '.join(sorted(self._allowed))}")
@@ -154,7 +251,8 @@ class Library:
         result = new_output(output_shape, dtype, arguments.values()) if out is None else out
         destination = result if out is None else self._check_out(out, output_shape, tensors)
         natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
-        pool.call(self._run, (*natives, stored(destination, dtype), *values))
+        run = self._run if isinstance(result, np.ndarray) else self._run_beside_torch
+        run(*natives, stored(destination, dtype), *values)
         return result
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
@@ -243,12 +341,14 @@ class Library:
                 )
 
     def _check_ranges(self, values: Mapping[str, int]) -> None:
-        for name, facts in self._variables.items():
-            value = values[name]
-            if not facts["min"] <= value <= facts["max"]:
-                raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
-            if facts.get("values") is not None and value not in facts["values"]:
-                raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+        for name in self._variables:
+            self._check_range(name, values[name])
+
+    def _check_range(self, name: str, value: int) -> None:
+        facts = self._variables[name]
+        listed = facts.get("values")
+        if not facts["min"] <= value <= facts["max"] or (listed is not None and value not in listed):
+            raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
 
 
 def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple[int, int, int, int]:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, TargetError
-from dietcode.runtime import pool
-from dietcode.runtime.cpu import available_cores, missing_features
+from dietcode.runtime.cpu import missing_features
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.library import Library
 from dietcode.runtime.manifest import CODE, MANIFEST, read_manifest
-from dietcode.runtime.native import load_code, load_runtime
+from dietcode.runtime.native import load_code
 from dietcode.runtime.signed import check_signature
+from dietcode.runtime.threads import Threads, attach
 
 
-def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> Library:
+def load(
+    folder: str | os.PathLike[str], *, num_threads: int | None = None, threads: str | None = None
+) -> Library:
     """Load a library folder.
 
     Parameters
@@ -26,7 +28,12 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
         What ``dietcode tune -o`` wrote, or ``dietcode pull``: that one is signed, and loads only if the
         signature is that of a trusted key.
     num_threads : int, optional
-        Threads of the pool; by default the cores the library was tuned for, or those there are if fewer.
+        Threads that a call of this library uses at most, of the own pool then; by default as many as cores it
+        was tuned for, or as there are if those are fewer.
+    threads : str, optional
+        Whose they are: ``own`` for one pool of all libraries of the process, ``host`` for the host program's
+        OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
+        By default ``$DIETCODE_THREADS``, or ``auto``.
 
     Raises
     ------
@@ -37,24 +44,29 @@ def load(folder: str | os.PathLike[str], *, num_threads: int | None = None) -> L
         This CPU lacks an instruction set that the code uses; or, for a library for CUDA, there is no GPU or
         driver, the driver is too old, or the library has no code for the GPU.
     """
-    if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
-        raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
     path = Path(folder)
     check_signature(path)
     manifest = read_manifest(path)
     try:
         _check_machine(path, manifest)
+        chosen = Threads.of(num_threads, threads, manifest["num_threads"])
         if "cuda" in manifest["requires"]:
             on_gpus = CudaLibrary(path, manifest, load_code(path / CODE))
             on_gpus.prepare()
             return on_gpus
-        threads = num_threads or max(1, min(manifest["num_threads"], available_cores()))
-        pool.set_num_threads(threads)
-        load_runtime(path, manifest["runtime"])
-        return Library(path, manifest, load_code(path / CODE))
+        return _library(path, manifest, chosen)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise LibraryError(f"{path / MANIFEST}: describes no library: {what[:120]}") from error
+
+
+def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
+    module = load_code(path / CODE)
+    attach(path / CODE)
+    functions = {"run": threads.bind(module["run"]), "select": module["select"]}
+    if manifest["packed"]:
+        functions["pack"] = threads.bind(module["pack"])
+    return Library(path, manifest, functions, threads.bind(module["run"], beside_torch=True))
 
 
 def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:

@@ -90,9 +90,14 @@ def _readable(value: np.ndarray[Any, Any]) -> Any:
 
 
 def _accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
-    """A few attributes and no more: this is most of what a call costs beyond its kernel."""
+    _refuse_what_only_looks_like_a_tensor(name, value)
     if value.requires_grad:
-        raise TensorError(f"{name}: requires grad, and this call records no gradient; pass {name}.detach()")
+        if sys.modules["torch"].is_grad_enabled():
+            raise TensorError(
+                f"{name}: requires grad, and this call records no gradient; "
+                f"pass {name}.detach(), or call under torch.no_grad()"
+            )
+        value = value.detach()
     if value.dtype is not dtype:
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {str(dtype).removeprefix('torch.')}")
     if not value.is_cpu:
@@ -102,6 +107,31 @@ def _accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ..
     if not value.is_contiguous():
         raise TensorError(f"{name}: not contiguous; pass {name}.contiguous()")
     return value, value.shape  # a tuple
+
+
+def _refuse_what_only_looks_like_a_tensor(name: str, value: Any) -> None:
+    """Refuse tensors whose memory is not what they stand for, and calls that are recorded, not made."""
+    torch = sys.modules["torch"]
+    if torch._C._get_tracing_state() is not None:
+        raise TensorError(
+            f"{name}: inside a trace, which records nothing of this call; trace lib.torch_op(…)"
+        )
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise TensorError(f"{name}: inside torch.vmap or torch.func; pass the whole batch as rows instead")
+    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
+        kind = type(value).__name__
+        raise TensorError(
+            f"{name}: a subclass of torch.Tensor, {kind}; pass {name}.as_subclass(torch.Tensor), "
+            "or call lib.torch_op(…) where PyTorch compiles or exports"
+        )
+    if value.is_neg():
+        raise TensorError(f"{name}: a negated view; pass {name}.resolve_neg()")
+
+
+def detached(value: Any) -> Any:
+    """Return a torch tensor without its gradient, anything else as it is."""
+    torch = sys.modules.get("torch")
+    return value.detach() if torch is not None and isinstance(value, torch.Tensor) else value
 
 
 def _accept_dlpack(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:

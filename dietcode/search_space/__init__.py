@@ -1,8 +1,8 @@
 """The shape-generic search space: problem, micro-kernels, their seeds, and lowering.
 
-Shared by all devices: ``problem`` (what is computed, in roles), ``access`` (where tensors lie in memory),
-``partition`` (who computes which tiles), ``tails`` (tiles that reach past an edge), ``seed`` (where a space
+Shared by all devices: ``problem`` (what is computed, in roles), ``access`` (layouts of tensors in memory),
+``partition`` (tiles among cores), ``tails`` (tiles that reach past an edge), ``seed`` (where a space
 begins), ``dispatch_tree`` (the rule), ``epilogue``, ``reference`` (float64), ``expected`` (that, or a sample
-of it, and how far an output is off). Below, a folder for each kind of device: ``cpu`` and ``cuda``, which
+of it, and the error of an output). Below, a folder for each kind of device: ``cpu`` and ``cuda``, which
 import nothing of each other.
 """

@@ -1,8 +1,8 @@
-"""Where the elements of a tensor lie: strides of index letters, and of flattened roles. Pure arithmetic.
+"""Layouts of tensors in memory: strides of indices, and of flattened roles. Pure arithmetic.
 
-Every access of a kernel is ``offset + Σ letter·stride``; a window only scales the strides and moves the
-offset. Letters of a role that follow each other in memory as they do in the role are one group, so that a
-flattened index needs no division there.
+Every access of a kernel is ``offset + Σ index·stride``; a window only scales the strides and moves the
+offset. Indices of a role that are neighbours in memory as in the role are one group, so that a flattened
+index needs no division there.
 """
 
 from __future__ import annotations
@@ -17,71 +17,71 @@ from dietcode.search_space.problem import Problem, Window
 
 @dataclass(frozen=True)
 class Size:
-    """A product of a number and of the extents of dynamic letters.
+    """A product of a number and of the extents of dynamic indices.
 
     Attributes
     ----------
     factor : int
-    letters : tuple of str
+    indices : tuple of str
         Sorted.
     """
 
     factor: int
-    letters: tuple[str, ...] = ()
+    indices: tuple[str, ...] = ()
 
     def __mul__(self, other: Size) -> Size:
         if not self.factor * other.factor:
             return ZERO
-        return Size(self.factor * other.factor, tuple(sorted(self.letters + other.letters)))
+        return Size(self.factor * other.factor, tuple(sorted(self.indices + other.indices)))
 
     @property
     def is_fixed(self) -> bool:
         """Whether it is a number."""
-        return not self.letters
+        return not self.indices
 
     def value(self, extents: Mapping[str, Any]) -> Any:
-        """The product for given extents; scalars, arrays or expressions alike."""
+        """Return the product for given extents: scalars, arrays or expressions."""
         result: Any = self.factor
-        for letter in self.letters:
-            result = extents[letter] * result
+        for index in self.indices:
+            result = extents[index] * result
         return result
 
 
 ZERO, ONE = Size(0), Size(1)
 
 
-def size_of(problem: Problem, letters: tuple[str, ...] | str) -> Size:
-    """Product of the extents of `letters`."""
-    fixed = [problem.extents[letter] for letter in letters]
+def size_of(problem: Problem, indices: tuple[str, ...] | str) -> Size:
+    """Return the product of the extents of `indices`."""
+    fixed = [problem.extents[index] for index in indices]
     factor = math.prod(extent for extent in fixed if extent is not None)
-    return Size(factor, tuple(sorted(k for k, extent in zip(letters, fixed, strict=True) if extent is None)))
+    return Size(factor, tuple(sorted(k for k, extent in zip(indices, fixed, strict=True) if extent is None)))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Letters of a role that one index runs over.
+    """Indices of a role that one index runs over.
 
     Attributes
     ----------
-    letters : str
+    indices : str
     extent, stride : Size
         Of the group's index, in elements.
     """
 
-    letters: str
+    indices: str
     extent: Size
     stride: Size
 
 
 @dataclass(frozen=True)
 class View:
-    """How one tensor is addressed.
+    """The layout of one tensor.
 
     Attributes
     ----------
     strides : dict of str to Size
-        Elements from one value of a letter to the next; letters that are not there do not move.
-    steps : dict of str to Size
+        Elements from one value of an index to the next; 0 for indices that are not listed.
+    axis_strides : dict of str to Size
         The same for the tensor's own axes, those under windows too.
     size : Size
         Elements of the tensor.
@@ -89,78 +89,76 @@ class View:
 
     problem: Problem
     strides: dict[str, Size]
-    steps: dict[str, Size]
+    axis_strides: dict[str, Size]
     size: Size
 
-    def groups(self, letters: tuple[str, ...], apart: str = "") -> list[Group]:
-        """The fewest groups whose indices address the tensor, outer first.
+    def groups(self, indices: tuple[str, ...], apart: str = "") -> list[Group]:
+        """Return the fewest groups whose indices address the tensor, outer first.
 
-        ``[b, s, k]`` by letters ``(b, s) -> one group of extent b·s and stride k``.
+        ``[b, s, k]`` by indices ``(b, s) -> one group of extent b·s and stride k``.
 
         Parameters
         ----------
         apart : str
-            Letters that stay groups of their own.
+            Indices that stay groups of their own.
         """
         groups: list[Group] = []
-        for letter in letters:
-            extent, stride = size_of(self.problem, letter), self.strides.get(letter, ZERO)
+        for index in indices:
+            extent, stride = size_of(self.problem, index), self.strides.get(index, ZERO)
             if extent == ONE:
                 continue
-            joins = letter not in apart and bool(groups) and groups[-1].letters not in set(apart)
+            joins = index not in apart and bool(groups) and groups[-1].indices not in set(apart)
             if joins and groups[-1].stride == stride * extent:
                 last = groups.pop()
-                groups.append(Group(last.letters + letter, last.extent * extent, stride))
+                groups.append(Group(last.indices + index, last.extent * extent, stride))
             else:
-                groups.append(Group(letter, extent, stride))
+                groups.append(Group(index, extent, stride))
         return groups
 
-    def stride(self, letters: tuple[str, ...]) -> Size | None:
-        """Elements from one flattened index to the next; None where that is no constant step."""
-        groups = self.groups(letters)
+    def stride(self, indices: tuple[str, ...]) -> Size | None:
+        """Return the elements from one flattened index to the next; None where they are not constant."""
+        groups = self.groups(indices)
         if not groups:
             return ZERO
         return groups[0].stride if len(groups) == 1 else None
 
 
-def view_of(problem: Problem, tensor: str, letters: str | None = None) -> View:
-    """How `tensor`, or a row-major tensor of these `letters`, is addressed."""
+def view_of(problem: Problem, tensor: str, indices: str | None = None) -> View:
+    """Return the layout of `tensor`, or of a row-major tensor of these `indices`."""
     strides: dict[str, Size] = {}
-    steps: dict[str, Size] = {}
-    step = ONE
-    for letter in reversed(problem.subscripts[tensor] if letters is None else letters):
-        window, steps[letter] = problem.window_over(letter), step
+    axis_strides: dict[str, Size] = {}
+    stride = ONE
+    for index in reversed(problem.indices[tensor] if indices is None else indices):
+        window, axis_strides[index] = problem.window_over(index), stride
         if window is None:
-            strides[letter] = step
+            strides[index] = stride
         else:
-            strides[window.output] = step * Size(window.stride)
-            strides[window.kernel] = step * Size(window.dilation)
-        step = step * size_of(problem, letter)
-    return View(problem, strides, steps, step)
+            strides[window.output] = stride * Size(window.stride)
+            strides[window.kernel] = stride * Size(window.dilation)
+        stride = stride * size_of(problem, index)
+    return View(problem, strides, axis_strides, stride)
 
 
 def padded_windows(problem: Problem, tensor: str) -> tuple[Window, ...]:
-    """Windows over `tensor` that may see zeros outside of it."""
-    return tuple(w for w in problem.windows if w.axis in problem.subscripts[tensor] and w.padding)
+    """Return the windows over `tensor` that may read zeros outside of it."""
+    return tuple(w for w in problem.windows if w.axis in problem.indices[tensor] and w.padding)
 
 
-def windows_of(problem: Problem, tensor: str) -> bool:
+def has_windows(problem: Problem, tensor: str) -> bool:
     """Whether a window slides over an axis of `tensor`."""
-    return any(window.axis in problem.subscripts[tensor] for window in problem.windows)
+    return any(window.axis in problem.indices[tensor] for window in problem.windows)
 
 
 def must_gather(problem: Problem) -> bool:
-    """Whether the row operand has to be copied before one step leads from row to row, and one along the
-    reduction.
-    """
+    """Whether the row operand has to be copied to have constant strides along rows and reduction."""
     view = view_of(problem, problem.row_operand)
-    steps = view.stride(problem.rows), view.stride(problem.reduction)
-    return windows_of(problem, problem.row_operand) or None in steps
+    strides = view.stride(problem.rows), view.stride(problem.reduction)
+    return has_windows(problem, problem.row_operand) or None in strides
 
 
 def can_read_directly(problem: Problem) -> bool:
     """Whether a column operand that is not constant has its columns next to each other."""
-    if problem.column_operand_constant or windows_of(problem, problem.column_operand):
+    if problem.column_operand_constant or has_windows(problem, problem.column_operand):
         return False
     view = view_of(problem, problem.column_operand)
     return view.stride(problem.columns) == ONE and view.stride(problem.reduction) is not None
@@ -175,9 +173,9 @@ class Lines:
     along : Window
         Over the axis of a line.
     across : Window or None
-        Over the axis of lines; None where a line is seen as a whole.
+        Over the axis of lines; None where a window spans a whole line.
     channels : tuple of str
-        Reduction letters of each place of a line.
+        Reduction indices of each position of a line.
     """
 
     along: Window
@@ -186,22 +184,22 @@ class Lines:
 
 
 def lines_of(problem: Problem) -> Lines | None:
-    """How the row operand's lines are seen, None where windows do not lead along one axis of rows."""
-    letters = problem.subscripts[problem.row_operand]
-    windows = {w.output: w for w in problem.windows if w.axis in letters}
+    """Return the row operand as lines; None where windows do not slide along one axis of rows."""
+    indices = problem.indices[problem.row_operand]
+    windows = {w.output: w for w in problem.windows if w.axis in indices}
     along = windows.pop(problem.rows[-1], None) if problem.rows else None
     if along is None or len(windows) > 1:
         return None
     across = next(iter(windows.values()), None)
-    channels = tuple(k for k in letters[letters.index(along.axis) :] if k in problem.reduction)
+    channels = tuple(k for k in indices[indices.index(along.axis) :] if k in problem.reduction)
     kernels = (along.kernel,) if across is None else (across.kernel, along.kernel)
     if problem.reduction != kernels + channels:
         return None
-    # The packed layout has the column operand's batch letters in their order.
-    moves = across is not None and across.output in problem.subscripts[problem.column_operand]
+    # The packed layout has the column operand's batch indices in their order.
+    moves = across is not None and across.output in problem.indices[problem.column_operand]
     return None if moves else Lines(along, across, channels)
 
 
 def can_window(problem: Problem) -> bool:
-    """Whether micro-kernels with `MicroKernel.window` can compute it."""
+    """Whether micro-kernels with `MicroKernel.window` can compute the problem."""
     return lines_of(problem) is not None

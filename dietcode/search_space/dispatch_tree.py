@@ -1,4 +1,4 @@
-"""The dispatch rule as the host side of a library takes it."""
+"""The dispatch rule in the form that code generation for the host takes."""
 
 from __future__ import annotations
 

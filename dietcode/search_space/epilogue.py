@@ -49,18 +49,18 @@ _LEAST = -128.0  # there and below, silu and gelu are -0
 
 
 def apply(stage: Stage, value: Any, lanes: int, read: Callable[[str], Any]) -> Any:
-    """One stage; statements that it needs are emitted where the builder is.
+    """Apply one stage; emits the statements that it needs.
 
     Parameters
     ----------
     stage : Stage
-        Any kind.
+        Of any kind.
     value : float32 expression [lanes]
-        What came before; a scalar for one lane.
+        Result of the stage before; a scalar for one lane.
     lanes : int
         Elements of the vector.
     read : callable
-        ``tensor name -> float32 expression [lanes]``: the tensor at the place of `value`.
+        ``tensor name -> float32 expression [lanes]``: the tensor at the index of `value`.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def apply(stage: Stage, value: Any, lanes: int, read: Callable[[str], Any]) -> A
 
 
 def _gate(kind: str, value: Any, lanes: int) -> Any:
-    """``x / (1 + 2^(x·P(x²)))``."""
+    """Return ``x / (1 + 2^(x·P(x²)))``."""
     least = _const(_LEAST, lanes)
     x = _named(tirx.Select(value < least, least, value), lanes)  # -inf/inf would be NaN
     coefficients = _ODDS[kind]
@@ -93,20 +93,20 @@ def _gate(kind: str, value: Any, lanes: int) -> Any:
 
 
 def _exp2(z: Any, lanes: int) -> Any:
-    """2^z; 0 below -126.5, infinite above 127.5, anything for NaN."""
+    """Return 2^z; 0 below -126.5, infinite above 127.5, anything for NaN."""
     z = _named(tirx.min(tirx.max(z, _const(-127.0, lanes)), _const(128.0, lanes)), lanes)
     shifted = _bits(z + _const(_ROUND, lanes), "int32", lanes)
-    whole = _named(shifted - _const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
+    exponent_part = _named(shifted - _const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
     # By way of the integer: TVM folds z - ((z + c) - c) to 0 in floating point too.
-    rest = _named(z - tirx.Cast(_vector(DTYPE, lanes), whole), lanes)  # exact, in [-1/2, 1/2]
+    rest = _named(z - tirx.Cast(_vector(DTYPE, lanes), exponent_part), lanes)  # exact, in [-1/2, 1/2]
     # The biased exponent is 0 for -127, which makes 0, and 255 for 128, which makes infinity.
-    exponent = (whole + _const(_BIAS, lanes, "int32")) << _const(_SIGNIFICAND_BITS, lanes, "int32")
+    exponent = (exponent_part + _const(_BIAS, lanes, "int32")) << _const(_SIGNIFICAND_BITS, lanes, "int32")
     power = _bits(exponent, DTYPE, lanes)
     return (rest * _polynomial(_EXP2, rest, lanes) + _const(1.0, lanes)) * power
 
 
 def _polynomial(coefficients: Sequence[float], x: Any, lanes: int) -> Any:
-    """By Horner's rule; `x` is used often."""
+    """Evaluate a polynomial by Horner's rule; `x` is used often."""
     *lower, result = [_const(coefficient, lanes) for coefficient in coefficients]
     for coefficient in reversed(lower):
         result = result * x + coefficient
@@ -114,7 +114,7 @@ def _polynomial(coefficients: Sequence[float], x: Any, lanes: int) -> Any:
 
 
 def convert(value: Any, dtype: str, lanes: int) -> Any:
-    """What to store for `value` in an output of `dtype`, see `dietcode.workload.dtypes.STORAGE`.
+    """Return what to store for `value` in an output of `dtype`, see `dietcode.workload.dtypes.STORAGE`.
 
     Rounds to nearest, ties to even; overflow becomes infinity, and NaN stays NaN.
 
@@ -145,7 +145,7 @@ def convert(value: Any, dtype: str, lanes: int) -> Any:
 
 
 def widen(value: Any, dtype: str) -> Any:
-    """The float32 value of one element as it is stored in `dtype`: what `convert` took away is 0.
+    """Return the float32 value of one element that is stored in `dtype`.
 
     Parameters
     ----------
@@ -160,10 +160,10 @@ def widen(value: Any, dtype: str) -> Any:
 
 
 def _named(value: Any, lanes: int, dtype: str = DTYPE) -> Any:
-    """What is used more than once.
+    """Return a value that is used more than once, by way of a buffer.
 
-    In a buffer, which LLVM turns back into a register: several passes put the values of variables back in
-    their places, and eight stages in a row then took minutes to compile.
+    LLVM turns the buffer back into a register: several passes substitute the values of variables, and eight
+    stages in a row then took minutes to compile.
     """
     slot = small_buffer(lanes, dtype)
     store(slot, value, [0], lanes)
@@ -179,5 +179,5 @@ def _const(value: float, lanes: int, dtype: str = DTYPE) -> Any:
 
 
 def _bits(value: Any, dtype: str, lanes: int) -> Any:
-    """The same bits as another type."""
+    """Return the same bits as another type."""
     return tirx.reinterpret(_vector(dtype, lanes), value)

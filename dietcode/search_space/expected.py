@@ -1,4 +1,4 @@
-"""What an output has to be: all of it in float64, or a sample of its rows where that takes too long."""
+"""The expected output: all of it in float64, or a sample of its rows where that takes too long."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Expected:
     Attributes
     ----------
     extents : mapping of str to int
-        Of every letter.
+        Of every index.
     values : float64 array
-        In the shape that callers see, less what is left out.
+        In the shape that callers see, at `positions` alone.
     positions : Positions
-        Which part it is; empty for the whole output.
+        The part that is known; empty for the whole output.
     """
 
     problem: Problem
@@ -62,14 +62,16 @@ def expect(
     extents: Mapping[str, int],
     max_flops: float = math.inf,
 ) -> Expected:
-    """Compute what the output has to be, at a sample of it where all of it is more than `max_flops`.
+    """Compute the expected output, at a sample of positions where all of it takes more than `max_flops`.
 
     Parameters
     ----------
     arrays : mapping of str to array
         As `reference` takes them.
     extents : mapping of str to int
-        Of every letter.
+        Of every index.
+    max_flops : float
+        Most FLOPs to spend.
     """
     positions = sample_positions(problem, extents, max_flops)
     return Expected(problem, extents, reference(problem, arrays, positions), positions)
@@ -86,19 +88,19 @@ def sample_positions(problem: Problem, extents: Mapping[str, int], max_flops: fl
     Positions
         Empty where all of the output takes no more.
     """
-    counts = {letter: int(extents[letter]) for letter in problem.subscripts[problem.output]}
+    counts = {index: int(extents[index]) for index in problem.indices[problem.output]}
     flops = float(problem.flops(dict(extents)))
     while flops > max_flops and max(counts.values()) > 1:
-        longest = max(counts, key=lambda letter: counts[letter])
+        longest = max(counts, key=lambda index: counts[index])
         halved = counts[longest] // 2
         flops *= halved / counts[longest]
         counts[longest] = halved
     rng, positions = np.random.default_rng(0), {}
-    for letter, count in counts.items():
-        extent = int(extents[letter])
+    for index, count in counts.items():
+        extent = int(extents[index])
         if count < extent:
             first, last = count // 4, -(-count // 2)
             between = rng.choice(extent - first - last, count - first - last, replace=False) + first
             ends = [np.arange(first), np.arange(extent - last, extent)]
-            positions[letter] = np.sort(np.concatenate([between, *ends])).astype(np.int64)
+            positions[index] = np.sort(np.concatenate([between, *ends])).astype(np.int64)
     return positions

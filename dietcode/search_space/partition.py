@@ -1,4 +1,4 @@
-"""Who computes which tiles: the wave of P equal rectangles, written once for TIR and for NumPy.
+"""The partition of tiles among cores: P nearly equal rectangles, written once for TIR and for NumPy.
 
 A call is cut into P tasks, one for each core: P = pb·pr·pc, the batch in pb parts, the rows of tiles in
 pr, the columns of tiles in pc. Of all factorisations the one with the smallest largest part is taken; ties
@@ -15,38 +15,38 @@ import numpy as np
 
 
 class Ops(Protocol):
-    """Integer arithmetic of one world."""
+    """Integer arithmetic on scalars, arrays or expressions."""
 
     def floordiv(self, a: Any, b: Any) -> Any:
-        """``a // b``."""
+        """Return ``a // b``."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """`a` where `condition` holds, else `b`."""
+        """Return `a` where `condition` holds, else `b`."""
 
     def maximum(self, a: Any, b: Any) -> Any:
-        """The larger of `a` and `b`."""
+        """Return the larger of `a` and `b`."""
 
     def bind(self, value: Any) -> Any:
         """Give an intermediate value a name."""
 
 
 class NumpyOps:
-    """Int64 arrays."""
+    """Operations on int64 arrays."""
 
     def floordiv(self, a: Any, b: Any) -> Any:
-        """Element-wise."""
+        """Return it element-wise."""
         return np.floor_divide(a, b)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """Element-wise."""
+        """Return it element-wise."""
         return np.where(condition, a, b)
 
     def maximum(self, a: Any, b: Any) -> Any:
-        """Element-wise."""
+        """Return it element-wise."""
         return np.maximum(a, b)
 
     def bind(self, value: Any) -> Any:
-        """Nothing to do."""
+        """Return the value itself."""
         return value
 
 
@@ -69,12 +69,12 @@ class Partition:
 
 
 def ceildiv(a: Any, b: Any, ops: Ops) -> Any:
-    """⌈a / b⌉ for positive integers."""
+    """Return ⌈a / b⌉ for positive integers."""
     return ops.floordiv(a + (b - 1), b)
 
 
 def factorisations(num_cores: int, has_batch: bool, rows_first: bool = False) -> list[tuple[int, int, int]]:
-    """All (pb, pr, pc) with pb·pr·pc = `num_cores`, in order of preference."""
+    """Return all (pb, pr, pc) with pb·pr·pc = `num_cores`, in order of preference."""
     divisors = [d for d in range(1, num_cores + 1) if num_cores % d == 0]
     batch_parts = sorted(divisors, reverse=True) if has_batch else [1]
     return [
@@ -94,7 +94,21 @@ def choose_partition(
     ops: Ops,
     rows_first: bool = False,
 ) -> Partition:
-    """The grid with the smallest largest load; `rows_first` splits rows before columns among equals."""
+    """Return the grid with the smallest largest load.
+
+    Parameters
+    ----------
+    batch, row_tiles, column_tiles
+        Tiles along each axis.
+    num_cores : int
+        P.
+    has_batch : bool
+        Whether the batch may be split.
+    ops : Ops
+        Arithmetic of the numbers of tiles.
+    rows_first : bool
+        Whether rows are split before columns among equals.
+    """
     options = factorisations(num_cores, has_batch, rows_first)
     best: Partition | None = None
     for pb, pr, pc in options:
@@ -117,6 +131,16 @@ def choose_partition(
 
 
 def row_tiles_in_l2(reduction: Any, rows: int, l2_bytes: int, ops: Ops) -> Any:
-    """Rows of tiles whose part of the row operand takes at most half of the L2 cache; at least one."""
+    """Return the rows of tiles whose part of the row operand takes at most half of L2; at least one.
+
+    Parameters
+    ----------
+    reduction
+        Flattened extent.
+    rows : int
+        Of a tile.
+    l2_bytes : int
+        Of a core.
+    """
     half = l2_bytes // 2 // 4
     return ops.maximum(ops.floordiv(half, reduction * rows), 1)

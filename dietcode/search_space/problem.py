@@ -1,4 +1,4 @@
-"""A workload as code generation sees it: index letters in roles, extents fixed or dynamic."""
+"""A workload in the form that code generation takes: indices in roles, extents fixed or dynamic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES, STORAGE
 from dietcode.workload.epilogue import EpilogueStep
-from dietcode.workload.fields import MAX_EXTENT
+from dietcode.workload.field_checks import MAX_EXTENT
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 
@@ -49,7 +49,7 @@ class Window:
     Attributes
     ----------
     axis, output, kernel : str
-        Letters: of the operand's axis (it has no role), of the position in the output (a row or a column)
+        Indices: of the operand's axis (it has no role), of the position in the output (a row or a column)
         and of the position in the window (a reduction).
     """
 
@@ -61,7 +61,7 @@ class Window:
     padding: int = 0
 
     def num_positions(self, axis: Any, kernel: Any) -> Any:
-        """Extent of `output` from those of `axis` and `kernel`. Scalars or arrays alike."""
+        """Return the extent of `output` from those of `axis` and `kernel`: scalars or arrays."""
         return (axis + 2 * self.padding - self.dilation * (kernel - 1) - 1) // self.stride + 1
 
 
@@ -69,19 +69,19 @@ class Window:
 class Problem:
     """A contraction of two operands, ``Y[b, m, n] = Σ_k A[b, m, k] · B[b, n, k]``, each index a role.
 
-    An operand need not have all letters of a role: it is the same for every value of a letter that it lacks.
+    An operand need not have all indices of a role: it is the same for every value of an index that it lacks.
 
     Attributes
     ----------
     row_operand, column_operand, output : str
         Tensor names; the column operand is packed into vector-wide panels.
-    subscripts : dict of str to str
-        Index letters of each tensor, the output among them.
+    indices : dict of str to str
+        Indices of each tensor, the output among them.
     batch, rows, columns, reduction : tuple of str
-        Index letters of each role; several letters of a role are flattened. Rows are of the row operand and
+        Indices of each role; several indices of a role are flattened. Rows are of the row operand and
         the output, columns of the column operand and the output, reductions not of the output.
     extents : dict of str to int or None
-        Extent of each letter; None where it is known only at run time.
+        Extent of each index; None where it is known only at run time.
     stages : tuple of Stage
         The epilogue, applied at write-back.
     column_operand_constant : bool
@@ -89,19 +89,19 @@ class Problem:
     windows : tuple of Window
         Axes that are read through a sliding window.
     splits : dict of str to str
-        Axes that callers see as one, by the letter that they have there: its letters here, outer first. As in
-        the channels of a grouped convolution.
+        Axes that callers see as one, by their index there: its indices here, outer first. So are the channels
+        of a grouped convolution.
     output_dtype : str
-        What the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`.
+        Dtype that the output is rounded to at write-back, of `dietcode.workload.dtypes.OUTPUT_DTYPES`.
     operand_dtype : str
-        What both operands and the tensors of the epilogue are held in, of
-        `dietcode.workload.dtypes.INPUT_DTYPES`; sums are float32.
+        Dtype of both operands and of the tensors of the epilogue, of
+        `dietcode.workload.dtypes.INPUT_DTYPES`; accumulators are float32.
     """
 
     row_operand: str
     column_operand: str
     output: str
-    subscripts: dict[str, str]
+    indices: dict[str, str]
     batch: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -116,8 +116,8 @@ class Problem:
 
     @property
     def dynamic(self) -> tuple[str, ...]:
-        """Letters whose extents are arguments of a kernel, in alphabetical order."""
-        return tuple(sorted(letter for letter, extent in self.extents.items() if extent is None))
+        """Indices whose extents are arguments of a kernel, in alphabetical order."""
+        return tuple(sorted(index for index, extent in self.extents.items() if extent is None))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -126,51 +126,51 @@ class Problem:
         return (self.row_operand, self.column_operand, *extra)
 
     def dtype(self, tensor: str) -> str:
-        """What callers hold `tensor` in."""
+        """Return the dtype in which callers hold `tensor`."""
         return self.output_dtype if tensor == self.output else self.operand_dtype
 
     def storage(self, tensor: str) -> np.dtype[Any]:
-        """What generated code holds `tensor` in, see `dietcode.workload.dtypes.STORAGE`."""
+        """Return the dtype in which generated code holds `tensor`, see `dietcode.workload.dtypes.STORAGE`."""
         return STORAGE[self.dtype(tensor)]
 
-    def letters_of(self, tensor: str) -> str:
-        """Letters with a role, and letters of stages, that address `tensor`: its axes, windows followed."""
+    def role_indices(self, tensor: str) -> str:
+        """Return the indices with a role that address `tensor`, those of windows in place of an axis."""
         result = ""
-        for letter in self.subscripts[tensor]:
-            window = self.window_over(letter)
-            result += letter if window is None else window.output + window.kernel
+        for index in self.indices[tensor]:
+            window = self.window_over(index)
+            result += index if window is None else window.output + window.kernel
         return result
 
     def window_over(self, axis: str) -> Window | None:
-        """The window that slides over the axis of this letter, if any."""
+        """Return the window that slides over the axis of this index, if any."""
         return next((window for window in self.windows if window.axis == axis), None)
 
     def axes(self, tensor: str) -> list[str]:
-        """What callers see as the axes of `tensor`: the letters that each of them is made of, outer first."""
-        letters, result = self.subscripts[tensor], []
-        while letters:
-            parts = next((p for p in self.splits.values() if letters.startswith(p)), letters[:1])
+        """Return the axes of `tensor` as callers see them: the indices of each, outer first."""
+        indices, result = self.indices[tensor], []
+        while indices:
+            parts = next((p for p in self.splits.values() if indices.startswith(p)), indices[:1])
             result.append(parts)
-            letters = letters[len(parts) :]
+            indices = indices[len(parts) :]
         return result
 
     def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:
-        """Shape of `tensor` as callers see it."""
-        return [self.product(tuple(letters), dict(extents)) for letters in self.axes(tensor)]
+        """Return the shape of `tensor` as callers see it."""
+        return [self.product(tuple(indices), dict(extents)) for indices in self.axes(tensor)]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it."""
-        data = asdict(self)
+        """Return plain data, which `from_json` reads."""
+        data = {"subscripts" if key == "indices" else key: value for key, value in asdict(self).items()}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """The inverse of `to_json`.
+        """Read what `to_json` returns.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is no problem.
+            The data describe no problem.
         """
         roles = {
             role: tuple(str(k) for k in data[role]) for role in ("batch", "rows", "columns", "reduction")
@@ -179,7 +179,7 @@ class Problem:
             row_operand=str(data["row_operand"]),
             column_operand=str(data["column_operand"]),
             output=str(data["output"]),
-            subscripts={str(name): str(letters) for name, letters in data["subscripts"].items()},
+            indices={str(name): str(indices) for name, indices in data["subscripts"].items()},
             extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
             stages=tuple(Stage(**stage) for stage in data["stages"]),
             column_operand_constant=bool(data["column_operand_constant"]),
@@ -198,50 +198,50 @@ class Problem:
         Raises
         ------
         ValueError
-            Letters, roles, extents and stages do not fit together.
+            Indices, roles, extents and stages do not fit together.
         """
         names = (*self.inputs, self.output)
-        missing = [name for name in names if not self.subscripts.get(name)]
+        missing = [name for name in names if not self.indices.get(name)]
         if missing or self.row_operand == self.column_operand:
-            raise ValueError(f"tensors {clip(names)} with subscripts {clip(self.subscripts)}")
-        for name, letters in self.subscripts.items():
-            if not _is_subscript(letters):
-                raise ValueError(f"subscripts {clip(letters)} of {clip(name)}; allowed: letters, each once")
+            raise ValueError(f"tensors {clip(names)} with subscripts {clip(self.indices)}")
+        for name, indices in self.indices.items():
+            if not _are_indices(indices):
+                raise ValueError(f"subscripts {clip(indices)} of {clip(name)}; allowed: letters, each once")
         self._check_windows()
         self._check_roles()
-        used = {letter for subscript in self.subscripts.values() for letter in subscript}
-        used |= {letter for window in self.windows for letter in (window.output, window.kernel)}
+        used = {index for own in self.indices.values() for index in own}
+        used |= {index for window in self.windows for index in (window.output, window.kernel)}
         if used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(used))}")
-        for letter, extent in self.extents.items():
+        for index, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
-                raise ValueError(f"extent {clip(extent)} of {letter}; allowed: 1 to {MAX_EXTENT}")
-        for letter, parts in self.splits.items():
-            if letter in used or not set(parts) <= used:
-                raise ValueError(f"axis {clip(letter)} split in {clip(parts)}")
+                raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
+        for index, parts in self.splits.items():
+            if index in used or not set(parts) <= used:
+                raise ValueError(f"axis {clip(index)} split in {clip(parts)}")
         if self.output_dtype not in OUTPUT_DTYPES:
             raise ValueError(f"output of {clip(self.output_dtype)}; allowed: {', '.join(OUTPUT_DTYPES)}")
         if self.operand_dtype not in INPUT_DTYPES:
             raise ValueError(f"operands of {clip(self.operand_dtype)}; allowed: {', '.join(INPUT_DTYPES)}")
         for stage in self.stages:
-            _check_stage(stage, self.subscripts, self.subscripts[self.output])
+            _check_stage(stage, self.indices, self.indices[self.output])
 
     def _check_windows(self) -> None:
         for window in self.windows:
             numbers = (window.stride, window.dilation, window.padding + 1)
             if not all(isinstance(n, int) and 1 <= n <= MAX_EXTENT for n in numbers):
                 raise ValueError(f"window {clip(window)}; allowed: whole numbers from 1, padding from 0")
-            holders = [name for name, letters in self.subscripts.items() if window.axis in letters]
+            holders = [name for name, indices in self.indices.items() if window.axis in indices]
             operands = {self.row_operand, self.column_operand}
             output = self.rows + self.columns + self.batch
             fits = window.output in output and window.kernel in self.reduction
             if len(holders) != 1 or not operands.issuperset(holders) or not fits:
-                raise ValueError(f"window {clip(window)} over {clip(self.subscripts)}")
+                raise ValueError(f"window {clip(window)} over {clip(self.indices)}")
 
     def _check_roles(self) -> None:
         roles = (*self.batch, *self.rows, *self.columns, *self.reduction)
-        row, column = set(self.letters_of(self.row_operand)), set(self.letters_of(self.column_operand))
-        output = set(self.subscripts[self.output])
+        row, column = set(self.role_indices(self.row_operand)), set(self.role_indices(self.column_operand))
+        output = set(self.indices[self.output])
         fits = (
             set(roles) == row | column
             and output == set(roles) - set(self.reduction)
@@ -252,22 +252,22 @@ class Problem:
         )
         if not fits or len(set(roles)) != len(roles):
             given = (self.batch, self.rows, self.columns, self.reduction)
-            raise ValueError(f"batch, rows, columns, reduction {clip(given)} of {clip(self.subscripts)}")
+            raise ValueError(f"batch, rows, columns, reduction {clip(given)} of {clip(self.indices)}")
 
-    def product(self, letters: tuple[str, ...], extents: dict[str, Any]) -> Any:
-        """Product of the extents of `letters`; 1 for none. Scalars or arrays alike."""
+    def product(self, indices: tuple[str, ...], extents: dict[str, Any]) -> Any:
+        """Return the product of the extents of `indices`: scalars or arrays; 1 without indices."""
         result: Any = 1
-        for letter in letters:
-            result = result * extents[letter]
+        for index in indices:
+            result = result * extents[index]
         return result
 
     def flops(self, extents: dict[str, Any]) -> Any:
-        """FLOPs, 2·batch·rows·columns·reduction, as floats. Scalars or arrays alike."""
+        """Return the FLOPs, 2·batch·rows·columns·reduction, as floats: scalars or arrays."""
         batch, rows, columns, reduction = self.sizes(extents)
         return 2.0 * batch * rows * columns * reduction
 
     def sizes(self, extents: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-        """Flattened ``(batch, rows, columns, reduction)`` extents."""
+        """Return the flattened ``(batch, rows, columns, reduction)`` extents."""
         return (
             self.product(self.batch, extents),
             self.product(self.rows, extents),
@@ -276,18 +276,18 @@ class Problem:
         )
 
 
-def _is_subscript(letters: str) -> bool:
-    return letters.isascii() and letters.isalpha() and len(set(letters)) == len(letters)
+def _are_indices(indices: str) -> bool:
+    return indices.isascii() and indices.isalpha() and len(set(indices)) == len(indices)
 
 
-def _check_stage(stage: Stage, subscripts: Mapping[str, str], output: str) -> None:
+def _check_stage(stage: Stage, indices: Mapping[str, str], output: str) -> None:
     takes_tensor = _STAGES.get(stage.kind)
     if takes_tensor is None:
         raise ValueError(f"stage {clip(stage.kind)}; allowed: {', '.join(_STAGES)}")
     if takes_tensor != (stage.tensor is not None):
         raise ValueError(f"stage {stage.kind} of tensor {clip(stage.tensor)}")
-    if stage.tensor is not None and not set(subscripts[stage.tensor]) <= set(output):
-        raise ValueError(f"stage {stage.kind} reads {clip(subscripts[stage.tensor])}; the output is {output}")
+    if stage.tensor is not None and not set(indices[stage.tensor]) <= set(output):
+        raise ValueError(f"stage {stage.kind} reads {clip(indices[stage.tensor])}; the output is {output}")
     if (stage.kind == "scale") != (stage.value is not None):
         raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}")
     if stage.value is not None and not math.isfinite(stage.value):
@@ -295,26 +295,26 @@ def _check_stage(stage: Stage, subscripts: Mapping[str, str], output: str) -> No
 
 
 def problem_from_spec(spec: Spec) -> Problem:
-    """Assign roles to the letters of a spec's operator."""
+    """Assign roles to the indices of a spec's operator."""
     contraction, conv = Contraction.from_spec(spec), spec.convolution
     splits = {} if conv is None else conv.splits
-    seen = spec.subscripts | {spec.output.name: spec.output_subscripts} | spec.epilogue_tensors
-    subscripts = {name: "".join(splits.get(k, k) for k in letters) for name, letters in seen.items()}
+    axes = spec.operand_indices | {spec.output.name: spec.output_indices} | spec.epilogue_tensors
+    indices = {name: "".join(splits.get(k, k) for k in own) for name, own in axes.items()}
     slides = () if conv is None else conv.slides
     column_operand = contraction.column_operand
-    letters = dict.fromkeys("".join(subscripts.values()) + "".join(s.output + s.kernel for s in slides))
-    dims = {letter: spec.dims_parsed[letter] for letter in letters}
-    # A constant is packed before a call tells any extent, so it must have every letter of its packed layout;
+    used = dict.fromkeys("".join(indices.values()) + "".join(s.output + s.kernel for s in slides))
+    dims = {index: spec.dims_parsed[index] for index in used}
+    # A constant is packed before a call tells any extent, so it must have every index of its packed layout;
     # and a call must find its extents in the other tensors.
-    packed = set(subscripts[column_operand])
-    others = set(subscripts[contraction.row_operand] + subscripts[contraction.output])
+    packed = set(indices[column_operand])
+    others = set(indices[contraction.row_operand] + indices[contraction.output])
     packable = packed >= {*contraction.columns, *contraction.reduction}
-    packable = packable and all(dims[letter].is_constant for letter in packed - others)
+    packable = packable and all(dims[index].is_constant for index in packed - others)
     return Problem(
         row_operand=contraction.row_operand,
         column_operand=column_operand,
         output=contraction.output,
-        subscripts=subscripts,
+        indices=indices,
         batch=contraction.batch,
         rows=contraction.rows,
         columns=contraction.columns,
@@ -338,13 +338,13 @@ def _stage(step: EpilogueStep) -> Stage:
 
 
 def extents_of(spec: Spec, binding: Mapping[str, int]) -> dict[str, int]:
-    """Extent of every letter of a spec's problem at one instance."""
+    """Return the extent of every index of a spec's problem at one instance."""
     columns = {name: np.array([value]) for name, value in binding.items()}
-    return {letter: int(values[0]) for letter, values in instance_extents(spec, columns).items()}
+    return {index: int(values[0]) for index, values in instance_extents(spec, columns).items()}
 
 
 def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntArray]:
-    """Extent of every letter of a spec's problem, for many instances.
+    """Return the extent of every index of a spec's problem, for many instances.
 
     Parameters
     ----------
@@ -356,9 +356,11 @@ def instance_extents(spec: Spec, columns: dict[str, IntArray]) -> dict[str, IntA
     dict of str to int64 array [num_instances]
     """
     num_instances = len(next(iter(columns.values()))) if columns else 1
-    split = set() if spec.convolution is None else set(spec.convolution.splits)  # no letters of the problem
+    split = (
+        set() if spec.convolution is None else set(spec.convolution.splits)
+    )  # these are not indices of the problem
     return {
-        letter: np.broadcast_to(np.asarray(dim.evaluate(columns), dtype=np.int64), (num_instances,))
-        for letter, dim in spec.dims_parsed.items()
-        if letter not in split
+        index: np.broadcast_to(np.asarray(dim.evaluate(columns), dtype=np.int64), (num_instances,))
+        for index, dim in spec.dims_parsed.items()
+        if index not in split
     }

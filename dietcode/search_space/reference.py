@@ -1,4 +1,4 @@
-"""What a problem computes, in float64 NumPy: what compiled code is compared with. Imports no TVM."""
+"""The reference that compiled code is compared with: a problem in float64 NumPy. Imports no TVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dietcode.workload.dtypes import widened
 
 FloatArray = npt.NDArray[np.float64]
 Positions = Mapping[str, IntArray]
-"""Positions along some letters of the output, ascending; all of a letter that it lacks."""
+"""Positions along some indices of the output, ascending; all positions of an index that is not in it."""
 
 
 def reference(problem: Problem, arrays: Mapping[str, Any], positions: Positions | None = None) -> FloatArray:
@@ -28,7 +28,7 @@ def reference(problem: Problem, arrays: Mapping[str, Any], positions: Positions 
     arrays : mapping of str to array
         The inputs by tensor name, in the shapes that callers see, a bfloat16 as its bits; others are ignored.
     positions : Positions, optional
-        Which part: what lies at these positions of every letter; all of the output by default.
+        The part to compute: these positions of every index; all of the output by default.
 
     Returns
     -------
@@ -41,15 +41,15 @@ def reference(problem: Problem, arrays: Mapping[str, Any], positions: Positions 
         The shapes do not fit the problem or each other.
     """
     extents, positions = _extents(problem, arrays), positions or {}
-    output = problem.subscripts[problem.output]
+    output = problem.indices[problem.output]
     sizes = _sizes(extents, positions)
-    value = np.zeros([sizes[letter] for letter in output])
+    value = np.zeros([sizes[index] for index in output])
     kernels = [window.kernel for window in problem.windows]
-    # One place of the windows after another: all at once would take as many copies of the operand.
-    for places in itertools.product(*(range(extents[letter]) for letter in kernels)):
-        at = dict(zip(kernels, places, strict=True))
+    # One position in the windows after another: all at once would take as many copies of the operand.
+    for values in itertools.product(*(range(extents[index]) for index in kernels)):
+        at = dict(zip(kernels, values, strict=True))
         (first, a), (second, b) = (
-            _seen(problem, n, arrays[n], extents, at, positions) for n in problem.inputs[:2]
+            _under_windows(problem, n, arrays[n], extents, at, positions) for n in problem.inputs[:2]
         )
         value += np.einsum(f"{first},{second}->{output}", a, b, optimize=True)
     added = {name: part(problem, name, arrays[name], extents, positions) for name in problem.inputs[2:]}
@@ -59,31 +59,33 @@ def reference(problem: Problem, arrays: Mapping[str, Any], positions: Positions 
 def part(
     problem: Problem, name: str, array: Any, extents: Mapping[str, int], positions: Positions
 ) -> npt.NDArray[Any]:
-    """What lies at some positions of the output, of the output itself or of a tensor of the epilogue.
+    """Return the elements at some positions of the output, or of a tensor of the epilogue.
 
     Parameters
     ----------
+    name : str
+        The tensor.
     array : array
-        In the shape that callers see.
+        It, in the shape that callers see.
     extents : mapping of str to int
-        Of every letter, without `positions`.
+        Of every index, without `positions`.
 
     Returns
     -------
     array
-        In the shape that callers see, less what is left out; its bits are the same.
+        In the shape that callers see, less what is left out; the bits do not change.
     """
-    letters = problem.subscripts[name]
-    value = np.asarray(array).reshape([extents[letter] for letter in letters])
-    for axis, letter in enumerate(letters):
-        if letter in positions:
-            value = np.take(value, positions[letter], axis=axis)
+    indices = problem.indices[name]
+    value = np.asarray(array).reshape([extents[index] for index in indices])
+    for axis, index in enumerate(indices):
+        if index in positions:
+            value = np.take(value, positions[index], axis=axis)
     return value.reshape(problem.shape(name, _sizes(extents, positions)))
 
 
 def _sizes(extents: Mapping[str, int], positions: Positions) -> dict[str, int]:
-    """Extent of every letter where only `positions` of them are there."""
-    return {**extents, **{letter: len(chosen) for letter, chosen in positions.items()}}
+    """Return the extent of every index, `positions` taken into account."""
+    return {**extents, **{index: len(chosen) for index, chosen in positions.items()}}
 
 
 def finish(problem: Problem, value: FloatArray, arrays: Mapping[str, Any]) -> FloatArray:
@@ -113,7 +115,7 @@ def finish(problem: Problem, value: FloatArray, arrays: Mapping[str, Any]) -> Fl
 
 
 def _gate(kind: str, value: FloatArray) -> FloatArray:
-    """What silu and gelu multiply `value` by."""
+    """Return the factor that silu and gelu multiply `value` by."""
     if kind == "gelu-erf":
         return np.asarray(_erfc()(-value / math.sqrt(2)), dtype=np.float64) / 2
     if kind == "silu":
@@ -127,7 +129,7 @@ def _gate(kind: str, value: FloatArray) -> FloatArray:
 
 
 def _erfc() -> Any:
-    """SciPy comes with what tunes; where a library only runs, the slow way will do."""
+    """Return SciPy's erfc, which tuning requires, or a slower one where a library only runs."""
     try:
         from scipy.special import erfc
     except ImportError:
@@ -136,40 +138,40 @@ def _erfc() -> Any:
 
 
 def _along_output(problem: Problem, tensor: str, array: Any) -> FloatArray:
-    """A tensor of some of the output's axes, with an axis of extent 1 for each of the others."""
+    """Return a tensor of some of the output's axes with an axis of extent 1 for each of the others."""
     own, axes = problem.axes(tensor), problem.axes(problem.output)
     value = _wide(problem, tensor, array)
-    value = value.transpose([own.index(letters) for letters in axes if letters in own])
-    return value[tuple(slice(None) if letters in own else None for letters in axes)]
+    value = value.transpose([own.index(indices) for indices in axes if indices in own])
+    return value[tuple(slice(None) if indices in own else None for indices in axes)]
 
 
 def _wide(problem: Problem, tensor: str, array: Any) -> FloatArray:
-    """The values of a tensor."""
+    """Return the values of a tensor in float64."""
     if problem.dtype(tensor) == "bfloat16":
         array = widened(np.asarray(array), "bfloat16")
     return np.asarray(array, dtype=np.float64)
 
 
 def _extents(problem: Problem, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Extent of every letter, from the shapes of the two operands."""
-    extents = {letter: extent for letter, extent in problem.extents.items() if extent is not None}
+    """Return the extent of every index, from the shapes of the two operands."""
+    extents = {index: extent for index, extent in problem.extents.items() if extent is not None}
     for name in problem.inputs[:2]:
         axes, shape = problem.axes(name), np.shape(arrays[name])
         if len(axes) != len(shape):
             raise ValueError(f"{name}: shape {shape}; allowed: {len(axes)} dimensions")
-        for letters, extent in zip(axes, shape, strict=True):
-            unknown = [letter for letter in letters if letter not in extents]
-            rest = problem.product(tuple(k for k in letters if k in extents), extents)
+        for indices, extent in zip(axes, shape, strict=True):
+            unknown = [index for index in indices if index not in extents]
+            rest = problem.product(tuple(k for k in indices if k in extents), extents)
             if len(unknown) == 1:
                 extents[unknown[0]] = extent // rest
-            if len(unknown) > 1 or problem.product(tuple(letters), extents) != extent:
-                raise ValueError(f"{name}: shape {shape}, extent {extent} of {letters}, known: {extents}")
+            if len(unknown) > 1 or problem.product(tuple(indices), extents) != extent:
+                raise ValueError(f"{name}: shape {shape}, extent {extent} of {indices}, known: {extents}")
     for window in problem.windows:
         extents[window.output] = window.num_positions(extents[window.axis], extents[window.kernel])
     return extents
 
 
-def _seen(
+def _under_windows(
     problem: Problem,
     name: str,
     array: Any,
@@ -177,28 +179,28 @@ def _seen(
     at: Mapping[str, int],
     positions: Positions,
 ) -> tuple[str, FloatArray]:
-    """What one place of the windows sees of an operand, zero outside; with the letters of its axes.
+    """Return the indices and the elements of an operand under one position in the windows, zero outside.
 
     Parameters
     ----------
     at : mapping of str to int
-        Place in the window, by kernel letter.
+        Position in the window, by kernel index.
     """
-    letters = problem.subscripts[name]
-    value = np.asarray(array).reshape([extents[letter] for letter in letters])
-    for axis, letter in reversed(list(enumerate(letters))):  # from the last, so that no axis moves
-        window = problem.window_over(letter)
+    indices = problem.indices[name]
+    value = np.asarray(array).reshape([extents[index] for index in indices])
+    for axis, index in reversed(list(enumerate(indices))):  # from the last, so that no axis moves
+        window = problem.window_over(index)
         if window is not None:
             start = at[window.kernel] * window.dilation - window.padding
             outputs = positions.get(window.output, np.arange(extents[window.output]))
-            places = start + outputs * window.stride
-            inside = (places >= 0) & (places < extents[letter])
-            value = np.take(value, np.where(inside, places, 0), axis=axis)
+            read = start + outputs * window.stride
+            inside = (read >= 0) & (read < extents[index])
+            value = np.take(value, np.where(inside, read, 0), axis=axis)
             value[(slice(None),) * axis + (~inside,)] = 0
-            letters = letters.replace(letter, window.output)
-        elif letter in at:
-            value = np.take(value, np.asarray(at[letter]), axis=axis)
-            letters = letters.replace(letter, "")
-        elif letter in positions:
-            value = np.take(value, positions[letter], axis=axis)
-    return letters, _wide(problem, name, value)  # the last step: what is left out is not widened
+            indices = indices.replace(index, window.output)
+        elif index in at:
+            value = np.take(value, np.asarray(at[index]), axis=axis)
+            indices = indices.replace(index, "")
+        elif index in positions:
+            value = np.take(value, positions[index], axis=axis)
+    return indices, _wide(problem, name, value)  # last, so that what is left out is not widened

@@ -1,6 +1,6 @@
-"""Seeds of a search space, and what runs of MetaSchedule for them share on every device.
+"""Seeds of a search space, and helpers that runs of MetaSchedule share on every device.
 
-Needs no compiler: `skip_foreign_intrinsics` comes before it.
+Imports no compiler: `skip_foreign_intrinsics` has to run before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Seed:
     Attributes
     ----------
     rows, columns : int
-        T0 in elements, as the source gave it (not yet viable on the machine).
+        T0 in elements, as the source gave it, viable on the machine or not.
     source : str
         ``metaschedule``, ``hardware``, or ``earlier``: MetaSchedule's for another workload of the device.
     """
@@ -41,7 +41,7 @@ class Seed:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a worker with all that it started."""
+    """End a worker with all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""What every device's micro-kernels can do with tiles that reach past an edge."""
+"""The ways to treat tiles that reach past an edge, which all devices share."""
 
 # The paper's Figure 7 d, c, b, a; the first is the default.
 TAILS = ("local", "partition", "global", "checked")

@@ -1,4 +1,4 @@
-"""A workload as every stage sees it: derived once, when it comes in, and handed on."""
+"""A spec and what follows from it: derived once, and passed to every stage."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Task:
     Attributes
     ----------
     problem : Problem
-        As the device's code sees it.
+        As code for the device takes it.
     instances : Instances
         Those to tune for.
     extents : dict of str to int64 array [num_instances]
-        Extent of every letter of the problem, at each instance.
+        Extent of every index of the problem, at each instance.
     largest : dict of str to int
         The same at the instance with the most FLOPs.
     digest : str
-        Of the workload; records are named by it.
+        Of the workload, which names its records.
     """
 
     spec: Spec
@@ -53,7 +53,7 @@ class Task:
         Parameters
         ----------
         on_device : callable
-            What a kind of device makes of the problem.
+            Returns the problem as code for a kind of device takes it.
         """
         instances = make_instances(spec)
         return cls(

@@ -12,6 +12,7 @@ import tvm
 
 from dietcode.errors import TargetError
 from dietcode.runtime.cpu import available_cores, cache_bytes, cpu_model, missing_features
+from dietcode.target.base import target_of_tag
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import TargetSpec
 
@@ -37,7 +38,7 @@ class CpuTarget:
     mcpu : str
         LLVM's name of the processor.
     mattr : tuple of str
-        Features switched on or off beside it, as ``+name`` or ``-name``.
+        Features switched on or off in addition, as ``+name`` or ``-name``.
     features : tuple of str
         Instruction-set features a machine must have to run the code.
     num_cores : int
@@ -64,18 +65,18 @@ class CpuTarget:
         return f"{self.mcpu} ({self.num_cores} cores)"
 
     def tvm_target(self) -> tvm.target.Target:
-        """The same target as TVM takes it."""
+        """Return the same target as TVM takes it."""
         config: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "num-cores": self.num_cores}
         if self.mattr:
             config["mattr"] = list(self.mattr)
         return tvm.target.Target(config)
 
     def lanes(self, dtype_bytes: int = 4) -> int:
-        """Elements of `dtype_bytes` in one vector register."""
+        """Return the elements of `dtype_bytes` in one vector register."""
         return self.vector_bytes // dtype_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: identity of the target and the limits that the search saw."""
+        """Return the target and the limits that the search used as plain data."""
         data = asdict(self)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
@@ -86,7 +87,7 @@ class CpuTarget:
         Raises
         ------
         ValueError
-            A field is missing, unknown or out of all proportion, as in a header from elsewhere.
+            A field is missing, unknown or out of bounds, as in a header from elsewhere.
         """
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         try:
@@ -116,13 +117,13 @@ class Host:
     Attributes
     ----------
     name : str
-        Human name of the CPU.
+        Name of the CPU for people.
     machine : str
         Instruction set, as in ``x86_64``.
     mcpu : str
         LLVM's name of the processor.
     features : tuple of str
-        Those that its processor has, of all that a library may need.
+        Features of its processor, of those that a library may need.
     num_cores : int
     l1_bytes, l2_bytes : int
         Data caches of one core, in bytes.
@@ -138,7 +139,7 @@ class Host:
 
     @classmethod
     def here(cls) -> Host:
-        """This machine."""
+        """Return this machine."""
         lacked = set(missing_features(sorted(_CODE_FEATURES)))
         return cls(
             name=cpu_model(),
@@ -169,11 +170,11 @@ class Host:
             raise ValueError(f"no description of a machine: {str(data)[:120]}") from error
 
     def lacks(self, features: Sequence[str]) -> list[str]:
-        """Those of `features` that it has not."""
+        """Return those of `features` that it lacks."""
         return [name for name in features if name not in self.features]
 
     def refusal(self, target: CpuTarget) -> str | None:
-        """Why a timing on it would not say what the target would do; None where it would."""
+        """Return why timings on it do not hold for the target; None where they do."""
         if self.lacks(target.features):
             return f"does not run {target.mcpu} code"
         return None if target.num_cores <= self.num_cores else f"has no {target.num_cores} cores"
@@ -193,7 +194,7 @@ def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
     Raises
     ------
     TargetError
-        The kind, processor or tag is unknown, or no code can be generated for it yet.
+        The kind, processor or tag is unknown, or no code is generated for it.
     """
     if spec.tag is not None:
         spec = _from_tag(spec.tag)
@@ -230,12 +231,7 @@ def resolve_target(spec: TargetSpec, host: Host | None = None) -> CpuTarget:
 
 
 def _from_tag(tag: str) -> TargetSpec:
-    try:
-        target = tvm.target.Target(tag)
-    except Exception as error:
-        raise TargetError(
-            f"target: {tag!r} is no TVM target tag; allowed: a tag, or {{kind: llvm}}"
-        ) from error
+    target = target_of_tag(tag)
     attrs = dict(target.attrs)
     cores = attrs.get("num-cores")
     kind = str(target.kind.name)
@@ -259,12 +255,12 @@ def _features(mcpu: str, mattr: list[str]) -> list[str]:
 
 
 def device_record(target: CpuTarget, name: str | None = None) -> dict[str, Any]:
-    """Who measured: a CPU as `target` uses it, with a stable ``id``.
+    """Return the device of a header of records: a CPU as `target` uses it, with a stable ``id``.
 
     Parameters
     ----------
     name : str, optional
-        Of the CPU; by default this machine's.
+        Name of the CPU; by default that of this machine.
     """
     data: dict[str, Any] = {"name": cpu_model() if name is None else name, "target": target.to_json()}
     data["id"] = hashlib.sha256(canonical_bytes(data)).hexdigest()[:16]

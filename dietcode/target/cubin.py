@@ -1,4 +1,4 @@
-"""Machine code for a GPU, read: what a cubin holds, by its ELF sections. Needs no CUDA.
+"""Reading machine code for a GPU: what a cubin holds, by its ELF sections. Needs no CUDA.
 
 Of each kernel ``.text.NAME`` holds the code, ``.nv.shared.NAME`` says how much shared memory it declares, and
 ``.nv.info`` how many registers a thread takes and how large its stack is: what does not fit in registers is
@@ -26,14 +26,14 @@ _RESERVED_BYTES = 1024
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What one kernel takes.
+    """Resources of one kernel.
 
     Attributes
     ----------
     registers : int
         Of a thread.
     shared_bytes : int
-        Of a block: what the code declares and what launches ask for. What the system takes is left out.
+        Of a block: what the code declares and what launches request, without what the system takes.
     stack_bytes : int
         Local memory of a thread: spilled registers, and arrays that are indexed at run time.
     code_bytes : int
@@ -45,7 +45,7 @@ class KernelFacts:
     code_bytes: int
 
     def to_json(self) -> dict[str, int]:
-        """Plain data for a report."""
+        """Return plain data for a report."""
         return asdict(self)
 
 
@@ -60,12 +60,12 @@ class _Section:
 
 
 def check_machine_code(cubin: bytes, what: str) -> None:
-    """Refuse what is no machine code for a GPU, such as text that a driver would compile.
+    """Refuse anything but machine code for a GPU, such as text that a driver would compile.
 
     Raises
     ------
     TuningError
-        It is none.
+        It is something else.
     """
     if len(cubin) < 64 or cubin[:4] != _MAGIC or struct.unpack_from("<H", cubin, 18)[0] != EM_CUDA:
         raise TuningError(f"{what}: no machine code for a GPU but {cubin[:16]!r}; nothing is packed")
@@ -74,17 +74,17 @@ def check_machine_code(cubin: bytes, what: str) -> None:
 def read_kernels(
     cubin: bytes, what: str = "cubin", asked_bytes: Mapping[str, int] | None = None
 ) -> dict[str, KernelFacts]:
-    """Facts of all kernels by name.
+    """Return the facts of all kernels by name.
 
     Parameters
     ----------
     asked_bytes : mapping of str to int, optional
-        Shared memory that the launches of each kernel ask for, which its code does not tell.
+        Shared memory that the launches of each kernel request, which its code does not declare.
 
     Raises
     ------
     TuningError
-        It is no machine code, or holds no kernel.
+        It is not machine code, or holds no kernel.
     """
     check_machine_code(cubin, what)
     try:
@@ -127,17 +127,17 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
 
 
 def _symbol_names(sections: list[_Section]) -> list[str]:
-    """Names of symbols, by their index."""
+    """Return the names of symbols by index."""
     for section in sections:
         if section.kind == _SYMTAB:
             strings = sections[section.link].data
-            places = [entry[0] for entry in _SYMBOL.iter_unpack(section.data)]
-            return [strings[at : strings.index(b"\0", at)].decode() for at in places]
+            offsets = [entry[0] for entry in _SYMBOL.iter_unpack(section.data)]
+            return [strings[offset : strings.index(b"\0", offset)].decode() for offset in offsets]
     return []
 
 
 def _attributes(sections: list[_Section], names: list[str]) -> dict[tuple[int, str], int]:
-    """Values of ``.nv.info`` by attribute and kernel; those are a symbol's index and a number."""
+    """Return the values of ``.nv.info`` by attribute and kernel; each is a symbol's index and a number."""
     found: dict[tuple[int, str], int] = {}
     for section in sections:
         at = 0

@@ -1,8 +1,8 @@
 """CUDA targets: ``{kind: cuda, arch: sm_90}`` and what a multiprocessor of each architecture holds.
 
 The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and
-of NVIDIA's occupancy calculator. How many multiprocessors a GPU has is no matter of its architecture: it
-stands in the record of the device that measured.
+of NVIDIA's occupancy calculator. How many multiprocessors a GPU has is not part of its architecture: it
+stands in the record of the device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dietcode.errors import TargetError
-from dietcode.workload.spec import Spec, TargetSpec
+from dietcode.target.base import target_of_tag
+from dietcode.workload.target_spec import TargetSpec
 
 WARP = 32
 _KIB = 1 << 10
@@ -31,11 +32,9 @@ class Multiprocessor:
     shared_bytes : int
         Shared memory for all resident blocks.
     block_shared_bytes : int
-        The most that one block may take, which beyond 48 KiB must be asked for when a kernel is loaded.
+        Most that one block may take; beyond 48 KiB it is requested as a kernel is loaded.
     reserved_bytes, shared_unit : int
-        Shared memory that the system takes for each block, and the unit that it is given in, in bytes.
-    fp32_lanes : int
-        float32 multiply-adds begun in a clock.
+        Shared memory that the system takes for each block, and the unit of allocation, in bytes.
     tensor_dtypes : tuple of str
         What its tensor cores multiply with ``mma.sync``.
     """
@@ -44,7 +43,6 @@ class Multiprocessor:
     max_blocks: int
     shared_bytes: int
     block_shared_bytes: int
-    fp32_lanes: int
     tensor_dtypes: tuple[str, ...]
     reserved_bytes: int = 1 * _KIB
     shared_unit: int = 128
@@ -59,7 +57,7 @@ class Multiprocessor:
         return self.max_threads // WARP
 
     def resident_blocks(self, threads: int, registers: int, shared_bytes: int) -> int:
-        """Blocks of one kernel that are resident at a time; 0 where not even one is.
+        """Return how many blocks of one kernel are resident at a time; 0 where not even one fits.
 
         Parameters
         ----------
@@ -68,7 +66,7 @@ class Multiprocessor:
         registers : int
             Of a thread, at least 1.
         shared_bytes : int
-            Of a block, what the system reserves left out.
+            Of a block, without what the system reserves.
         """
         too_many = threads > self.max_threads_per_block or registers > self.max_registers_per_thread
         if threads < 1 or too_many or shared_bytes > self.block_shared_bytes:
@@ -83,19 +81,19 @@ class Multiprocessor:
 
 
 _AMPERE = ("float16", "bfloat16", "tfloat32", "int8")
-_HOPPER = Multiprocessor(2048, 32, 228 * _KIB, 227 * _KIB, 128, (*_AMPERE, "float64", "float8"))
+_HOPPER = Multiprocessor(2048, 32, 228 * _KIB, 227 * _KIB, (*_AMPERE, "float64", "float8"))
 ARCHS: dict[str, Multiprocessor] = {
     "sm_75": Multiprocessor(
-        1024, 16, 64 * _KIB, 64 * _KIB, 64, ("float16", "int8"), reserved_bytes=0, shared_unit=256
+        1024, 16, 64 * _KIB, 64 * _KIB, ("float16", "int8"), reserved_bytes=0, shared_unit=256
     ),
-    "sm_80": Multiprocessor(2048, 32, 164 * _KIB, 163 * _KIB, 64, (*_AMPERE, "float64")),
-    "sm_86": Multiprocessor(1536, 16, 100 * _KIB, 99 * _KIB, 128, _AMPERE),
-    "sm_89": Multiprocessor(1536, 24, 100 * _KIB, 99 * _KIB, 128, (*_AMPERE, "float8")),
+    "sm_80": Multiprocessor(2048, 32, 164 * _KIB, 163 * _KIB, (*_AMPERE, "float64")),
+    "sm_86": Multiprocessor(1536, 16, 100 * _KIB, 99 * _KIB, _AMPERE),
+    "sm_89": Multiprocessor(1536, 24, 100 * _KIB, 99 * _KIB, (*_AMPERE, "float8")),
     "sm_90": _HOPPER,
     "sm_90a": _HOPPER,
-    "sm_100": Multiprocessor(2048, 32, 228 * _KIB, 227 * _KIB, 128, (*_AMPERE, "float64", "float8")),
+    "sm_100": _HOPPER,
 }
-"""What code can be generated for; ``sm_90a`` is ``sm_90`` with instructions that no later one keeps."""
+"""Architectures that code is generated for; ``sm_90a`` is ``sm_90`` with more, which later ones lack."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class CudaTarget:
     Raises
     ------
     TargetError
-        The architecture is none of them.
+        The architecture is not one of them.
     """
 
     arch: str
@@ -137,17 +135,8 @@ class CudaTarget:
         """The compute capability without its point: 90 for ``sm_90a``."""
         return int("".join(c for c in self.arch if c.isdigit()))
 
-    def runs_on(self, capability: int) -> bool:
-        """Whether machine code of this target runs on a GPU of a compute capability, 86 for 8.6.
-
-        Within a major version machine code runs on later minor ones; that of ``sm_90a`` on 9.0 alone.
-        """
-        if not self.arch[-1].isdigit():
-            return capability == self.number
-        return capability // 10 == self.number // 10 and capability >= self.number
-
     def tvm_target(self) -> Any:
-        """The same target as TVM takes it; what it would ask a GPU for is told."""
+        """Return the same target as TVM takes it, with the limits that TVM would ask a GPU for."""
         import tvm
 
         return tvm.target.Target(
@@ -162,7 +151,7 @@ class CudaTarget:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: identity of the target."""
+        """Return its identity as plain data."""
         return asdict(self)
 
     @classmethod
@@ -172,7 +161,7 @@ class CudaTarget:
         Raises
         ------
         ValueError
-            It is none, or of an unknown architecture.
+            It is not a target, or its architecture is unknown.
         """
         if set(data) != {"kind", "arch"} or data["kind"] != "cuda" or data["arch"] not in ARCHS:
             raise ValueError(f"no CUDA target: {str(data)[:120]}")
@@ -185,29 +174,13 @@ def resolve_cuda(spec: TargetSpec) -> CudaTarget:
     Raises
     ------
     TargetError
-        The architecture is unknown, or the tag is none of kind cuda.
+        The architecture is unknown, or the tag is not of kind cuda.
     """
     if spec.tag is None:
         if spec.kind != "cuda" or spec.arch is None:
             raise TargetError(f"target.kind: {spec.kind!r}; allowed here: cuda, with its arch")
         return CudaTarget(spec.arch)
-    import tvm
-
-    try:
-        target = tvm.target.Target(spec.tag)
-    except Exception as error:
-        raise TargetError(f"target: {spec.tag!r} is no TVM target tag") from error
+    target = target_of_tag(spec.tag)
     if str(target.kind.name) != "cuda":
         raise TargetError(f"target: {spec.tag!r} is of kind {target.kind.name}, not cuda")
     return CudaTarget(str(dict(target.attrs)["arch"]))
-
-
-def is_cuda(spec: Spec) -> bool:
-    """Whether a spec asks for CUDA, by its kind or by a tag of that kind."""
-    if spec.target.tag is None:
-        return spec.target.kind == "cuda"
-    try:
-        resolve_cuda(spec.target)
-    except TargetError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Machine code for GPUs inside of a ``library.so``, found again by its ELF headers. Needs no CUDA."""
+"""Machine code for GPUs inside of a ``library.so``, found by its ELF headers. Needs no CUDA."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def check_embedded(code: bytes, archs: Sequence[str], kernels: Mapping[str, Mapp
 
 
 def _images(code: bytes) -> Iterator[tuple[int, set[str]]]:
-    """Number of the architecture, and names of the functions, of each ELF file for GPUs."""
-    at = code.find(_MAGIC, 1)  # the library itself is one, too
+    """Yield the number of the architecture and the names of the functions of each ELF file for GPUs."""
+    at = code.find(_MAGIC, 1)  # the library itself is an ELF file, too
     while 0 <= at <= len(code) - _HEADER_BYTES:
         if struct.unpack_from("<H", code, at + _MACHINE)[0] == EM_CUDA:
             flags = struct.unpack_from("<I", code, at + _FLAGS)[0]

@@ -1,7 +1,4 @@
-"""CUDA text to machine code by NVRTC from wheels: needs neither a GPU nor a toolkit, and ends in an assert.
-
-The packages are those of the extra ``cuda``.
-"""
+"""Compiling CUDA text by NVRTC, with neither a GPU nor a toolkit; needs the extra ``cuda``."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _TIMEOUT_SECS = 600.0
 
 @functools.cache
 def missing_packages() -> tuple[str, ...]:
-    """Packages of the extra ``cuda`` that are not installed; empty where code can be compiled."""
+    """Return the packages of the extra ``cuda`` that are not installed; empty where code can be compiled."""
     return extras.missing_packages("cuda")
 
 
@@ -44,7 +41,7 @@ def check_compiler() -> None:
 
 
 def include_folders() -> list[Path]:
-    """Where the headers of the wheels are.
+    """Return the folders of the wheels' headers.
 
     Raises
     ------
@@ -53,12 +50,12 @@ def include_folders() -> list[Path]:
     """
     check_compiler()
     spec = importlib.util.find_spec("nvidia.cu13")
-    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
-    return [path for place in places for path in (place, place / "cccl") if path.is_dir()]
+    roots = [Path(folder) / "include" for folder in (spec and spec.submodule_search_locations) or ()]
+    return [path for root in roots for path in (root, root / "cccl") if path.is_dir()]
 
 
 def nvrtc_version() -> str:
-    """As in ``13.0``.
+    """Return the version of NVRTC, as in ``13.0``.
 
     Raises
     ------
@@ -71,13 +68,12 @@ def nvrtc_version() -> str:
 
 
 def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) -> bytes:
-    """Machine code of a text for one architecture, checked to be that.
+    """Compile a text to machine code for one architecture.
 
     Parameters
     ----------
     reproducible : bool
-        Whether the same text must give the same bytes: takes a process of its own, confined, and half a
-        second.
+        Give the same bytes for the same text; takes a confined process of its own, and half a second.
 
     Raises
     ------
@@ -86,7 +82,7 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
     CandidateError
         The text is refused; the first error is in the message.
     TuningError
-        What comes out is no machine code, or nothing does for ten minutes.
+        The result is not machine code, or took longer than ten minutes.
     """
     cubin = _compile(text, target.arch, "CUBIN", reproducible)
     check_machine_code(cubin, target.arch)
@@ -94,7 +90,7 @@ def compile_cubin(text: str, target: CudaTarget, *, reproducible: bool = False) 
 
 
 def compile_ptx(text: str, target: CudaTarget, *, reproducible: bool = False) -> bytes:
-    """PTX, which the driver of a GPU newer than all architectures of a library compiles when it is loaded.
+    """Compile a text to PTX, which drivers of GPUs newer than a library's architectures compile on loading.
 
     Raises
     ------
@@ -131,12 +127,12 @@ def _compile(text: str, arch: str, form: str, reproducible: bool) -> bytes:
     if done.returncode == 0:
         return done.stdout
     try:
-        said = json.loads(done.stderr)
-        kind = {"TargetError": TargetError, "CandidateError": CandidateError}[said["kind"]]
+        answer = json.loads(done.stderr)
+        kind = {"TargetError": TargetError, "CandidateError": CandidateError}[answer["kind"]]
     except (ValueError, KeyError) as error:
         last = done.stderr.decode(errors="replace").strip()[-_MAX_MESSAGE:]
         raise TuningError(f"nvrtc ended with {done.returncode}: {last}") from error
-    raise kind(said["message"])
+    raise kind(answer["message"])
 
 
 def compile_here(text: str, flags: Sequence[str], form: str) -> bytes:

@@ -21,7 +21,7 @@ _AGAIN = "again"
 
 
 def main() -> None:
-    """Start anew at addresses that are not random, where the system allows that, and compile, confined."""
+    """Start again at addresses that are not random, where the system allows that, and compile, confined."""
     die_with_parent()
     if sys.argv[1:] != [_AGAIN]:
         libc = ctypes.CDLL(None)

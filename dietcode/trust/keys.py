@@ -30,7 +30,7 @@ class KeyFormatError(DietCodeError):
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether `text` is ``sha256:`` and 64 hex digits."""
+    """Return whether `text` is ``sha256:`` and 64 hex digits."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 
@@ -80,7 +80,7 @@ class PublicKey:
         return cls(der.removeprefix(_DER_PREFIX))
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the owner of this key signed `message`."""
+        """Return whether the owner of this key signed `message`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -113,7 +113,7 @@ class Trusted(_Model):
         return next(iter(worst + known + pins), None)
 
     def is_revoked(self, fingerprint: str) -> bool:
-        """Whether a server has revoked this key of its own."""
+        """Return whether a server has revoked this key of its own."""
         pin = self.of(fingerprint)
         return pin is not None and pin.state == "revoked"
 

@@ -27,22 +27,22 @@ BoolArray = npt.NDArray[np.bool_]
 _MAX_UNSEEN = 2048
 _NUM_FITTED = 32768  # predicting is cheap, and a rule fitted on more shapes loses less on those between them
 _MAX_LEAVES = 1024  # of a rule over sampled shapes: more cost compile time and gain nothing on unseen ones
-_FIRST = 1000.0  # by how much they weigh more
+_FIRST = 1000.0  # how many times more the instances that selection bounded weigh
 _PART = 4096
 _SMOOTHING = 0.005  # an instance may lose this much so that the rule stays short
 
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """What the rule is fitted on, and how large it may be.
+    """Shapes that the rule is fitted on, and its largest size.
 
     Attributes
     ----------
     throughput : float64 [num_points, num_categories]
-        Of the chosen.
+        FLOP/s of the chosen micro-kernels.
     best : int64 [num_points]
     max_leaves : int or None
-        None: as many as `fit_rule` allows.
+        None for as many as `fit_rule` allows.
     """
 
     bindings: IntArray
@@ -67,7 +67,7 @@ def assemble(
     archs : tuple of str, optional
         As `Parts` has them; by default all that the backend has.
     size : FileSize, optional
-        What a library takes; by default as far as it was measured.
+        Size of a library's file; by default as far as it was measured.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
     Parameters
     ----------
     size : FileSize
-        What a library takes.
+        Size of a library's file.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def choose(task: Task, fitted: Fitted, size: FileSize) -> Choice:
     )
 
     def predict(bindings: IntArray) -> FloatArray:
-        """Predicted FLOP/s of the chosen, [n, num_categories]; in parts, for the memory it takes."""
+        """Predict FLOP/s of the chosen, [n, num_categories]; in parts, to save memory."""
         parts = np.split(bindings, range(_PART, len(bindings), _PART))
         columns = [{name: part[:, i] for i, name in enumerate(spec.variables)} for part in parts]
         return np.concatenate(
@@ -142,10 +142,10 @@ def _fitting_sample(
     best: IntArray,
     predict: Callable[[IntArray], FloatArray],
 ) -> _Sample:
-    """All instances where these are all there are; otherwise many more than selection saw, and those.
+    """Return all instances where they are exhaustive; otherwise those, and many that selection did not see.
 
-    A point weighs half by its probability and half alike, so that rare small shapes are not given up. Under
-    ``max_loss`` the instances that selection bounded come before all others.
+    Half of a point's weight is its probability and half is the same for all, so that rare small shapes count.
+    Under ``max_loss`` the instances that selection bounded weigh more than all others.
     """
     if instances.exhaustive:
         return _Sample(instances.bindings, chosen, best, instances.weights, None)
@@ -166,12 +166,12 @@ def _fitting_sample(
 
 
 def further_instances(spec: Spec) -> Instances:
-    """Shapes that a rule is fitted on beside sampled instances: every category that it names serves one."""
+    """Return shapes that a rule is fitted on beside sampled instances; each of its categories serves one."""
     return make_instances(spec, limit=_NUM_FITTED, seed=2)
 
 
 def _rule(variables: tuple[str, ...], sample: _Sample) -> Rule:
-    """The rule over the best chosen categories; exact within `_SMOOTHING` where all instances are there."""
+    """Fit the rule; exact within `_SMOOTHING` where all instances are known."""
     smoothed = smooth_assignment(sample.throughput, sample.bindings, sample.best, tolerance=_SMOOTHING)
     leaves = {} if sample.max_leaves is None else {"max_leaves": sample.max_leaves}
     return fit_rule(variables, sample.bindings, smoothed, sample.throughput, sample.weights, **leaves)
@@ -184,7 +184,7 @@ def _unseen_regret(
     rule: Rule,
     predict: Callable[[IntArray], FloatArray],
 ) -> dict[str, Any] | None:
-    """Predicted loss of the rule on sampled shapes that it was not fitted on; None where it saw them all."""
+    """Return the predicted loss on shapes that the rule was not fitted on; None where there are none."""
     if instances.exhaustive:
         return None
     fresh = make_instances(spec, limit=_MAX_UNSEEN, seed=1)
@@ -203,7 +203,7 @@ def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: Float
     Parameters
     ----------
     orders : sequence
-        Of each micro-kernel.
+        The order of additions of each micro-kernel.
     throughput : float64 [num_instances, num_micro_kernels]
         FLOP/s; 0 where it cannot serve the instance.
     weights : float64 [num_instances]
@@ -212,9 +212,9 @@ def one_order(orders: Sequence[Hashable], throughput: FloatArray, weights: Float
     Returns
     -------
     bool [num_micro_kernels]
-        Those of the order whose best ones have the highest weighted geometric mean; of equals the first.
+        Micro-kernels of the order whose best have the highest weighted geometric mean, the first of equals.
     """
-    masks = [np.asarray([other == order for other in orders]) for order in dict.fromkeys(orders)]
+    masks = [np.asarray([other == order for other in orders], dtype=bool) for order in dict.fromkeys(orders)]
     best = np.stack([throughput[:, mask].max(axis=1) for mask in masks])
     with np.errstate(divide="ignore"):
         scores = np.where(best > 0, np.log(best), -1e9) @ weights

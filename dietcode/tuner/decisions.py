@@ -31,7 +31,7 @@ def round_line(
     stop: str | None,
     job: str,
 ) -> dict[str, Any]:
-    """Plain data of one round.
+    """Return a round as plain data.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ def round_line(
     missed : float or None
         Median relative error of what the learned f_local had predicted for the batch.
     stop : str or None
-        Why it was the last one, one of `STOPS`.
+        Why it was the last one, a key of `STOPS`; None where it was not.
     job : str
-        Digest of the instances and of the search that it was planned for; others share the records.
+        Digest of the instances and the search that it was planned for; other jobs share the records.
     """
     added = [candidate for expansion in plan.expansions for candidate in expansion.added]
     model = plan.model
@@ -72,7 +72,7 @@ def round_line(
 
 
 def describe_round(line: Mapping[str, Any], least: float) -> str:
-    """One line for a person."""
+    """Return a round as one sentence."""
     parts = [f"round {line['number']}"]
     if line["measured"]:
         text = f"measured {len(line['measured'])}"
@@ -97,7 +97,7 @@ def describe_round(line: Mapping[str, Any], least: float) -> str:
 
 
 def _expansion(facts: Mapping[str, Any]) -> str:
-    shape = ", ".join(f"{letter}={extent}" for letter, extent in facts["shape"].items())
+    shape = ", ".join(f"{index}={extent}" for index, extent in facts["shape"].items())
     tiles = facts["micro_kernels"]
     more = f" and {len(tiles) - _MAX_NAMES} more" if len(tiles) > _MAX_NAMES else ""
     names = ", ".join(tiles[:_MAX_NAMES])

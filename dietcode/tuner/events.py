@@ -1,4 +1,4 @@
-"""What a listener hears while tuning goes on."""
+"""Events of a tuning run, and what is called with each."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ STAGES = ("calibrate", "seed", "measure", "select", "build", "verify")
 
 @dataclass(frozen=True)
 class Event:
-    """One step.
+    """Progress of one stage.
 
     Attributes
     ----------
     stage : str
-        One of `STAGES`; a server adds compare and publish.
+        One of `STAGES`; a server adds ``compare`` and ``publish``.
     message : str
         One line for a person.
     done, total : int
-        Progress within the stage; a total of 0 means that it is not known.
+        Progress within the stage; a total of 0 means unknown.
     best_gflops : float or None
         Best throughput so far, in GFLOP/s.
     secs_left : float or None
-        Estimate until the end of the stage.
+        Estimated seconds until the end of the stage.
     data : dict
-        Facts of a decision; ``not_run``: why a stage is passed over.
+        Facts of a decision; ``not_run`` holds why a stage was skipped.
     """
 
     stage: str
@@ -39,12 +39,12 @@ class Event:
 
 
 def not_run(stage: str, why: str, message: str = "not run here") -> Event:
-    """Return the event of a stage that is passed over, for a reason."""
+    """Return the event of a stage that is skipped, with the reason."""
     return Event(stage, f"{message}: {why}", data={"not_run": why})
 
 
-Listener = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """Hear nothing."""
+    """Do nothing with it."""

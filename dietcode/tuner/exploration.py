@@ -1,4 +1,4 @@
-"""Filling the records of one workload on this device: calibration, seed, rounds of measuring, finals."""
+"""Filling the records of one workload on one device: calibration, seed, rounds of measuring, finals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dietcode.tuner.decisions import (
     describe_round,
     round_line,
 )
-from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.events import Event, OnEvent
 from dietcode.tuner.finals import finalists, read_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
@@ -45,7 +45,7 @@ class Exploration:
     Attributes
     ----------
     others : sequence of Records
-        What this device measured for other workloads.
+        Records of this device for other workloads.
     work_dir : Path
         Where MetaSchedule keeps its database.
     deadline : float
@@ -60,7 +60,7 @@ class Exploration:
     device: MeasuringDevice
     work_dir: Path
     deadline: float
-    listener: Listener
+    on_event: OnEvent
     search: Search = field(default_factory=Search)
     clock: Callable[[], float] = time.monotonic
     domain: Domain = field(init=False)
@@ -78,16 +78,16 @@ class Exploration:
 
     @property
     def records(self) -> Records:
-        """What is known so far."""
+        """Everything that is known so far."""
         return self.store.records
 
     def run(self) -> None:
-        """Do what the records lack, within the budget.
+        """Measure what the records lack, within the budget.
 
         Raises
         ------
         TuningError
-            Not one micro-kernel worked.
+            No micro-kernel worked.
         """
         before = len(self.records.measurements)
         if self.records.problem is None:
@@ -105,12 +105,12 @@ class Exploration:
             self.search,
             known,
             lambda: self.deadline - self.clock(),
-            self.listener,
+            self.on_event,
             self.device,
             self._longest_secs,
         )
         if self._is_done(seeding):
-            self._say_known(seeding)
+            self._report_known(seeding)
         else:
             if not seeding.may_wait:
                 seeding.run()
@@ -122,7 +122,7 @@ class Exploration:
             todo = finalists(self.domain, self.task.extents, self.records)
             if todo and not self._out_of_time():
                 self._attach()
-                read_again(todo, self.store, self.device, self.listener, self._out_of_time)
+                read_again(todo, self.store, self.device, self.on_event, self._out_of_time)
 
     def _check_any_worked(self) -> None:
         if not any(m.usable for m in self.records.measurements.values()):
@@ -133,32 +133,32 @@ class Exploration:
             raise TuningError(f"no micro-kernel worked; the first said: {failures[0]}")
 
     def _longest_secs(self, kernels: list[AnyMicroKernel]) -> list[float | None]:
-        """Seconds at the point with the most FLOPs, of candidates that a search for T0 proposes."""
+        """Measure what a search for T0 proposes; returns seconds at the point with the most FLOPs."""
         known, source = self.records.measurements, "metaschedule"
         left = max(0, self.task.spec.budget.trials - len(known))
         new = [Candidate(kernel, source) for kernel in kernels if kernel not in known][:left]
         trials = Trials(self.task, self.store, self.device, None)
         for number, measurement in enumerate(trials.measure(new, self._out_of_time), 1):
-            self._say_measured(measurement, len(new) - number)
+            self._report_measured(measurement, len(new) - number)
         return [_longest(self.task.problem, known.get(kernel)) for kernel in kernels]
 
     def _is_done(self, seeding: Seeding) -> bool:
-        """Whether an earlier run left nothing to gain, or used up the trials of this one."""
+        """Whether an earlier run left nothing to gain or used up the trials of this one."""
         if seeding.is_missing or self.records.calibration is None:
             return False
         own = [decision for decision in self.records.rounds if decision.get("job") == self._job]
         ended = bool(own) and own[-1]["stop"] in ENDS
         return ended or self._num_trials_left(seeding) <= 0
 
-    def _say_known(self, seeding: Seeding) -> None:
-        """What is there already, where nothing is measured."""
+    def _report_known(self, seeding: Seeding) -> None:
+        """Report what is known where nothing is measured."""
         seeding.run()
         known = len(self.records.measurements)
         message = f"{known} micro-kernels from the records; nothing is left to measure"
-        self.listener(Event("measure", message, known, known, self._best_gflops()))
+        self.on_event(Event("measure", message, known, known, self._best_gflops()))
 
     def _num_trials_left(self, seeding: Seeding) -> int:
-        """Micro-kernels that the budget still allows; one at least where none was measured."""
+        """Return how many micro-kernels the budget still allows; one at least where none was measured."""
         spent = len(self.records.measurements)
         return max(0 if spent else 1, self.task.spec.budget.trials - seeding.num_trials - spent)
 
@@ -166,7 +166,7 @@ class Exploration:
         return self.clock() > self.deadline - _RESERVED_SECS
 
     def _search(self, seeding: Seeding, known: Known) -> None:
-        """Rounds until nothing more is promised, or the budget is used up."""
+        """Measure in rounds until nothing more is promised, or the budget is used up."""
         planner = Planner(self.domain, self.task.extents, self.task.instances.weights, self.search, known)
         estimator = self.domain.estimator(self.records)
         assert estimator is not None
@@ -201,23 +201,23 @@ class Exploration:
         return SECONDS if begun and self._out_of_time() else None
 
     def _has_stalled(self) -> bool:
-        """Whether what was promised did not come, twice in a row."""
+        """Whether the last rounds gained too little in spite of what was promised."""
         own = self.records.rounds[self._first_round :]
         gains = [r["gain"] for r in own[-_PATIENCE:] if r["gain"] is not None]
         return len(gains) == _PATIENCE and max(gains) < self.search.min_promise
 
     def _round(self, planner: Planner, plan: Plan, trials: Trials, num_left: int) -> str | None:
-        """Measure one batch; why it was the last one, or None."""
+        """Measure one batch; returns why it was the last one, or None."""
         self._attach()
         batch = plan.batch[:num_left]
         measured: list[Measurement] = []
         for measurement in trials.measure(batch, self._out_of_time):
             measured.append(measurement)
             planner.reopened.discard(measurement.micro_kernel)
-            self._say_measured(measurement, min(plan.num_left, num_left) - len(measured))
+            self._report_measured(measurement, min(plan.num_left, num_left) - len(measured))
         gain = planner.mean_gain(plan.served, self.records)
         if all(measurement.error is not None for measurement in measured):
-            gain = None  # a full disk says nothing of the space
+            gain = None  # failures such as a full disk tell nothing about the space
         error = None
         estimator = self.domain.estimator(self.records)
         if plan.model is not None and estimator is not None:
@@ -234,24 +234,24 @@ class Exploration:
         error: float | None,
         stop: str | None,
     ) -> None:
-        """Put a round on record, and say it."""
+        """Record and report a round."""
         line = round_line(len(self.records.rounds) + 1, plan, measured, gain, error, stop, self._job)
         line["message"] = describe_round(line, self.search.min_promise)
-        if measured or not self._says_nothing_new(line):
+        if measured or not self._is_nothing_new(line):
             self.store.append({"kind": "round", **line})
         total = len(self.records.measurements)
-        self.listener(
+        self.on_event(
             Event("measure", line["message"], total, total + (0 if stop else line["left"]), data=line)
         )
 
-    def _says_nothing_new(self, line: Mapping[str, Any]) -> bool:
-        """Whether the last round on record said just that: a run that measures nothing adds nothing."""
+    def _is_nothing_new(self, line: Mapping[str, Any]) -> bool:
+        """Whether the last round on record is the same: a run that measures nothing adds nothing."""
         last = self.records.rounds[-1] if self.records.rounds else {}
         return all(last.get(key) == line[key] for key in ("job", "stop", "left", "added"))
 
-    def _say_measured(self, measurement: Measurement, at_most: int) -> None:
+    def _report_measured(self, measurement: Measurement, at_most: int) -> None:
         done = len(self.records.measurements)
-        self.listener(
+        self.on_event(
             Event(
                 "measure",
                 f"{measurement.micro_kernel.name}: {_describe(self.task.problem, measurement)}",
@@ -271,16 +271,16 @@ class Exploration:
             moved = self.device.recalibrate(facts) if facts is not None and own else None
             if moved is not None:
                 self.store.append({"kind": "calibration", **moved, "from_workload": other.workload})
-                self._say_calibrated("κ of an earlier workload")
+                self._report_calibrated("κ of an earlier workload")
                 return
-        self.listener(Event("calibrate", "sweep of up to four waves"))
+        self.on_event(Event("calibrate", "sweep of up to four waves"))
         self.store.append({"kind": "calibration", **self.device.calibrate()})
-        self._say_calibrated("measured now")
+        self._report_calibrated("measured now")
 
-    def _say_calibrated(self, when: str) -> None:
+    def _report_calibrated(self, when: str) -> None:
         assert self.records.calibration is not None
         message = f"{self.device.describe(self.records.calibration)}, {when}"
-        self.listener(Event("calibrate", message, 1, 1))
+        self.on_event(Event("calibrate", message, 1, 1))
 
     def _attach(self) -> None:
         assert self.records.calibration is not None
@@ -292,7 +292,7 @@ class Exploration:
 
 
 def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
-    """Best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
+    """Return the best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
     rates = [
         float(problem.flops(point)) / secs / 1e9
         for point, secs in zip(measurement.points, measurement.secs, strict=True)
@@ -308,7 +308,7 @@ def _describe(problem: Problem, measurement: Measurement) -> str:
 
 
 def _longest(problem: Problem, measurement: Measurement | None) -> float | None:
-    """Seconds at the point with the most FLOPs; None where it was not measured."""
+    """Return the seconds at the point with the most FLOPs; None where it was not measured."""
     if measurement is None or not measurement.usable:
         return None
     flops = [float(problem.flops(dict(point))) for point in measurement.points]

@@ -1,6 +1,6 @@
 """Reading the candidates that could win somewhere again.
 
-One reading of many candidates favours the lucky ones; a few more of the leaders mend that.
+One reading of many candidates favours the lucky ones; more readings of the leaders correct that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from dietcode.backends.protocol import Domain, MeasuringDevice
 from dietcode.cost_model.model import Extents
 from dietcode.measure.records import Measurement, Records, RecordsStore
-from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.events import Event, OnEvent
 
 _READINGS = 3
 _MARGIN = 0.04
@@ -24,10 +24,18 @@ def read_again(
     todo: list[Measurement],
     store: RecordsStore,
     device: MeasuringDevice,
-    listener: Listener,
+    on_event: OnEvent,
     out_of_time: Callable[[], bool],
 ) -> None:
-    """Read in turns until each has three readings; the median of all counts."""
+    """Read in turns until each has three readings, and record the median.
+
+    Parameters
+    ----------
+    todo : list of Measurement
+        As `finalists` gives them.
+    out_of_time : callable
+        Whether reading is to end.
+    """
     built = device.build([m.micro_kernel for m in todo], "final")
     readings = [[m.secs] for m in todo]
     for reading in range(1, _READINGS):
@@ -37,14 +45,14 @@ def read_again(
             result = device.time(measurement.micro_kernel, library, measurement.points)
             if result.error is None:
                 readings[index].append(result.secs)
-        listener(Event("measure", f"{len(todo)} finalists again", reading, _READINGS - 1))
+        on_event(Event("measure", f"{len(todo)} finalists again", reading, _READINGS - 1))
     for measurement, rows in zip(todo, readings, strict=True):
         secs = tuple(float(s) for s in np.median(rows, axis=0))
         store.append(replace(measurement, secs=secs, num_readings=len(rows)).to_json())
 
 
 def finalists(domain: Domain, extents: Extents, records: Records) -> list[Measurement]:
-    """Micro-kernels within a few percent of the best for some instance, that have too few readings."""
+    """Return micro-kernels within a few percent of the best for some instance that have too few readings."""
     fitted = domain.fit(records, extents)
     best = fitted.throughput.max(axis=1, keepdims=True)
     shortfall = (1.0 - fitted.throughput / best).min(axis=0)

@@ -1,4 +1,4 @@
-"""What to measure next: the space, what each candidate promises, and the instances that need other tiles."""
+"""What to measure next: the space, the promise of each candidate, and instances that need other tiles."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Expansion:
     Attributes
     ----------
     shape : dict of str to int
-        Extents of the dynamic letters.
+        Extents of the dynamic indices.
     cause : str
-        ``padding`` or ``occupancy``, the factor that loses more, or ``axes``: other ways with its tile.
+        ``padding`` or ``occupancy``, the factor that loses more, or ``axes``: other axes of its tile.
     served : float
         Share of the best f_local that today's micro-kernels reach there.
     added : tuple of Candidate
@@ -67,7 +67,7 @@ class Plan:
     Attributes
     ----------
     batch : tuple of Candidate
-        What to measure, the most promising first; empty where the space is exhausted.
+        Candidates to measure, the most promising first; empty where the space is exhausted.
     promise : float or None
         Mean gain in throughput that measuring the batch is expected to bring, a fraction; None where
         nothing predicts it.
@@ -75,9 +75,9 @@ class Plan:
         Candidates that no instance would vote for even if they beat their prediction by two spreads.
     expansions : tuple of Expansion
     model : LearnedLocal or None
-        What ranked them.
+        The model that ranked them.
     num_left : int
-        Candidates not measured, those of the batch included.
+        Candidates that are not measured, those of the batch included.
     features_version : int
         Of the features that `model` takes.
     served : float64 array [num_sampled] or None
@@ -103,7 +103,7 @@ class Planner:
     extents : dict of str to int64 array [num_instances]
     weights : float64 array [num_instances]
     others : sequence of (Domain, Records)
-        What the device measured for other workloads.
+        Other workloads of the device.
 
     Attributes
     ----------
@@ -126,17 +126,17 @@ class Planner:
         possible = np.flatnonzero(self.weights > 0)
         points = np.stack([values[possible] for values in self.extents.values()], axis=1)
         picked, weights = thin(points, self.weights[possible], _MAX_INSTANCES)
-        self.sample = {letter: values[possible[picked]] for letter, values in self.extents.items()}
+        self.sample = {index: values[possible[picked]] for index, values in self.extents.items()}
         self.sample_weights = weights / weights.sum()
 
     def add(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """Take candidates into the space; those that are new."""
+        """Add candidates to the space; returns those that are new."""
         new = tuple(dict.fromkeys(c for c in candidates if c.micro_kernel not in self.space))
         self.space.update({c.micro_kernel: c.provenance for c in new})
         return new
 
     def plan(self, records: Records) -> Plan:
-        """The next round, and what it rests on; grows the space."""
+        """Grow the space and plan the next round."""
         fitted = self._fitted(records)
         served = _served(fitted)
         expansions: tuple[Expansion, ...] = ()
@@ -156,7 +156,7 @@ class Planner:
         return self._ranked(left, tried, served, model, estimator, expansions)
 
     def mean_gain(self, before: FloatArray | None, records: Records) -> float | None:
-        """Weighted geometric mean of what was gained since a plan's `served`, a fraction."""
+        """Return the weighted geometric mean of the gain since a plan's `served`, a fraction."""
         after = _served(self._fitted(records))
         if before is None or after is None:
             return None
@@ -188,9 +188,9 @@ class Planner:
         estimator: Estimator,
         expansions: tuple[Expansion, ...],
     ) -> Plan:
-        """Greedy by expected improvement, each pick believed before the next.
+        """Choose a batch greedily by expected improvement, each pick believed before the next.
 
-        Of a way of computing that was not tried on this workload the model knows less than its spread says.
+        The spread is larger for ways of computing that were not tried on this workload.
         """
         kernels = [candidate.micro_kernel for candidate in left]
         throughput, spread = model.predict(self.domain.problem, kernels, estimator, self.sample)
@@ -215,7 +215,7 @@ class Planner:
         return Plan(tuple(batch), expected, dropped, expansions, model, len(left), version, before)
 
     def _tails(self, fitted: Fitted) -> tuple[Expansion, ...]:
-        """Other treatments of tails for micro-kernels that instances prefer in spite of padding."""
+        """Add other treatments of tails for micro-kernels that instances prefer in spite of padding."""
         best = fitted.throughput.argmax(axis=1)
         found = []
         for index in np.unique(best):
@@ -230,7 +230,7 @@ class Planner:
         return tuple(found)
 
     def _axes(self, fitted: Fitted) -> tuple[Expansion, ...]:
-        """The other axes, one at a time, of the micro-kernels that instances prefer."""
+        """Add the other axes, one at a time, of the micro-kernels that instances prefer."""
         best, problem = fitted.throughput.argmax(axis=1), self.domain.problem
         longest = int(np.max(problem.product(problem.reduction, self.sample)))
         found = []
@@ -247,7 +247,7 @@ class Planner:
     def _expansions(
         self, fitted: Fitted, model: LearnedLocal | None, estimator: Estimator | None
     ) -> tuple[Expansion, ...]:
-        """Tiles that fit the shapes at which padding and idle cores cost most."""
+        """Add tiles that fit the shapes at which padding and idle cores cost most."""
         everyone = np.arange(len(self.sample_weights))
         best = fitted.throughput.argmax(axis=1)
         f_pad = np.stack([f.f_pad for f in fitted.factors], axis=1)[everyone, best]
@@ -270,9 +270,9 @@ class Planner:
     def _tiles_for(
         self, row: int, now: float, model: LearnedLocal | None, estimator: Estimator | None
     ) -> list[AnyMicroKernel]:
-        """New tiles for one instance, those that promise to beat `now` FLOP/s, best first."""
-        at = {letter: values[row : row + 1] for letter, values in self.sample.items()}
-        _, rows, columns, _ = self.domain.problem.sizes({letter: int(v[0]) for letter, v in at.items()})
+        """Return new tiles for one instance, those that promise more than `now` FLOP/s, the best first."""
+        at = {index: values[row : row + 1] for index, values in self.sample.items()}
+        _, rows, columns, _ = self.domain.problem.sizes({index: int(v[0]) for index, v in at.items()})
         tiles = [t for t in self.domain.fitting_tiles(rows, columns) if t not in self.space]
         if not tiles or model is None or estimator is None:
             return tiles[:_TILES_PER_SHAPE]
@@ -282,7 +282,7 @@ class Planner:
         return [tiles[i] for i in order[:_TILES_PER_SHAPE]]
 
     def _expansion(self, row: int, cause: str, served: float, added: tuple[Candidate, ...]) -> Expansion:
-        shape = {letter: int(self.sample[letter][row]) for letter in self.domain.problem.dynamic}
+        shape = {index: int(self.sample[index][row]) for index in self.domain.problem.dynamic}
         return Expansion(shape, cause, served, added)
 
 
@@ -295,21 +295,21 @@ def _served(fitted: Fitted | None) -> FloatArray | None:
 
 
 def _scattered(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """A batch that a model can learn from: the first three (T0 of the seeds), then the farthest from all.
+    """Choose a batch to learn from: the first three (T0 of the seeds), then those farthest from all picked.
 
     Distance is that of the logarithms of rows and columns.
     """
-    places = np.log([[c.micro_kernel.rows, c.micro_kernel.columns] for c in candidates])
+    logs = np.log([[c.micro_kernel.rows, c.micro_kernel.columns] for c in candidates])
     picked = list(range(min(_NUM_SEEDS, len(candidates))))
     while len(picked) < min(BATCH, len(candidates)):
-        apart = np.abs(places[:, None] - places[picked]).sum(axis=2).min(axis=1)
+        apart = np.abs(logs[:, None] - logs[picked]).sum(axis=2).min(axis=1)
         apart[picked] = -1.0
         picked.append(int(apart.argmax()))
     return [candidates[index] for index in picked]
 
 
 def _improvement(logs: FloatArray, spread: FloatArray, served: FloatArray) -> FloatArray:
-    """Expected improvement of the log of throughput, [num_instances, num_candidates]."""
+    """Return the expected improvement of the log of throughput, [num_instances, num_candidates]."""
     distance = (logs - served[:, None]) / spread
     result: FloatArray = spread * (
         distance * ndtr(distance) + np.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi)

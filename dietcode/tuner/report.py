@@ -20,7 +20,7 @@ from dietcode.search_space.task import Task
 from dietcode.workload.instances import Instances
 
 _MAX_INSTANCE_ROWS = 4096
-# What a report leaves out of a measurement where it says nothing.
+# Fields that a report leaves out of some measurements.
 _UNSAID: dict[str, Any] = {
     "points": [],
     "secs": [],
@@ -58,13 +58,18 @@ class Choice:
 
 
 def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -> dict[str, Any]:
-    """Plain data; holds no clock reading, so that the same records give the same bytes."""
-    instances, selection, rule, assignment = task.instances, choice.selection, choice.rule, choice.assignment
-    best = fitted.throughput.argmax(axis=1)
-    chosen = fitted.throughput[:, list(selection.chosen)]
-    reached = chosen[np.arange(len(assignment)), assignment]
-    unused = fitted.unused
+    """Return the report as plain data, without any clock reading: the same records give the same bytes.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Predictions from the records.
+    choice : Choice
+        What was chosen by them.
+    """
+    instances, selection, rule, unused = task.instances, choice.selection, choice.rule, fitted.unused
     failed = [m for m in records.measurements.values() if m.error or m.micro_kernel.name in unused]
+    num_instances = len(choice.assignment)
     return {
         "format": "dietcode-report/1",
         "name": task.spec.name,
@@ -100,12 +105,11 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
             "loss_worst": float(choice.losses[1]),
             "unseen": choice.unseen,
         },
-        "micro_kernels": _micro_kernels(records, fitted, selection, assignment),
-        "num_instances": len(assignment),
+        "micro_kernels": _micro_kernels(records, fitted, selection, choice.assignment),
+        "num_instances": num_instances,
         "instances_are_exhaustive": instances.exhaustive,
         "instances": [
-            _instance(row, instances, fitted, selection, assignment, reached, best)
-            for row in range(min(len(assignment), _MAX_INSTANCE_ROWS))
+            _instance(row, instances, fitted, choice) for row in range(min(num_instances, _MAX_INSTANCE_ROWS))
         ],
     }
 
@@ -113,7 +117,7 @@ def build_report(task: Task, records: Records, fitted: Fitted, choice: Choice) -
 def _provenance(
     records: Records, instances: Instances, fitted: Fitted, selection: Selection
 ) -> dict[str, dict[str, Any]]:
-    """What each source of micro-kernels brought.
+    """Return what each source of micro-kernels contributed.
 
     ``gain`` is the mean loss, a fraction, of free choice among all others against free choice among all; None
     where nothing else was measured.
@@ -145,7 +149,11 @@ def _pruned(measurement: Measurement) -> dict[str, Any]:
         "secs": list(measurement.secs),
         "drift": measurement.drift,
         "pruned": True,
-    } | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
+    } | _facts(measurement)
+
+
+def _facts(measurement: Measurement) -> dict[str, Any]:
+    return {} if measurement.facts is None else {"facts": measurement.facts.to_json()}
 
 
 def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, Any]:
@@ -155,12 +163,12 @@ def _failure(measurement: Measurement, unused: Mapping[str, str]) -> dict[str, A
 
 
 def records_of(report: Mapping[str, Any]) -> Records:
-    """The measurements that a report was made from; the inverse of `build_report`.
+    """Return the measurements that a report was made from; the inverse of `build_report`.
 
     Raises
     ------
     LibraryError
-        They are not in it, as in one of another version.
+        They are not in it, as in a report of another version.
     """
     try:
         records = Records(str(report["workload_digest"]), dict(report["device"]))
@@ -203,29 +211,22 @@ def _micro_kernels(
                 "secs": list(measurement.secs),
                 "drift": measurement.drift,
             }
-            | ({} if measurement.facts is None else {"facts": measurement.facts.to_json()})
+            | _facts(measurement)
         )
     return rows
 
 
-def _instance(
-    row: int,
-    instances: Instances,
-    fitted: Fitted,
-    selection: Selection,
-    assignment: IntArray,
-    reached: Any,
-    best: IntArray,
-) -> dict[str, Any]:
-    category = int(assignment[row])
+def _instance(row: int, instances: Instances, fitted: Fitted, choice: Choice) -> dict[str, Any]:
+    category = int(choice.assignment[row])
+    index = choice.selection.chosen[category]
     names = [model.micro_kernel.name for model in fitted.models]
-    factors = fitted.factors[selection.chosen[category]]
-    binding = instances.bindings[row]
+    factors, throughput, binding = fitted.factors[index], fitted.throughput[row], instances.bindings[row]
+    best, reached = int(throughput.argmax()), throughput[index]
     return {
         "shape_vars": {name: int(v) for name, v in zip(instances.variables, binding, strict=True)},
         "weight": float(instances.weights[row]),
         "category": category,
-        "micro_kernel": fitted.models[selection.chosen[category]].micro_kernel.name,
+        "micro_kernel": names[index],
         "flops": float(fitted.flops[row]),
         "f_local": float(factors.f_local[row]),
         "f_local_is": "predicted from measured waves",
@@ -234,16 +235,16 @@ def _instance(
         "padding_ratio": float(1.0 / factors.f_pad[row]),
         "imbalance": float(factors.imbalance[row]),
         "waves": float(factors.waves[row]),
-        "predicted_gflops": float(reached[row] / 1e9),
-        "best_micro_kernel": fitted.models[int(best[row])].micro_kernel.name,
-        "best_predicted_gflops": float(fitted.throughput[row, int(best[row])] / 1e9),
-        "predicted_loss": float(1.0 - reached[row] / fitted.throughput[row, int(best[row])]),
-        **runner_up(names, fitted.throughput[row], selection.chosen[category]),
+        "predicted_gflops": float(reached / 1e9),
+        "best_micro_kernel": names[best],
+        "best_predicted_gflops": float(throughput[best] / 1e9),
+        "predicted_loss": float(1.0 - reached / throughput[best]),
+        **runner_up(names, throughput, index),
     }
 
 
 def runner_up(names: Sequence[str], throughput: FloatArray, index: int) -> dict[str, Any]:
-    """The best micro-kernel beside the one that serves an instance; empty where it is the only one.
+    """Return the best micro-kernel beside the one that serves an instance; empty where there is no other.
 
     Parameters
     ----------

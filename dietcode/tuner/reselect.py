@@ -9,7 +9,8 @@ from typing import Any
 from dietcode.errors import LibraryError
 from dietcode.measure.children import Children
 from dietcode.runtime.manifest import REPORT, check_writable, read_json, read_manifest
-from dietcode.tuner.events import Listener, silent
+from dietcode.target.kinds import archs_of
+from dietcode.tuner.events import OnEvent, silent
 from dietcode.tuner.report import records_of
 from dietcode.tuner.tune import TuneResult, make_library, write_library
 from dietcode.workload.identity import workload_digest
@@ -22,7 +23,7 @@ def reselect(
     objective: Mapping[str, Any],
     folder: Path,
     *,
-    listener: Listener = silent,
+    on_event: OnEvent = silent,
     children: Children | None = None,
 ) -> TuneResult:
     """Choose and build again for another objective; nothing is measured.
@@ -43,7 +44,7 @@ def reselect(
     LibraryError
         The library is incomplete or altered, or holds no measurements; `folder` cannot be written.
     RecordsError
-        No device measured what its report holds.
+        The measurements in its report are synthetic.
     TuningError
         The caps cannot be met.
     """
@@ -54,14 +55,14 @@ def reselect(
     if report.get("workload_digest", workload_digest(spec)) != workload_digest(spec):
         raise LibraryError(f"{library}: its report is of another workload; tune again")
     # A library for GPUs holds code for some architectures, and again for these.
-    archs = tuple(manifest["requires"].get("cuda", {}).get("archs", ()))
-    result = make_library(spec, known=records_of(report), listener=listener, children=children, archs=archs)
-    write_library(result, folder, listener)
+    archs = archs_of(manifest["requires"])
+    result = make_library(spec, known=records_of(report), on_event=on_event, children=children, archs=archs)
+    write_library(result, folder, on_event)
     return result
 
 
 def with_objective(spec: Spec, changes: Mapping[str, Any]) -> Spec:
-    """The same spec with other fields of its objective.
+    """Return a spec with other fields of its objective.
 
     Raises
     ------

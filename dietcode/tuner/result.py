@@ -9,12 +9,12 @@ from typing import Any
 
 from dietcode.library.build import cache_runtime
 from dietcode.runtime.manifest import CODE, write_folder
-from dietcode.tuner.events import Event, Listener, silent
+from dietcode.tuner.events import Event, OnEvent, silent
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What was made.
+    """A library and its report.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class TuneResult:
     device : dict
         Who measured; the device of the records.
     secs : float
-        Wall time of this run, once the machine was its own.
+        Wall time of this run from when it held the device.
     measured : int
         Micro-kernels measured by this run; the rest came from the records.
     """
@@ -37,8 +37,8 @@ class TuneResult:
     measured: int
 
 
-def write_library(result: TuneResult, folder: Path, listener: Listener = silent) -> None:
-    """Write the folder, all of it or nothing, and keep the TVM runtime in the cache.
+def write_library(result: TuneResult, folder: Path, on_event: OnEvent = silent) -> None:
+    """Write the folder, completely or not at all, and keep the TVM runtime in the cache.
 
     Raises
     ------
@@ -47,4 +47,4 @@ def write_library(result: TuneResult, folder: Path, listener: Listener = silent)
     """
     write_folder(folder, result.files)
     cache_runtime(folder)
-    listener(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))
+    on_event(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))

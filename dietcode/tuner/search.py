@@ -1,4 +1,4 @@
-"""What the search may do; an ablation switches parts of it off."""
+"""Options of the search; an ablation switches parts of it off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Search:
     learning : bool
         Rank unmeasured micro-kernels by the learned f_local, and stop where it promises too little.
     pruning : bool
-        Give up a micro-kernel after its first wave where it could win nowhere.
+        Drop a micro-kernel after its first wave where it could win nowhere.
     random_state : int
         Of the learned f_local.
     min_promise : float

@@ -11,7 +11,7 @@ from dietcode.backends.protocol import Domain, MeasureSecs, MeasuringDevice, See
 from dietcode.measure.records import Records, RecordsStore
 from dietcode.search_space.candidate import Candidate
 from dietcode.search_space.task import Task
-from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.events import Event, OnEvent
 from dietcode.tuner.search import Search
 
 _SHARE_OF_SECS = 0.4
@@ -22,7 +22,7 @@ Known = Sequence[tuple[Domain, Records]]
 
 @dataclass
 class Seeding:
-    """The seed of one workload on one device, found once.
+    """The search for a seed of one workload on one device, run once.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Seeding:
     secs_left : callable
         Seconds of the budget that are left.
     measure : callable
-        As `SeedSought` has it.
+        As `dietcode.backends.protocol.SeedSought` has it.
     """
 
     task: Task
@@ -43,25 +43,25 @@ class Seeding:
     search: Search
     known: Known
     secs_left: Callable[[], float]
-    listener: Listener
+    on_event: OnEvent
     device: MeasuringDevice
     measure: MeasureSecs
     _tried: bool = False
 
     @property
     def is_missing(self) -> bool:
-        """Whether MetaSchedule is wanted and gave nothing yet."""
+        """Whether MetaSchedule is on and has given nothing yet."""
         return self.search.metaschedule and self.store.records.seed is None and self._num_wanted > 0
 
     @property
     def may_wait(self) -> bool:
-        """Whether the first round may show that earlier workloads know enough to do without."""
+        """Whether the first round may show that earlier workloads suffice."""
         usable = self.search.learning and bool(earlier_seeds(self.known))
         return self.is_missing and usable and not self._tried
 
     @property
     def num_trials(self) -> int:
-        """Trials of the budget that the seed took, or is to take, beside those of candidates."""
+        """Trials of the budget that the seed takes or took, beside those of candidates."""
         if self.device.seed_trials_are_candidates:
             return 0
         seed = self.store.records.seed
@@ -74,7 +74,7 @@ class Seeding:
         return self.device.num_seed_trials(self.task.spec.budget.trials)
 
     def after_first_round(self, decision: Mapping[str, Any]) -> None:
-        """Take an earlier workload's seed where the learned f_local foretold the first round, else run."""
+        """Take an earlier workload's seed where the learned f_local predicted the first round, else run."""
         missed = decision["model"]["missed"] if decision["model"] else None
         if missed is None or missed > _TRUSTED_ERROR:
             self.run()
@@ -97,15 +97,15 @@ class Seeding:
                 "reason": reason,
             }
         )
-        self.listener(Event("seed", f"{_tile(facts)} of an earlier workload: {reason}", 1, 1))
+        self.on_event(Event("seed", f"{_tile(facts)} of an earlier workload: {reason}", 1, 1))
 
     def run(self) -> None:
-        """MetaSchedule on the largest instance, once for a workload and device."""
+        """Run MetaSchedule on the largest instance, once for a workload and device."""
         seed = self.store.records.seed
         if not self.search.metaschedule or (seed is None and not self._num_wanted):
             return
         if seed is not None:
-            self.listener(Event("seed", f"{_tile(seed)}, from the records", 1, 1))
+            self.on_event(Event("seed", f"{_tile(seed)}, from the records", 1, 1))
             return
         self._tried = True
         trials = self._num_wanted
@@ -116,18 +116,18 @@ class Seeding:
             spent = started - self.secs_left()
             left = min(allowed - spent, spent / done * (trials - done)) if done else None
             message = "MetaSchedule on the largest instance"
-            self.listener(Event("seed", message, done, trials, gflops, left))
+            self.on_event(Event("seed", message, done, trials, gflops, left))
 
         found = self.device.find_seed(
             SeedSought(self.task, self.target, self.work_dir, trials, allowed, progress, self.measure)
         )
         if found.facts is None:  # a later run tries again
-            self.listener(Event("seed", str(found.error), 1, 1))
+            self.on_event(Event("seed", str(found.error), 1, 1))
             return
         self.store.append({"kind": "seed", **found.facts})
         best, num_done = found.facts["best_gflops"], found.facts["trials"]
         message = f"{_tile(found.facts)}, {best} GFLOP/s after {num_done} trials"
-        self.listener(Event("seed", message, trials, trials, best))
+        self.on_event(Event("seed", message, trials, trials, best))
 
 
 def _tile(facts: Mapping[str, Any]) -> str:
@@ -135,7 +135,7 @@ def _tile(facts: Mapping[str, Any]) -> str:
 
 
 def earlier_seeds(known: Known) -> dict[Any, tuple[dict[str, Any], str]]:
-    """Seeds that MetaSchedule found for other workloads of this device, the newest last.
+    """Return the seeds that MetaSchedule found for other workloads of this device, the newest last.
 
     Returns
     -------
@@ -154,7 +154,17 @@ def earlier_seeds(known: Known) -> dict[Any, tuple[dict[str, Any], str]]:
 def starting_space(
     domain: Domain, task: Task, records: Records, known: Known, search: Search
 ) -> list[Candidate]:
-    """The space around every seed, and what earlier rounds of this workload added to it."""
+    """Return the space around every seed, and what earlier rounds of this workload added to it.
+
+    Parameters
+    ----------
+    records : Records
+        Those of the workload.
+    known : sequence of (Domain, Records)
+        Other workloads of the device.
+    search : Search
+        Which parts of the search are on.
+    """
     seeds = domain.hardware_seeds()
     if search.metaschedule and records.seed is not None:
         source = "earlier" if records.seed.get("from_workload") else "metaschedule"

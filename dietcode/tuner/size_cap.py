@@ -56,7 +56,7 @@ class FileSize:
         return added
 
     def learned(self, built: Sequence[Built]) -> FileSize:
-        """Return the line through the two smallest files; of a single one, all that was missed is scale."""
+        """Return the line through the two smallest files; through a single one, with `fixed` as it is."""
         first, *more = sorted(built, key=lambda one: one.kernel_bytes)
         scale = (first.file_bytes - self.fixed) / first.kernel_bytes
         if more and more[0].kernel_bytes > first.kernel_bytes:
@@ -75,14 +75,14 @@ def build_within(
     cap : int or None
         ``objective.max_bytes``; None: as large as it gets.
     expected : FileSize
-        What the first choice goes by; not more than files take.
+        Size that the first choice goes by, no larger than files are.
     build : callable
-        Chooses by the size that it is given, and builds.
+        Chooses by a size, and builds.
 
     Raises
     ------
     TuningError
-        No choice that was built is small enough, or `build` sees that none can be.
+        No library that was built is small enough, or `build` finds that none can be.
     """
     known: list[Built] = []
     while len(known) < _MAX_BUILDS:

@@ -29,7 +29,7 @@ class Trials:
     task : Task
         The waves are chosen among its instances.
     pruning : Pruning or None
-        Gives up hopeless candidates after their first wave; None: measure all whole.
+        Drops hopeless candidates after their first wave; None: all waves are measured.
     """
 
     task: Task
@@ -44,7 +44,7 @@ class Trials:
             self._learn(measurement)
 
     def measure(self, batch: Sequence[Candidate], out_of_time: Callable[[], bool]) -> Iterator[Measurement]:
-        """Build side by side, then time one by one; ends early where time is up."""
+        """Build side by side, then time one by one; ends early when time is up."""
         results = self.device.build([candidate.micro_kernel for candidate in batch], "candidate")
         for candidate, built in zip(batch, results, strict=True):
             measurement = self._measure_one(candidate, built)
@@ -57,7 +57,7 @@ class Trials:
                 return
 
     def _probe(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None) -> Point:
-        """The full wave of the middle anchor, by which a micro-kernel may be pruned."""
+        """Return the full wave of the middle anchor, by which a micro-kernel may be pruned."""
         return self.device.full_wave(micro_kernel, facts, self.anchors[len(self.anchors) // 2])
 
     def _measure_one(self, candidate: Candidate, built: BuildResult) -> Measurement:
@@ -82,7 +82,7 @@ class Trials:
         return measured
 
     def _check(self, micro_kernel: AnyMicroKernel, built: BuildResult) -> str | None:
-        """Why it gives wrong numbers on the two smallest anchors, or at a sample of the largest."""
+        """Return why it is wrong on the two smallest anchors, or at a sample of the largest's rows."""
         smallest, largest = self.anchors[:2], [a for a in self.anchors[-1:] if a not in self.anchors[:2]]
         error = self.device.check(micro_kernel, built, smallest, math.inf)
         if error is not None or not largest:
@@ -90,7 +90,7 @@ class Trials:
         return self.device.check(micro_kernel, built, largest, _MAX_SAMPLED_FLOPS)
 
     def reopened(self) -> set[AnyMicroKernel]:
-        """Pruned micro-kernels that could win somewhere among these instances, unlike another job's."""
+        """Return micro-kernels that were pruned for another job and could win among these instances."""
         known = self.store.records.measurements.values()
         return {m.micro_kernel for m in known if m.pruned and not self._is_hopeless(m)}
 
@@ -101,7 +101,7 @@ class Trials:
         return self.pruning.is_hopeless(self.pruning.reached(kernel, measured.points[:1], measured.secs[:1]))
 
     def _learn(self, measurement: Measurement) -> None:
-        """Later candidates are held against this one."""
+        """Compare later candidates with this one."""
         if self.pruning is not None and measurement.usable:
             self.pruning.note(
                 self.pruning.reached(measurement.micro_kernel, measurement.points, measurement.secs)
@@ -111,7 +111,7 @@ class Trials:
 def _measured(
     failed: Measurement, points: Sequence[Point], results: Sequence[RunResult], built: BuildResult
 ) -> Measurement:
-    """What was timed, by one result after the other; the error where one has any."""
+    """Return the measurement of all results; that of the first error where there is one."""
     for result in results:
         if result.error is not None:
             return replace(failed, error=result.error)

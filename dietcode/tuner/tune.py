@@ -12,7 +12,7 @@ import numpy as np
 
 from dietcode.backends.protocol import Backend
 from dietcode.backends.table import backend_of
-from dietcode.errors import RecordsError
+from dietcode.errors import RecordsError, TuningError
 from dietcode.library.parts import Parts
 from dietcode.measure.children import Children
 from dietcode.measure.engine import Device, Engine
@@ -24,8 +24,8 @@ from dietcode.measure.store import FileKeeper
 from dietcode.runtime.manifest import CODE, check_writable
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import assemble
-from dietcode.tuner.events import Event, Listener, not_run, silent
-from dietcode.tuner.measuring import Keeper, check_measurable, explore, open_records
+from dietcode.tuner.events import Event, OnEvent, not_run, silent
+from dietcode.tuner.measuring import Keeper, explore
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
 from dietcode.tuner.size_cap import Built, FileSize, build_within
@@ -42,7 +42,7 @@ def tune(
     *,
     records: Path | None = None,
     force: bool = False,
-    listener: Listener = silent,
+    on_event: OnEvent = silent,
     children: Children | None = None,
     engine: EngineSpec | None = None,
 ) -> TuneResult:
@@ -54,13 +54,13 @@ def tune(
         Where the library goes; an older library there is replaced.
     records : Path, optional
         Build from the measurements in this file alone.
-    force, listener, children, engine
+    force, on_event, children, engine
         As `make_library` has them.
 
     Raises
     ------
     SpecError, TargetError, RecordsError, LibraryError, TuningError
-        See `dietcode.errors`; the folder is untouched then.
+        See `dietcode.errors`; the folder stays as it was.
     """
     check_writable(folder)
     known, backend = None, backend_of(spec)
@@ -71,9 +71,9 @@ def tune(
         backend.check_asked(spec, known, str(records))
     with open_engine(engine or EngineSpec()) as opened:
         result = make_library(
-            spec, known=known, force=force, listener=listener, children=children, engine=opened
+            spec, known=known, force=force, on_event=on_event, children=children, engine=opened
         )
-    write_library(result, folder, listener)
+    write_library(result, folder, on_event)
     return result
 
 
@@ -83,7 +83,7 @@ def make_library(
     known: Records | None = None,
     keeper: Keeper | None = None,
     force: bool = False,
-    listener: Listener = silent,
+    on_event: OnEvent = silent,
     children: Children | None = None,
     engine: Engine | None = None,
     search: Search | None = None,
@@ -103,13 +103,13 @@ def make_library(
     children : Children, optional
         Builder and runner; those of the engine by default.
     engine : Engine, optional
-        What resolves the target, builds and measures; this machine by default, and where nothing is measured.
+        Where the target is resolved and candidates are measured; this machine by default.
     search : Search, optional
         Parts of the search to switch off, for an ablation.
     archs : tuple of str, optional
         As `Parts` has them; by default all that the backend has.
     allow_synthetic : bool
-        For tests: whether records that no device measured will do. The report says so then.
+        For tests: accept records that no device measured. The report says so.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def make_library(
     if known is None:
         backend.check_ready(spec)
     task = backend.task(spec)
-    if known is not None:  # what is wrong with them is told without a compiler
+    if known is not None:  # errors in them are reported without a compiler
         _refuse_synthetic(known.device, allow_synthetic)
         check_belongs(known, task.digest, None, "the records")
         backend.check_asked(spec, known, "the records")
@@ -132,25 +132,26 @@ def make_library(
         why = ""
         if known is None:
             device = engine.resolve(spec.target)
-            check_measurable(device)
+            if device.refusal is not None:
+                raise TuningError(device.refusal)
             _refuse_synthetic(device.record, allow_synthetic)
         else:
             device, why = backend.checking_device(spec, known)
         if device is not None and children is None:
-            children = stack.enter_context(engine.children(device, lambda m: listener(Event("calibrate", m))))
+            children = stack.enter_context(engine.children(device, lambda m: on_event(Event("calibrate", m))))
             started = time.monotonic()
         if known is None:
             assert device is not None and children is not None
-            kept = open_records(task.digest, device, keeper or FileKeeper(), force)
-            before = len(kept.store.records.measurements)
+            keeper, search = keeper or FileKeeper(), search or Search()
             deadline = started + spec.budget.seconds
-            known = explore(task, backend, device, kept, deadline, listener, children, search or Search())
-            measured = len(known.measurements) - before
-        parts, files = _build(task, backend, known, listener, bool(measured), archs)
+            known, measured = explore(
+                task, backend, device, keeper, children, deadline, on_event, search, force
+            )
+        parts, files = _build(task, backend, known, on_event, bool(measured), archs)
         if device is None or children is None:
-            listener(not_run("verify", why))
+            on_event(not_run("verify", why))
         else:
-            verify(task, files, backend.library_call(parts, files), children, listener)
+            verify(task, files, backend.library_call(parts, files), children, on_event)
     return TuneResult(files, parts.report, known.device, time.monotonic() - started, measured)
 
 
@@ -165,22 +166,22 @@ def _build(
     task: Task,
     backend: Backend,
     known: Records,
-    listener: Listener,
+    on_event: OnEvent,
     is_new: bool,
     archs: tuple[str, ...] | None,
 ) -> tuple[Parts, dict[str, bytes]]:
-    """Select, and build the files of the library; again where the code is larger than asked."""
+    """Select categories and build the files of the library, again where the code is larger than asked."""
     target = backend.target_of(known, "the records")
     archs = backend.archs if archs is None else archs
 
     def build(size: FileSize) -> tuple[tuple[Parts, dict[str, bytes]], Built]:
-        listener(Event("select", "fitting the cost model and choosing categories"))
+        on_event(Event("select", "fitting the cost model and choosing categories"))
         parts = assemble(task, backend, target, known, archs, size)
-        listener(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
+        on_event(Event("select", _selection_line(parts), 1, 1, data=parts.report["selection"]))
         doubt = doubt_of(parts.report, backend) if is_new else None
         if doubt is not None:
-            listener(Event("select", doubt))
-        listener(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
+            on_event(Event("select", doubt))
+        on_event(Event("build", f"compiling {len(parts.micro_kernels)} micro-kernels and the dispatch rule"))
         files = backend.emit(parts)
         return (parts, files), Built(parts.report["selection"]["kernel_bytes"], len(files[CODE]))
 
@@ -189,7 +190,7 @@ def _build(
 
 
 def doubt_of(report: Mapping[str, Any], backend: Backend) -> str | None:
-    """Why the measurements behind a report look disturbed by other work on the machine; None where not."""
+    """Return why the measurements of a report look disturbed by other work on the machine, or None."""
     chosen = [k for k in report["micro_kernels"] if k["category"] is not None]
     errors = [k["f_local"]["median_fit_error"] for k in chosen]
     reason = backend.doubt(report)

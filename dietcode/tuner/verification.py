@@ -1,4 +1,4 @@
-"""Running a finished library against float64: at which instances, and how much of each is compared."""
+"""Running a finished library against float64: which instances, and how much of each is compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dietcode.runtime.manifest import CODE, DISPATCH
 from dietcode.search_space.problem import IntArray, Problem, instance_extents
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import further_instances
-from dietcode.tuner.events import Event, Listener
+from dietcode.tuner.events import Event, OnEvent
 
 NUM_LEAST = 8
 """Instances that are run at least, where there are so many."""
@@ -42,8 +42,8 @@ def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray)
     categories : int64 [num_instances]
         Which category serves each.
     num_ragged : int64 [num_instances]
-        Axes of each that the tile of its category does not divide; of those with the most of a category, the
-        one of middle work is taken, and none where all are 0.
+        Axes of each that the tile of its category does not divide. Of the instances of a category with the
+        most, the one of middle work is taken; none where all are 0.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def choose_checked(work: FloatArray, categories: IntArray, num_ragged: IntArray)
     return list(dict.fromkeys(int(row) for row in wanted))[: max(NUM_MOST, len(own))]
 
 
-def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children, listener: Listener) -> None:
+def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children, on_event: OnEvent) -> None:
     """Run a finished library in every category against float64, on the device that it is for.
 
     Parameters
@@ -74,7 +74,7 @@ def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children
     Raises
     ------
     TuningError
-        It gives a wrong result; nothing may be written then.
+        A result is wrong; then nothing may be written.
     """
     dispatch = json.loads(files[DISPATCH])
     rule = Rule.from_json(dispatch["rule"])
@@ -100,7 +100,7 @@ def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children
             error = children.check(request, _TIMEOUT_SECS).error
             if error is not None:
                 raise TuningError(f"the finished library fails at {binding}: {error}")
-    listener(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
+    on_event(Event("verify", f"right on {len(picked)} instances against float64", len(picked), len(picked)))
 
 
 def _num_ragged(
@@ -109,7 +109,7 @@ def _num_ragged(
     micro_kernels: Sequence[Mapping[str, Any]],
     categories: IntArray,
 ) -> IntArray:
-    """Axes of each instance that its micro-kernel's tile does not divide, of rows, columns and reduction."""
+    """Return how many of rows, columns and reduction the tile that serves an instance does not divide."""
     tiles = np.asarray([[tile["rows"], tile["columns"], tile.get("steps") or 1] for tile in micro_kernels])
     sizes = [np.broadcast_to(size, len(categories)) for size in problem.sizes(dict(extents))[1:]]
     ragged: IntArray = (np.stack(sizes, axis=1) % tiles[categories] > 0).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Binding: the shapes of a call's tensors determine the shape variables. Needs no pydantic."""
+"""The plan by which the shapes of a call's tensors determine the shape variables. Needs no pydantic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BindingPlan:
     Parameters
     ----------
     steps : tuple of BindStep
-        To be taken in this order.
+        In the order in which to take them.
     keywords : tuple of str
         Shape variables that the call passes by keyword, because no shape determines them.
     """

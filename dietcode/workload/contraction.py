@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dietcode.errors import SpecError
 
 if TYPE_CHECKING:  # needs no pydantic
-    from dietcode.workload.unchecked import UncheckedSpec
+    from dietcode.workload.spec_fields import SpecFields
 
 _FIELD = "op.einsum"
 
@@ -31,8 +31,8 @@ class Contraction:
         Names of tensors. The column operand owns the last output index, the one that is contiguous in memory;
         where both have that one, the last index that is owned.
     batch : tuple of str
-        Indices of both operands and the output, and those of the column operand's own that are no columns; in
-        output order.
+        Indices of both operands and the output, and the column operand's own that are not columns; in output
+        order.
     rows : tuple of str
         The row operand's own indices, in output order.
     columns : tuple of str
@@ -50,7 +50,7 @@ class Contraction:
     reduction: tuple[str, ...]
 
     @classmethod
-    def from_spec(cls, spec: UncheckedSpec) -> Contraction:
+    def from_spec(cls, spec: SpecFields) -> Contraction:
         """Classify the operands and indices of `spec`.
 
         Raises
@@ -60,7 +60,7 @@ class Contraction:
         """
         conv = spec.convolution
         if conv is None:
-            return cls.from_indices(spec.subscripts, spec.output.name, spec.output_subscripts)
+            return cls.from_indices(spec.operand_indices, spec.output.name, spec.output_indices)
         data, kernel = spec.tensors
         # The operand with the last output index is the column operand here, too.
         row, column = (data, kernel) if conv.op.data_layout == "NHWC" else (kernel, data)
@@ -106,12 +106,12 @@ class Contraction:
         """Every index once: batch, rows, columns, reduction."""
         return self.batch + self.rows + self.columns + self.reduction
 
-    def flops(self, spec: UncheckedSpec, bindings: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    def flops(self, spec: SpecFields, bindings: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return floating-point operations, two for each multiply-add.
 
         Parameters
         ----------
-        spec : UncheckedSpec
+        spec : SpecFields
             The spec that this was made from.
         bindings : mapping of str to int64 array [num_instances]
             A value of every shape variable for each instance.
@@ -119,7 +119,7 @@ class Contraction:
         Returns
         -------
         int64 array [num_instances]
-            2 · Π extents, at most 2**53; see `checks`.
+            2 · Π extents, at most 2**53; see `spec_checks`.
         """
         columns = {name: np.asarray(values, dtype=np.int64) for name, values in bindings.items()}
         total = np.full(
@@ -131,7 +131,7 @@ class Contraction:
 
 
 def _last_run(indices: str, owned: set[str]) -> str:
-    """The last indices of `owned` that follow each other in the output."""
+    """Return the last indices of `owned` that follow each other in the output."""
     end = max((position + 1 for position, index in enumerate(indices) if index in owned), default=0)
     start = end
     while start and indices[start - 1] in owned:

@@ -1,7 +1,7 @@
 """A two-dimensional convolution: its fields, and the indices of its axes.
 
-What a spec leaves to the layouts: which index is which axis, the indices of the output's positions, and
-those that grouped channels are split into.
+The layouts determine which index is which axis; the indices of the output's positions, and those that
+grouped channels are split into, are made up here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, StrictInt
@@ -19,31 +20,22 @@ from dietcode.workload.quotient import Dim, window_positions
 from dietcode.workload.text import clip
 from dietcode.workload.variables import SpecModel
 
-MAX_STEP = 2**15  # of strides, dilation and padding, in elements
+MAX_STRIDE = 2**15  # of strides, dilation and padding, in elements
 _RANK = 4
 
 
 def _pair(given: Any, low: int) -> object:
     """Return two integers, given as two or as one for both; errors name the field as a whole."""
     both = [given, given] if isinstance(given, int) else given
-    whole = isinstance(both, list | tuple) and [type(number) for number in both] == [int, int]
-    if whole and low <= min(both) and max(both) <= MAX_STEP:
+    are_integers = isinstance(both, list | tuple) and [type(number) for number in both] == [int, int]
+    if are_integers and low <= min(both) and max(both) <= MAX_STRIDE:
         return tuple(both)
-    raise ValueError(
-        f"given {clip(given)}; allowed: an integer from {low} to {MAX_STEP}, or two of them, [height, width]"
-    )
+    allowed = f"an integer from {low} to {MAX_STRIDE}, or two of them, [height, width]"
+    raise ValueError(f"given {clip(given)}; allowed: {allowed}")
 
 
-def _strides(given: object) -> object:
-    return _pair(given, 1)
-
-
-def _borders(given: object) -> object:
-    return _pair(given, 0)
-
-
-Strides = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_strides)]
-Borders = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(_borders)]
+Strides = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(partial(_pair, low=1))]
+Borders = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(partial(_pair, low=0))]
 
 
 class Conv2d(SpecModel):
@@ -55,7 +47,7 @@ class Conv2d(SpecModel):
         ``(height, width)``, in elements; a spec may give one number for both. Padding is of zeros, on both
         sides.
     groups : int
-        The channels are convolved in as many groups, each by itself.
+        Number of groups of channels, each convolved by itself.
     data_layout : str
         Order of batch N, height H, width W and channels C, of the data and of the output.
     kernel_layout : str
@@ -98,8 +90,8 @@ class ConvolutionIndices:
     group, within : str
         Indices of the group and of an output channel within it; empty without groups.
     slides : tuple of Slide
-        Of height and width; not where the window is a single element that meets each position once, whose
-        output axis is the data's.
+        Of height and width; without those whose window is a single element of stride 1, whose output axis is
+        the data's.
     """
 
     op: Conv2d
@@ -119,6 +111,7 @@ class ConvolutionIndices:
         Parameters
         ----------
         op : Conv2d
+            Its layouts and options.
         data_dims, kernel_dims : str
             The operands' indices, as `check_indices` accepts them.
         dims : mapping of str to DimExpr
@@ -138,13 +131,13 @@ class ConvolutionIndices:
         return cls(op, data, kernel, output, group, within, tuple(slides))
 
     @property
-    def output_subscripts(self) -> str:
+    def output_indices(self) -> str:
         """Indices of the output's axes, as callers see them."""
         return "".join(self.output[axis] for axis in self.op.data_layout)
 
     @property
     def splits(self) -> dict[str, str]:
-        """Indices that callers see as one axis: those it is made of, outer first."""
+        """Indices of an axis that callers see as one: those it is split in, outer first."""
         if not self.group:
             return {}
         return {
@@ -153,7 +146,7 @@ class ConvolutionIndices:
         }
 
     def roles(self) -> dict[str, tuple[str, ...]]:
-        """Indices of batch, rows, columns and reduction; for NCHW the positions are the columns."""
+        """Return the indices of batch, rows, columns and reduction; with NCHW positions are the columns."""
         batch, high, wide = (self.output[axis] for axis in "NHW")
         inner, channel = self.kernel["I"], self.within or self.kernel["O"]
         window = (self.kernel["H"], self.kernel["W"])
@@ -173,7 +166,7 @@ class ConvolutionIndices:
         }
 
     def derived(self, dims: Mapping[str, DimExpr]) -> dict[str, Dim]:
-        """Extents of the indices that no spec gives: positions, groups, channels within a group.
+        """Return the extents of indices that specs do not give: positions, groups, channels within a group.
 
         Raises
         ------
@@ -194,7 +187,7 @@ class ConvolutionIndices:
 
 
 class _Fresh:
-    """Indices that are not taken yet: the preferred one, or the first of the alphabet."""
+    """Makes up indices that are not taken: the preferred one, or the first of the alphabet."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)

@@ -1,4 +1,4 @@
-"""Dtypes of tensors, and what their bits are in NumPy."""
+"""Dtypes of tensors, and their bits in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORAGE: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(np.uint16),
 }
-"""What generated code and NumPy hold each in; NumPy has no bfloat16, so its bits pass as integers."""
+"""The dtype of each in generated code and NumPy, which has no bfloat16: its bits are held as integers."""
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to each."""
 _BFLOAT16_NAN = 0x7FC0
@@ -34,7 +34,7 @@ def widened(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
 
 
 def rounded(array: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """Finite float32 values as a tensor of `dtype` holds them, see `STORAGE`; to nearest, ties to even."""
+    """Round finite float32 values to `dtype`, stored as in `STORAGE`; to nearest, ties to even."""
     if dtype != "bfloat16":
         return array.astype(STORAGE[dtype], copy=False)
     bits = array.view(np.uint32)

@@ -1,7 +1,7 @@
 """Weights and joint instances from a histogram file: JSON Lines, as a serving log gives them.
 
-Each line is a shape that was seen, and how often: ``{"B": 4, "T": 37, "count": 12}``. Without count: once.
-The same shape may stand in several lines. Other names in a line are ignored.
+Each line is a shape and how often it occurred: ``{"B": 4, "T": 37, "count": 12}``; without count, once. The
+same shape may be in several lines. Other names in a line are ignored.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MASK = 2**32 - 1
 
 
 def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The same spec data with each ``weights: FILE`` and ``instances: FILE`` replaced by what the file says.
+    """Return spec data with each ``weights: FILE`` and ``instances: FILE`` replaced by the file's content.
 
-    A file of more than `MAX_KEPT` different shapes is thinned to so many, see `dietcode.workload.thinning`.
+    A file of more than `MAX_KEPT` different shapes is thinned to that many, see `dietcode.workload.thinning`.
 
     Parameters
     ----------
     folder : path
-        What relative paths are relative to: the spec's folder.
+        The spec's, to which paths are relative.
 
     Raises
     ------
@@ -54,10 +54,9 @@ def inline_histograms(data: dict[str, Any], folder: str | os.PathLike[str]) -> d
             inlined[name] = {**variable, "weights": weights}
     data = {**data, "shape_vars": inlined}
     if isinstance(data.get("instances"), str):
-        seen = read_histogram(Path(folder) / data["instances"], "instances", variables)
-        names = list(variables)
         data["instances"] = [
-            dict(zip(names, shape, strict=True)) | {"weight": count} for shape, count in seen
+            dict(zip(variables, shape, strict=True)) | {"weight": count}
+            for shape, count in read_histogram(Path(folder) / data["instances"], "instances", variables)
         ]
     return data
 
@@ -72,12 +71,12 @@ def read_histogram(
     field : str
         Path of the field that names the file, for messages.
     variables : mapping of str to anything
-        The shape variables asked for, as the spec has them.
+        The shape variables that a line must have, as the spec declares them.
 
     Raises
     ------
     SpecError
-        It cannot be read, or a line is not one of a histogram.
+        The file cannot be read, or a line of it is refused.
     """
     shown = one_line(str(path), 120)
     reader = _HistogramReader(field, shown, tuple(variables), tuple(_declared(v) for v in variables.values()))
@@ -123,7 +122,7 @@ def _declared(variable: object) -> Container[int] | None:
 
 
 def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank."""
+    """Yield the lines that are not blank, with their numbers."""
     with path.open("rb") as stream:
         if os.fstat(stream.fileno()).st_size > MAX_BYTES:
             raise SpecError(field, f"{one_line(str(path), 120)}: larger than {MAX_BYTES >> 20} MiB")
@@ -147,11 +146,11 @@ class _HistogramReader:
 
     @property
     def example(self) -> str:
-        """A line as it may be."""
+        """An example of a line."""
         return json.dumps(dict.fromkeys(map(str, self.names), 37) | {"count": 12})
 
     def entry(self, line: bytes, number: int) -> tuple[tuple[int, ...], int]:
-        """The shape and the count of one line."""
+        """Return the shape and the count of one line."""
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):

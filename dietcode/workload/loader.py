@@ -38,14 +38,18 @@ _WHAT = {
 
 
 class TextError(SpecError):
-    """The text of a spec is no YAML or JSON that is allowed.
+    """The text of a spec is neither allowed YAML nor JSON.
 
-    Attributes
+    Parameters
     ----------
+    source : str
+        Names the text.
     what : str
         What is wrong, without the source.
     index : int or None
-        Where, in characters from the beginning; None where that is not known.
+        Position in characters from the beginning; None where it is not known.
+    where : str
+        The same in words, in front of `what`.
     """
 
     def __init__(self, source: str, what: str, index: int | None = None, where: str = "") -> None:
@@ -55,7 +59,7 @@ class TextError(SpecError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """Plain data, and where it stands.
+    """Plain data, and its positions in the text.
 
     Attributes
     ----------
@@ -104,7 +108,7 @@ def parse_data(text: str | bytes, source: str) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        Anything is wrong with the text; the message is one line.
+        The text is refused; the message is one line.
     """
     return parse_marked(text, source).data
 
@@ -146,7 +150,7 @@ def parse_marked(text: str | bytes, source: str) -> Parsed:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return the positions of all that `parse_data` read from a text; None where they are not known.
+    """Return the positions of all values of a text; None where they are not known.
 
     YAML allows no tabs where JSON does: each counts as a space.
     """
@@ -166,7 +170,7 @@ def check_plain(data: object, path: tuple[object, ...] = ()) -> None:
     Raises
     ------
     SpecError
-        With the path of what was found.
+        With the path of what is refused.
     """
     if len(path) > MAX_DEPTH:
         raise SpecError(field_path(path[:4]) + "…", f"nested too deep; allowed: {MAX_DEPTH} levels")
@@ -210,7 +214,9 @@ def _parse_json(text: str) -> tuple[object, yaml.Node | None]:
         try:
             return _parse_yaml(text)
         except yaml.YAMLError:
-            if '"' in text.lstrip("{ \t\r\n")[:1]:  # it was meant as JSON: that parser's message helps more
+            if (
+                '"' in text.lstrip("{ \t\r\n")[:1]
+            ):  # probably meant as JSON, whose parser has the better message
                 raise json_error from None
             raise
 

@@ -33,7 +33,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 _VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}
 
-# What is allowed, by the type of pydantic's error; {…} are entries of its context.
+# Allowed values by the type of pydantic's error; {…} are entries of its context.
 _ALLOWED = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -108,10 +108,10 @@ def spec_from_data(data: object) -> Spec:
 
 
 def check_data(data: object) -> Spec | list[SpecError]:
-    """Parse plain data into a spec, or raise all errors that can be found at once.
+    """Parse plain data; return the spec, or all errors that can be found at once.
 
-    The first of the errors is the one that `spec_from_data` raises. What fields must agree on is looked at
-    where each is right for itself, and gives one error.
+    The first of the errors is the one that `spec_from_data` raises. Fields are compared with each other only
+    where each is right by itself, which gives one error.
     """
     try:
         if not isinstance(data, dict):
@@ -125,12 +125,12 @@ def check_data(data: object) -> Spec | list[SpecError]:
 
 
 def spec_of(manifest: Mapping[str, Any]) -> Spec:
-    """The spec in a library's manifest, its tensors and shape variables in the order in which it was written.
+    """Return the spec in a library's manifest, its tensors and shape variables in their original order.
 
     Raises
     ------
     LibraryError
-        The manifest holds none.
+        The manifest holds no spec.
     """
     try:
         data = dict(manifest["workload"])

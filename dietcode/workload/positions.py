@@ -1,4 +1,4 @@
-"""The problems of a spec's text and their positions: for an editor that checks while somebody types."""
+"""The problems of a spec's text and their positions, for editors that check while somebody types."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SpecProblem:
     message : str
         One line: what was given and what is allowed.
     line, column, end_column : int
-        Where to show it, counted from 1, in characters; the line ends with a line feed. `end_column` is the
-        first column after it. A field that is missing is shown at the nearest one that holds it.
+        Its position, counted from 1, in characters; the line ends with a line feed. `end_column` is the first
+        column after it. A missing field has the position of the nearest one that holds it.
     """
 
     field: str | None
@@ -46,7 +46,7 @@ class SpecProblem:
 
 @dataclass(frozen=True)
 class Checked:
-    """A text, checked.
+    """The result of checking a text.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Checked:
     data : dict or None
         The same as plain data; None where the text is no mapping.
     problems : tuple of SpecProblem
-        The first is what submitting it would be answered with.
+        The first is the one that submitting the text would raise.
     """
 
     spec: Spec | None
@@ -74,7 +74,7 @@ def check_text(text: str) -> Checked:
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         message = f"larger than 64 KiB; allowed: at most {MAX_BYTES} bytes here, `dietcode submit` takes more"
         return Checked(None, None, (SpecProblem(None, message, *_line_and_columns(text, 0, 0)),))
-    shift = int(text.startswith("\ufeff"))  # which the parser does not see
+    shift = int(text.startswith("\ufeff"))  # which the parser removes
     try:
         parsed = parse_marked(text, _SOURCE)
     except TextError as error:
@@ -110,18 +110,18 @@ def _marks(root: yaml.Node, error: SpecError) -> tuple[int, int]:
     key: yaml.Node | None = None
     node, rest = root, error.field
     while rest:
-        step = _step(node, rest)
+        step = _descend(node, rest)
         if step is None:
             break
         key, node, rest = step
-    is_whole = isinstance(node, yaml.ScalarNode) and not rest and not error.problem.startswith(_OF_KEY)
-    shown = node if is_whole or key is None else key
+    is_value = isinstance(node, yaml.ScalarNode) and not rest and not error.problem.startswith(_OF_KEY)
+    shown = node if is_value or key is None else key
     begin, end = shown.start_mark.index, shown.end_mark.index
-    return begin, begin if shown is root and not is_whole else end
+    return begin, begin if shown is root and not is_value else end
 
 
-def _step(node: yaml.Node, path: str) -> tuple[yaml.Node | None, yaml.Node, str] | None:
-    """Key, value and what is left of a path, one level down; None where it leads no further.
+def _descend(node: yaml.Node, path: str) -> tuple[yaml.Node | None, yaml.Node, str] | None:
+    """Return key, value and the rest of a path, one level down; None where it leads no further.
 
     A name may have dots: the longest one that the path begins with counts.
     """
@@ -144,7 +144,7 @@ def _leads(path: str, name: str) -> bool:
 
 
 def _line_and_columns(text: str, begin: int, end: int) -> tuple[int, int, int]:
-    """Line, column and end column of a part of a text, as much of it as is on its first line."""
+    """Return line, column and end column of the part of a text that is on its first line."""
     begin = max(0, min(begin, len(text)))
     line_begin = text.rfind("\n", 0, begin) + 1
     line_end = text.find("\n", begin)

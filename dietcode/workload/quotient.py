@@ -1,6 +1,6 @@
 """Dimensions that follow from others, as the positions of a window do: ``(8*T + 1 - 3*R)//2``.
 
-A spec never writes one; manifests do. Needs no pydantic: the runtime uses it.
+Specs never contain one; manifests do. Needs no pydantic: the runtime uses it.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class QuotientDim:
         return difference // self.divisor
 
     def linear_in(self, variable: str) -> bool:
-        """False: several values of a variable may give one extent."""
+        """Return False: several values of a variable may give one extent."""
         del variable
         return False
 
     def solve(self, variable: str, value: int, known: Mapping[str, int]) -> int | None:
-        """Raise, as it is linear in no variable."""
+        """Return None: it is linear in no variable."""
         del variable, value, known
         return None
 
@@ -101,7 +101,7 @@ def parse_dim(text: str, field: str) -> Dim:
     Raises
     ------
     SpecError
-        It is neither.
+        The text is neither.
     """
     if not isinstance(text, str) or not ("//" in text or " - " in text):
         return DimExpr.parse(text, field)
@@ -119,7 +119,7 @@ def _is_positive(text: str) -> bool:
 def window_positions(
     axis: DimExpr, kernel: DimExpr, stride: int, dilation: int, padding: int, field: str
 ) -> Dim:
-    """Number of positions of a window, ``(axis + 2·padding - dilation·(kernel - 1) - 1) // stride + 1``.
+    """Return a window's positions, ``(axis + 2·padding - dilation·(kernel - 1) - 1) // stride + 1``.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def window_positions(
     Returns
     -------
     DimExpr or QuotientDim
-        The former wherever the division leaves no rest for any value of the variables, as for stride 1 and a
-        padding that keeps the extent.
+        The former wherever the division has no remainder for any value of the variables, as for stride 1 and
+        a padding that keeps the extent.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _read(terms: Mapping[Monomial, int], field: str) -> DimExpr:
 
 
 def bounds(dim: Dim, low: Mapping[str, int], high: Mapping[str, int]) -> tuple[int, int]:
-    """Least and greatest extent for variables between `low` and `high`.
+    """Return the least and the greatest extent for variables between `low` and `high`.
 
     Exact where no variable is in both parts of a quotient; otherwise they enclose the extents.
     """

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.dtypes import STORAGE
+from dietcode.workload.spec_fields import SpecFields
 from dietcode.workload.text import field_path
-from dietcode.workload.unchecked import UncheckedSpec
 
 Bindings = Mapping[str, NDArray[np.int64]]
 
@@ -39,11 +39,11 @@ class Sizes:
     flops: float
 
 
-def largest_sizes(spec: UncheckedSpec) -> Sizes:
-    """Sizes of the largest instance of a spec."""
+def largest_sizes(spec: SpecFields) -> Sizes:
+    """Return the sizes of the largest instance of a spec."""
     bindings = _bindings(spec)
-    operands = {field_path(["tensors", name]): indices for name, indices in spec.subscripts.items()}
-    shapes = {**operands, "output": spec.output_subscripts}
+    operands = {field_path(["tensors", name]): indices for name, indices in spec.operand_indices.items()}
+    shapes = {**operands, "output": spec.output_indices}
     elements = {path: _product(spec, indices, bindings) for path, indices in shapes.items()}
     output_bytes, input_bytes = (STORAGE[d].itemsize for d in (spec.output.dtype, spec.operand_dtype))
     others = [_product(spec, indices, bindings) for indices in spec.epilogue_tensors.values()]
@@ -59,7 +59,7 @@ def largest_sizes(spec: UncheckedSpec) -> Sizes:
     )
 
 
-def _bindings(spec: UncheckedSpec) -> Bindings:
+def _bindings(spec: SpecFields) -> Bindings:
     if spec.instances:
         return {
             name: np.array([instance.bindings[name] for instance in spec.instances], dtype=np.int64)
@@ -68,7 +68,7 @@ def _bindings(spec: UncheckedSpec) -> Bindings:
     return {name: np.array([variable.max]) for name, variable in spec.shape_vars.items()}
 
 
-def _product(spec: UncheckedSpec, indices: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
-    """Product of the extents of `indices` for each binding."""
+def _product(spec: SpecFields, indices: Iterable[str], bindings: Bindings) -> NDArray[np.float64]:
+    """Return the product of the extents of `indices` for each binding."""
     extents = [np.asarray(spec.dims_parsed[i].evaluate(bindings), dtype=np.float64) for i in indices]
     return np.asarray(math.prod(extents, start=np.ones(1)))

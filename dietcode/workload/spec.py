@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from dietcode.workload.checks import check_spec
 from dietcode.workload.conv2d import Conv2d
+from dietcode.workload.spec_checks import check_spec
+from dietcode.workload.spec_fields import Budget, ObjectiveSpec, OpSpec, OutputSpec, SpecFields, TensorSpec
 from dietcode.workload.target_spec import TargetSpec
-from dietcode.workload.unchecked import Budget, ObjectiveSpec, OpSpec, OutputSpec, TensorSpec, UncheckedSpec
 from dietcode.workload.variables import JointInstance, RangeVariable, ValuesVariable
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Spec(UncheckedSpec):
+class Spec(SpecFields):
     """A workload spec, valid as a whole; `dietcode.workload.parse` makes one from text or plain data.
 
     Parameters
@@ -37,15 +37,15 @@ class Spec(UncheckedSpec):
     tensors : dict of str to TensorSpec
         The two operands by name, in the order of the einsum; of a convolution the data, then the kernel.
     output : OutputSpec
-        What comes out.
+        Name and dtype of the output.
     accumulate : str
-        What is added up in: ``float32``.
+        Dtype of the accumulators: ``float32``.
     shape_vars : dict of str to ShapeVariable
         The numbers that differ from call to call, at most 4, each with its values.
     instances : tuple of JointInstance
         Shapes to tune for, where the product of all values is not meant; or the name of a histogram file.
     dims : dict of str to int or str
-        Extent of each letter: a number, or sums and products of numbers and shape variables, as ``16*T``.
+        Extent of each index: a number, or sums and products of numbers and shape variables, as ``16*T``.
     target : TargetSpec
         What to build for and measure on; left out, the CPU of the machine that tunes.
     budget : Budget
@@ -55,6 +55,6 @@ class Spec(UncheckedSpec):
     """
 
     @model_validator(mode="after")
-    def _check_whole(self) -> Spec:
+    def _check(self) -> Spec:
         check_spec(self)
         return self

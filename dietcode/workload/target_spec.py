@@ -1,11 +1,11 @@
-"""The target as a spec writes it; whether it can be built for is another package's business."""
+"""The target as a spec writes it; `dietcode.target` says whether it can be built for."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationInfo, field_validator
 
 from dietcode.errors import SpecError
 from dietcode.workload.text import clip, field_path, suggest
@@ -13,9 +13,12 @@ from dietcode.workload.text import clip, field_path, suggest
 FIELDS_BY_KIND = {"llvm": ("kind", "mcpu", "mattr", "num_cores"), "cuda": ("kind", "arch")}
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]{0,127}")
-_MCPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_MATTR = re.compile(r"[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[a-z]?")
+# What each option must match, and what is allowed in words.
+_FORMS = {
+    "mcpu": (r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", "the name of a CPU, like skylake-avx512"),
+    "mattr": (r"[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}", "features with their sign, like +avx2"),
+    "arch": (r"sm_[1-9][0-9]{1,2}[a-z]?", "an architecture, like sm_90"),
+}
 _ALLOWED = "allowed: {kind: llvm}, {kind: cuda, arch: sm_90}, or a TVM tag as text"
 
 
@@ -79,26 +82,13 @@ class TargetSpec(BaseModel):
             raise SpecError("target.arch", "missing; allowed: the architecture, like sm_90")
         return given
 
-    @field_validator("mcpu")
+    @field_validator("mcpu", "mattr", "arch")
     @classmethod
-    def _check_mcpu(cls, given: str | None) -> str | None:
-        if given is not None and not _MCPU.fullmatch(given):
-            raise ValueError(f"given {clip(given)}; allowed: the name of a CPU, like skylake-avx512")
-        return given
-
-    @field_validator("mattr")
-    @classmethod
-    def _check_mattr(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for feature in given or ():
-            if not _MATTR.fullmatch(feature):
-                raise ValueError(f"given {clip(feature)}; allowed: features with their sign, like +avx2")
-        return given
-
-    @field_validator("arch")
-    @classmethod
-    def _check_arch(cls, given: str | None) -> str | None:
-        if given is not None and not _ARCH.fullmatch(given):
-            raise ValueError(f"given {clip(given)}; allowed: an architecture, like sm_90")
+    def _check_form(cls, given: str | tuple[str, ...] | None, info: ValidationInfo) -> object:
+        pattern, allowed = _FORMS[str(info.field_name)]
+        for option in (given,) if isinstance(given, str) else given or ():
+            if not re.fullmatch(pattern, option):
+                raise ValueError(f"given {clip(option)}; allowed: {allowed}")
         return given
 
     def to_json(self) -> str | dict[str, Any]:

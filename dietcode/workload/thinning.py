@@ -11,10 +11,10 @@ def thin(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Draw `limit` rows, and weigh each by its weight over its chance of having been drawn.
 
-    The chance grows with the weight, so that heavy rows are always kept and keep their weights, but half of
-    it is alike for all, so that light ones are not forgotten. Rows at the ends of a column are kept, too.
-    Drawn at even steps along the lexicographic order, which spreads them. Weighted means over the drawn rows
-    estimate those over all (Horvitz and Thompson's estimator).
+    Half of the chance grows with the weight, so that heavy rows are always kept and keep their weights; the
+    other half is alike for all, so that light ones are drawn too. Rows at the ends of a column are kept. Rows
+    are drawn at even distances along the lexicographic order. Weighted means over the drawn rows estimate
+    those over all (Horvitz and Thompson's estimator).
 
     Parameters
     ----------

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from dietcode.workload import fields
-from dietcode.workload.fields import MAX_EXTENT, MAX_LISTED
+from dietcode.workload import field_checks
+from dietcode.workload.field_checks import MAX_EXTENT, MAX_LISTED
 from dietcode.workload.text import clip
 
 MAX_WEIGHT = 1e12
@@ -42,7 +42,7 @@ class _Weighted(SpecModel):
     @field_validator("weights", mode="before")
     @classmethod
     def _read_weights(cls, given: object) -> object:
-        return fields.weights_by_value(given)
+        return field_checks.weights_by_value(given)
 
     @field_validator("weights")
     @classmethod

@@ -140,12 +140,12 @@ def no_sudden_end() -> Iterator[Event]:
 
     While uvicorn serves it has handlers of its own, and raises what it caught again afterwards.
     """
-    asked = Event()
+    stop = Event()
     older = {
-        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in older.items():
             signal.signal(number, handler)
@@ -166,8 +166,8 @@ def locked_folder(folder: Path, who: str) -> Iterator[None]:
         It cannot be written, or another one has it.
     """
     try:
-        for place in (folder, folder / WORK, folder / LOGS):
-            place.mkdir(parents=True, exist_ok=True)
+        for path in (folder, folder / WORK, folder / LOGS):
+            path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{who}.lock")
         lock.acquire(timeout=0)
     except Timeout:

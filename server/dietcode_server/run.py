@@ -15,7 +15,7 @@ from dietcode.workload.text import clip
 from dietcode_server.api.address import family_of, is_loopback, parse_host
 from dietcode_server.api.connections import limited
 from dietcode_server.app import create_app
-from dietcode_server.engine.places import Places
+from dietcode_server.engine.announced_targets import AnnouncedTargets
 from dietcode_server.logs import configure_logs
 from dietcode_server.process import Crew, check_installed, locked_folder, make_crew, no_sudden_end
 from dietcode_server.settings import DATABASE_NAME, Settings
@@ -54,7 +54,7 @@ def run(settings: Settings) -> None:
         _check_tokens(settings, database)
         # A server that cannot sign does not start.
         KeyRing(settings.data_dir, settings.signing_key).signing_key()
-        targets = Places(database, settings.jobs and settings.engine == "local")
+        targets = AnnouncedTargets(database, settings.jobs and settings.engine == "local")
         crew = make_crew(database, settings, targets, runs_jobs=settings.jobs)
         app = create_app(database, settings, crew.supervisor, targets)
         stack.callback(crew.stop)
@@ -80,17 +80,17 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         ready: str,
-        asked: Event,
+        stop: Event,
         stopping: Event,
         crew: Crew,
     ) -> None:
         super().__init__(config)
-        self._ready, self._asked, self._stopping = ready, asked, stopping
+        self._ready, self._stop, self._stopping = ready, stop, stopping
         self._crew = crew
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._asked.is_set():
+        if self._stop.is_set():
             self.should_exit = True
         else:
             print(self._ready, file=sys.stderr, flush=True)  # noqa: T201
@@ -120,7 +120,7 @@ def _check_tokens(settings: Settings, database: Database) -> None:
     Raises
     ------
     RequestError
-        There is none that is live.
+        No token is live.
     """
     if is_loopback(settings.host):
         return

@@ -7,16 +7,16 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from dietcode.errors import DietCodeError, RequestError
+from dietcode.target.kinds import label_of
 from dietcode.workload.text import clip
 from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
 from dietcode_server.process import check_installed, locked_folder, make_crew, no_sudden_end
 from dietcode_server.settings import DATABASE_NAME, Settings
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import runners
 from dietcode_server.store.database import Database
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -37,7 +37,7 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
     Raises
     ------
     RequestError
-        The name is none, the database is one that a worker cannot share, or a package is missing.
+        The name is not allowed, the database is one that a worker cannot share, or a package is missing.
     ConflictError
         A worker that lives has the name.
     DietCodeError
@@ -73,16 +73,16 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
 
 
 def check_worker(settings: Settings) -> str:
-    """What the worker of a data folder is announced as; for health checks.
+    """Return what the worker of a data folder is announced as; for health checks.
 
     Raises
     ------
     DietCodeError
-        There is none, or it has not announced itself lately.
+        There is no worker, or it has not announced itself lately.
     """
-    place = settings.data_dir / _NAME_FILE
+    path = settings.data_dir / _NAME_FILE
     try:
-        name = place.read_text()
+        name = path.read_text()
     except OSError:
         raise DietCodeError(f"{settings.data_dir}: no worker has used this data folder") from None
     _check_file(settings)
@@ -99,17 +99,11 @@ def check_worker(settings: Settings) -> str:
 
 def _ready(announcer: Announcer, settings: Settings) -> str:
     devices = ", ".join(
-        f"{one.name} ({_target_text(one.target)}) in slot {one.slot}" for one in announcer.devices
+        f"{one.name} ({label_of(one.target)}) in slot {one.slot}" for one in announcer.devices
     )
     return (
         f"dietcode: worker {announcer.name} measures {devices or 'nothing yet'}, data in {settings.data_dir}"
     )
-
-
-def _target_text(target: dict[str, Any]) -> str:
-    if gpus.is_gpu(target):
-        return f"{target['arch']}, {target['num_sms']} multiprocessors"
-    return f"{target['mcpu']}, {target['num_cores']} cores"
 
 
 def _check_file(settings: Settings) -> None:
@@ -121,14 +115,14 @@ def _check_file(settings: Settings) -> None:
         It is another file, or is not there.
     """
     database = Database(settings.database)
-    place, is_sqlite = str(database.place), database.is_sqlite
+    path, is_sqlite = str(database.location), database.is_sqlite
     database.dispose()
     if not is_sqlite:
         return
     own = settings.data_dir / DATABASE_NAME
-    if Path(place).absolute() != own:
+    if Path(path).absolute() != own:
         raise RequestError(
-            f"--database-url: given {clip(place, 200)}; a worker uses the SQLite file of its server's data "
+            f"--database-url: given {clip(path, 200)}; a worker uses the SQLite file of its server's data "
             "folder (--data-dir), on the server's machine, or PostgreSQL from any machine"
         )
     if not own.is_file():
@@ -152,6 +146,6 @@ def _check_host(database: Database) -> None:
         hosts = {row.process.rsplit("/", 2)[0] for row in runners.live(session)} - {socket.gethostname()}
     if hosts:
         raise RequestError(
-            f"{database.place}: {min(hosts)} uses this SQLite file; on several machines use PostgreSQL, with "
-            "--database-url"
+            f"{database.location}: {min(hosts)} uses this SQLite file; "
+            "on several machines use PostgreSQL, with --database-url"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from needs import of_extra
 from small_libraries import SAFE_ERROR, SPECS, built, draw, error, expected, make_parts
 
 import dietcode
-from dietcode.bench.compare import bench, interleave, spread
+from dietcode.bench.compare import bench, interleave, spread, take_turns
 from dietcode.bench.operator import Operator, matmul_plan
 from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import DietCodeError, RequestError
@@ -93,6 +94,7 @@ def test_records_of_the_contract() -> None:
         assert record["vendor_gflops"] > 0 and record["measured_gflops"] > 0
         assert 0 <= record["max_rel_error"] <= SAFE_ERROR
         assert math.isfinite(record["measured_gflops"])
+        assert all(0 < rate < math.inf for rate in record["in_company"].values())
     assert records[0]["category"] == 0 and records[-1]["category"] == 1
 
 
@@ -113,6 +115,18 @@ def test_outputs_of_half_the_size(dtype: str, tmp_path: Any) -> None:
 def test_without_a_vendor_the_library_is_measured_alone() -> None:
     (record,) = bench(built("dense"), [], num_instances=1, rounds=1)
     assert record["vendor"] is None and record["vendor_gflops"] is None and record["measured_gflops"] > 0
+    assert record["in_company"] is None
+
+
+def test_what_alternates_is_timed_by_the_call() -> None:
+    """A path that is slow every fourth time only is charged its mean, and the other one nothing of it."""
+    turns = iter(range(10**6))
+
+    def mostly_fast() -> None:
+        time.sleep(8e-3 if next(turns) % 4 == 0 else 0.0)
+
+    one, other = take_turns(mostly_fast, lambda: None, rounds=3)
+    assert one > 1e-3 > other
 
 
 def test_an_unknown_vendor() -> None:

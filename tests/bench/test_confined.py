@@ -58,7 +58,7 @@ raise ImportError
     with_path(monkeypatch, a_torch(tmp_path / "modules", code))
     monkeypatch.setenv("DIETCODE_TOKEN", "secret")
     heard: list[str] = []
-    found = list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1, say=heard.append))
+    found = list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1, on_alone=heard.append))
     (reason,) = heard
     assert re.match(r"(--vs )?torch needs torch: pip install ", reason) and found[0]["vendor"] is None
     facts = json.loads((tmp_path / "modules" / "facts").read_text())

@@ -12,13 +12,13 @@ import pytest
 from benchmarks.cpu import over, ratio, ratio_to_eager, summary, table
 from benchmarks.roofline import FMA_PEAK, READ_STREAM, Roofline
 from dietcode.bench.compare import bench
-from dietcode.runtime import pool
+from dietcode.measure.tvm_threads import set_num_threads
 
 
 @pytest.fixture(scope="module")
 def roofline() -> Roofline:
     threads = len(os.sched_getaffinity(0))
-    pool.set_num_threads(threads)
+    set_num_threads(threads)
     return Roofline(threads)
 
 

@@ -33,19 +33,19 @@ def random_arrays(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 def convolution(data_layout: str, kernel_layout: str, stages: tuple[Stage, ...] = ()) -> Operator:
     """3 images, 9×8, 5 channels to 6, kernel 3×2, strides (2, 1), padding (1, 0), dilation (1, 2)."""
     letters = {"n": "n", "c": "c", "h": "h", "w": "w"}
-    subscripts = {
+    indices = {
         "X": "".join(letters[k] for k in data_layout),
         "W": "".join({"o": "o", "i": "c", "h": "r", "w": "s"}[k] for k in kernel_layout),
         "Y": "".join({"n": "n", "c": "o", "h": "p", "w": "q"}[k] for k in data_layout),
         "bias": "o",
     }
-    subscripts |= {"R": subscripts["Y"]}
+    indices |= {"R": indices["Y"]}
     used = {stage.tensor for stage in stages}
     problem = Problem(
         row_operand="X",
         column_operand="W",
         output="Y",
-        subscripts={k: v for k, v in subscripts.items() if k in {"X", "W", "Y"} | used},
+        indices={k: v for k, v in indices.items() if k in {"X", "W", "Y"} | used},
         batch=(),
         rows=("n", "p", "q"),
         columns=("o",),
@@ -90,7 +90,7 @@ def test_a_grouped_convolution() -> None:
     plain = convolution("nhwc", "ohwi").problem
     problem = replace(
         plain,
-        subscripts={"X": "nhwgc", "W": "gorsc", "Y": "npqgo"},
+        indices={"X": "nhwgc", "W": "gorsc", "Y": "npqgo"},
         batch=("g",),
         extents=plain.extents | {"g": 4},
         splits={"i": "gc", "u": "go"},
@@ -98,7 +98,7 @@ def test_a_grouped_convolution() -> None:
     problem.check()
     given = Operator(convolution("nhwc", "ohwi").spec, problem)
     form = given.convolution
-    assert form is not None and form.group_letters == ("g",)
+    assert form is not None and form.group_indices == ("g",)
     arrays = conv_arrays(given)
     assert arrays["X"].shape == (3, 9, 8, 20) and arrays["W"].shape == (24, 3, 2, 5)
     for path in ("torch-eager", "torch-eager-channels-last"):
@@ -162,8 +162,8 @@ def test_every_epilogue(epilogue: list[Any], path: str) -> None:
 
 def with_tensors(problem: Problem, tensors: Mapping[str, str]) -> Problem:
     stages = tuple(Stage("residual", tensor=name) for name in tensors)
-    subscripts = {name: problem.subscripts[name] for name in "XWY"} | dict(tensors)
-    return replace(problem, stages=stages, subscripts=subscripts)
+    indices = {name: problem.indices[name] for name in "XWY"} | dict(tensors)
+    return replace(problem, stages=stages, indices=indices)
 
 
 def by_hand(kind: str, parameter: Any, value: Any, tensor: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fake_children import FakeCpu
 from dietcode.cost_model.cpu.features import CpuEstimator
 from dietcode.measure.calibration import REDUCTION, reference_problem
-from dietcode.measure.fake import FakeChildren
 from dietcode.measure.points import choose_anchors, full_wave, wave_points
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -37,7 +37,7 @@ def tall_tiles_are_slow(kernel: MicroKernel) -> float:
 def secs(
     problem: Problem, kernel: MicroKernel, point: dict[str, int], quirk: Callable[[MicroKernel], float]
 ) -> float:
-    return quirk(kernel) * FakeChildren().secs(problem, kernel, LIMITS, point)
+    return quirk(kernel) * FakeCpu().secs(problem, kernel, LIMITS, point)
 
 
 def calibration() -> dict[str, Any]:
@@ -47,7 +47,7 @@ def calibration() -> dict[str, Any]:
     points = [{"m": tile.rows, "n": n * tile.columns, "k": REDUCTION} for n in counts]
     flops = 2.0 * tile.rows * tile.columns * REDUCTION / 1e9
     gflops = [
-        n * flops / FakeChildren().secs(problem, tile, LIMITS, p) for n, p in zip(counts, points, strict=True)
+        n * flops / FakeCpu().secs(problem, tile, LIMITS, p) for n, p in zip(counts, points, strict=True)
     ]
     return {"kappa": 1.0, "num_tiles": list(counts), "tile_gflops": gflops, "reference_secs": 1e-4}
 

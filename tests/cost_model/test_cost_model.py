@@ -24,7 +24,7 @@ from dietcode.search_space.problem import Problem
 DENSE = Problem(
     **(
         vars(BATCHED)
-        | {"batch": (), "subscripts": {"X": "mk", "W": "nk", "Y": "mn"}, "extents": dict.fromkeys("mnk")}
+        | {"batch": (), "indices": {"X": "mk", "W": "nk", "Y": "mn"}, "extents": dict.fromkeys("mnk")}
     )
 )
 TILE = MicroKernel(6, 16)

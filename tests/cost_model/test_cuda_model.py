@@ -40,9 +40,9 @@ def law(
 ) -> Any:
     """Seconds of a device that is exactly as the model says, written out anew."""
     blocks = -(-given["m"] // tile.rows) * -(-given["n"] // tile.columns) * tile.splits
-    pieces = np.ceil(np.ceil(given["k"] / tile.steps) / tile.splits)
+    k_tiles = np.ceil(np.ceil(given["k"] / tile.k_tile) / tile.splits)
     full = np.ceil(blocks / WAVE)
-    wave = alpha + beta * pieces * tile.steps
+    wave = alpha + beta * k_tiles * tile.k_tile
     adding = gamma * given["m"] * given["n"] * (tile.splits + 1) if tile.splits > 1 else 0.0
     return launch + wave * (KAPPA * full + (1 - KAPPA) * blocks / WAVE) + adding
 
@@ -62,14 +62,14 @@ def test_a_wave_is_what_the_multiprocessors_hold() -> None:
 def test_counts() -> None:
     counts = count(DENSE, TILE, WAVE, extents([16, 2048], 770))
     assert counts.blocks.tolist() == [18, 288]
-    assert counts.steps.tolist() == [784, 784]
+    assert counts.num_steps.tolist() == [784, 784]
     assert counts.imbalance.tolist() == [WAVE / 18, 2 * WAVE / 288]
     assert counts.f_pad[0] == pytest.approx(16 * 770 / (128 * 784))
     assert counts.f_pad[1] == pytest.approx(770 / 784)
     assert counts.elements.tolist() == [0, 0]
     split = count(DENSE, SPLIT, WAVE, extents([16], 768))
     assert split.blocks.tolist() == [4 * 36]
-    assert split.steps.tolist() == [192]
+    assert split.num_steps.tolist() == [192]
     assert split.elements.tolist() == [16 * 2304 * 5]
     assert split.f_pad.tolist() == [1.0]
 
@@ -77,7 +77,7 @@ def test_counts() -> None:
 def test_what_global_padding_copies_is_counted() -> None:
     padded = replace(TILE, tails="global")
     counts = count(DENSE, padded, WAVE, extents([16, 2048], 770))
-    copied = [2 * (m + 2304) * 784 for m in (128, 2048)]  # both: 770 steps are no whole pieces
+    copied = [2 * (m + 2304) * 784 for m in (128, 2048)]  # both: 770 steps are no whole k_tiles
     assert counts.elements.tolist() == [copied[0] + 2 * 16 * 2304, copied[1] + 2 * 2048 * 2304]
     local = count(DENSE, TILE, WAVE, extents([16, 2048], 770))
     assert counts.f_pad.tolist() == local.f_pad.tolist()

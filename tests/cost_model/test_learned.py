@@ -19,8 +19,11 @@ from fake_device import (
 )
 
 from dietcode.cost_model.cpu import features as features_module
-from dietcode.cost_model.cpu.features import FEATURES, VERSION, CpuEstimator, features
+from dietcode.cost_model.cpu.features import FEATURES, VERSION, CpuEstimator
+from dietcode.cost_model.cuda.features import FEATURES as GPU_FEATURES
+from dietcode.cost_model.cuda.features import VERSION as GPU_VERSION
 from dietcode.cost_model.learned import gather, joined, learn, missed
+from dietcode.cost_model.model import Feature
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.problem import Problem
@@ -28,22 +31,28 @@ from dietcode.search_space.problem import Problem
 ROWS = list(range(1, 513))
 
 
-def test_each_feature_has_a_meaning_a_unit_and_a_rule() -> None:
-    names = [feature.name for feature in FEATURES]
+@pytest.mark.parametrize(
+    ("features", "version", "page"),
+    [(FEATURES, VERSION, "method.md"), (GPU_FEATURES, GPU_VERSION, "cuda.md")],
+    ids=["cpu", "gpu"],
+)
+def test_each_feature_has_a_meaning_a_unit_and_a_rule(
+    features: tuple[Feature, ...], version: int, page: str
+) -> None:
+    names = [feature.name for feature in features]
     assert len(set(names)) == len(names)
-    assert all(feature.unit and feature.rule for feature in FEATURES)
-    assert VERSION == 3
-    docs = (Path(__file__).parents[2] / "docs" / "method.md").read_text()
-    for feature in FEATURES:
+    assert all(feature.unit and feature.rule for feature in features)
+    docs = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    assert f"(version {version})" in docs
+    for feature in features:
         assert f"| `{feature.name}` | {feature.unit} | {feature.rule} |" in docs
 
 
 def test_features_counted_by_hand() -> None:
     """12x32 on m = 25, n = 512, k = 256: three rows of sixteen tiles, one of them past the edge."""
     problem, kernel = dense(), MicroKernel(12, 32)
-    table, estimate = features(
-        problem, kernel, CpuEstimator(LIMITS, 1.0, 4e11, 0.0), extents_of(problem, [25])
-    )
+    estimator = CpuEstimator(LIMITS, 1.0, 4e11, 0.0)
+    table, estimate = estimator.features(problem, kernel, extents_of(problem, [25]))
     found = dict(zip([feature.name for feature in FEATURES], table[0].tolist(), strict=True))
     assert found["rows"] == 12
     assert found["vectors"] == 2
@@ -72,8 +81,8 @@ def test_the_launch_is_found_in_the_calibration() -> None:
 def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
     problem, extents = dense(), extents_of(dense(), [64])
     some = CpuEstimator(LIMITS, 1.0, 4e11, 0.0)
-    _, one = features(problem, MicroKernel(1, 16), some, extents)
-    _, eight = features(problem, MicroKernel(8, 16), some, extents)
+    _, one = some.features(problem, MicroKernel(1, 16), extents)
+    _, eight = some.features(problem, MicroKernel(8, 16), extents)
     assert features_module.step_cycles(MicroKernel(1, 16), 16) == 4
     assert features_module.step_cycles(MicroKernel(8, 16), 16) == 4.5, "eight FMAs and nine loads"
     assert one[0] / eight[0] == pytest.approx(8 * (4 * 256 + 80) / (4.5 * 256 + 80))
@@ -81,9 +90,9 @@ def test_a_small_tile_is_estimated_by_the_latency_of_its_chains() -> None:
 
 def test_what_tasks_pack_and_the_bodies_of_tails_are_estimated() -> None:
     some, extents = CpuEstimator(LIMITS, 1.0, 4e11, 0.0), extents_of(dense(), [3])
-    _, ahead = features(dense(), MicroKernel(8, 32, "partition"), some, extents)
+    _, ahead = some.features(dense(), MicroKernel(8, 32, "partition"), extents)
     varying = replace(dense(), column_operand_constant=False)
-    _, packs = features(varying, MicroKernel(8, 32, "partition"), some, extents)
+    _, packs = some.features(varying, MicroKernel(8, 32, "partition"), extents)
     cycles_per_sec = 4e11 / (2 * 64)
     assert packs[0] - ahead[0] == pytest.approx(512 * 256 / 2 / 4 / cycles_per_sec), "four elements a cycle"
     bodies = 2 * 8  # of each core: three rows are a body of two and one of one, in eight tiles of columns
@@ -169,6 +178,6 @@ def test_waves_of_two_workloads_are_counted_apart() -> None:
     two = gather([known_waves(second, measured(second, all_tiles()[:5], ROWS))])
     both = joined(one, two)
     assert both is not None and one is not None
-    assert both.num_kernels == 10, "a tile of another workload is another micro-kernel"
+    assert both.num_micro_kernels == 10, "a tile of another workload is another micro-kernel"
     assert both.num_workloads == 2
     assert joined(one, None) is one

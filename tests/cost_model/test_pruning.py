@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from fake_device import dense, device, extents_of, secs
 
-from dietcode.cost_model.cpu.features import features
 from dietcode.cost_model.model import FloatArray
 from dietcode.cost_model.pruning import MARGIN, Pruning
 from dietcode.search_space.cpu.limits import MicroKernel
@@ -33,7 +32,7 @@ def flops(rows: int) -> float:
 
 def test_a_wave_is_held_against_its_estimate() -> None:
     kernel, rows = MicroKernel(14, 32), [14, 15, 168]
-    _, estimate = features(dense(), kernel, device(), extents_of(dense(), rows))
+    _, estimate = device().features(dense(), kernel, extents_of(dense(), rows))
     found = reached(pruning(rows), kernel, 3.0 * estimate[2])
     np.testing.assert_allclose(found, [flops(m) / secs / 3.0 for m, secs in zip(rows, estimate, strict=True)])
     assert found[1] < found[0] < found[2], "fifteen rows are two tiles, and few tiles pay for the launch"
@@ -41,10 +40,10 @@ def test_a_wave_is_held_against_its_estimate() -> None:
 
 def test_between_waves_the_ratio_is_interpolated_over_the_work() -> None:
     some, kernel = pruning([14, 28, 56, 112]), MicroKernel(14, 32)
-    _, estimate = features(dense(), kernel, device(), extents_of(dense(), [14, 56]))
+    _, estimate = device().features(dense(), kernel, extents_of(dense(), [14, 56]))
     points = [{"m": 56, "n": 512, "k": 256}, {"m": 14, "n": 512, "k": 256}]
     found = some.reached(kernel, points, [estimate[1], 4.0 * estimate[0]])
-    _, at = features(dense(), kernel, device(), some.extents)
+    _, at = device().features(dense(), kernel, some.extents)
     ratios = [flops(m) / secs / value for m, secs, value in zip([14, 28, 56, 112], at, found, strict=True)]
     assert ratios == pytest.approx([4.0, 2.0, 1.0, 1.0])
 

@@ -37,7 +37,7 @@ def test_partition_by_hand() -> None:
     assert counts.tiles[0] == 3 * 2 * 3 / 4
     assert counts.padded_tiles[0] == 3 * (2 * 3 - 2) / 4
     # 4 rows and 1 row beside two whole widths; 6 rows and both heights by what is left, two vectors at once
-    assert counts.tail_pieces[0] == 3 * (2 * 2 + 1 + 2) / 4
+    assert counts.tail_bodies[0] == 3 * (2 * 2 + 1 + 2) / 4
     assert counts.tail_vectors[0] == 3 * (5 * 2 * 2 + 6 * 2 + 5 * 2) / 4
     assert counts.padded_flops[0] == 2 * 3 * 11 * 48 * 7
     assert counts.copied[0] == 0
@@ -47,7 +47,7 @@ def test_global_by_hand() -> None:
     counts = counted("global", 3, 11, 44, 7)
     assert counts.copied[0] == 3 * (12 * 7 + 11 * 44) / 4
     assert counts.padded_flops[0] == 2 * 3 * 12 * 48 * 7
-    assert counts.tail_pieces[0] == counts.tail_vectors[0] == 0
+    assert counts.tail_bodies[0] == counts.tail_vectors[0] == 0
 
 
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 60), st.integers(1, 30))
@@ -64,7 +64,7 @@ def test_partition_counts_every_body(b: int, m: int, n: int, k: int) -> None:
             pieces += len(heights) * len(widths)
             vectors += sum(heights) * sum(widths)
     counts = counted("partition", b, m, n, k)
-    assert counts.tail_pieces[0] == b * pieces / 4
+    assert counts.tail_bodies[0] == b * pieces / 4
     assert counts.tail_vectors[0] == b * vectors / 4
     assert counts.padded_flops[0] == 2 * b * (vectors + full_vectors) * 8 * k
     others = counted("local", b, m, n, k)
@@ -76,7 +76,7 @@ def test_partition_counts_every_body(b: int, m: int, n: int, k: int) -> None:
 def test_without_tails_all_alternatives_count_the_same_work() -> None:
     found = [counted(tails, 2, 12, 32, 5) for tails in TAILS]
     assert {c.f_pad[0] for c in found} == {1.0}
-    assert {c.tail_pieces[0] for c in found} == {0.0}
+    assert {c.tail_bodies[0] for c in found} == {0.0}
 
 
 PACKING_SECS = 7e-11

@@ -192,7 +192,9 @@ def publish_job(
             session,
             library.id,
             [
-                Compared(at, 0.95 * rate, {"onednn": 0.5 * rate}, "onednn", 0.5 * rate, 1e-6, utc_now())
+                Compared(
+                    at, 0.95 * rate, {"onednn": 0.5 * rate}, "onednn", 0.5 * rate, 1e-6, utc_now(), 0.9 * rate
+                )
                 for at, rate in zip(measured, rates, strict=True)
             ],
         )

@@ -12,9 +12,8 @@ from made_app import HOSTILE, MadeApp, opened, text_of
 from plain_server import plain_files
 from small_libraries import spec_data
 
-from dietcode.measure.calibration import Calibration as Measured
+from dietcode.target.kinds import GPU, kind_of_target, label_of
 from dietcode_server.dashboard.sweep import draw_sweep
-from dietcode_server.dashboard.target_facts import target_facts, target_name
 from dietcode_server.store import libraries, runners
 from dietcode_server.store.devices import Calibration
 from dietcode_server.store.runners import AnnouncedDevice
@@ -32,7 +31,12 @@ CPU = {
     "l1_bytes": 49152,
     "l2_bytes": 1 << 20,
 }
-SWEEP = Measured(0.95, (1, 2, 3, 4, 5, 6, 7, 8), (60.0, 120.0, 91.0, 121.0, 100.0, 120.0, 106.0, 122.0), 1e-3)
+SWEEP: dict[str, Any] = {
+    "kappa": 0.95,
+    "num_tiles": [1, 2, 3, 4, 5, 6, 7, 8],
+    "tile_gflops": [60.0, 120.0, 91.0, 121.0, 100.0, 120.0, 106.0, 122.0],
+    "reference_secs": 1e-3,
+}
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def measure(app: MadeApp, device: str = "cpu0") -> None:
     with app.database.write() as session:
         remember_device(session, device, "A test CPU", CPU, utc_now())
         remember_workload(session, "sha256:" + "ab" * 32, spec_data("some-dense"), utc_now())
-        lines = [{"kind": "calibration", **SWEEP.to_json()}, *({"kind": "micro_kernel"} for _ in range(3))]
+        lines = [{"kind": "calibration", **SWEEP}, *({"kind": "micro_kernel"} for _ in range(3))]
         for line in lines:
             session.add(
                 TuningRecord(
@@ -146,7 +150,7 @@ def test_everything_is_escaped(app):
 
 
 def calibration(**changes: Any) -> Calibration:
-    facts = SWEEP.to_json() | changes
+    facts = SWEEP | changes
     return Calibration(**facts, workload="sha256:" + "ab" * 32, at=utc_now())
 
 
@@ -154,7 +158,7 @@ def test_a_sweep_is_drawn_to_scale():
     drawn = draw_sweep(calibration(), 2)
     assert drawn is not None
     xs, ys, tiles, rates = zip(*drawn.dots, strict=True)
-    assert list(tiles) == list(SWEEP.num_tiles) and list(rates) == list(SWEEP.tile_gflops)
+    assert list(tiles) == SWEEP["num_tiles"] and list(rates) == SWEEP["tile_gflops"]
     assert sorted(xs) == list(xs) and ys[0] == max(ys) and ys[7] == min(ys)
     steps = {round(b - a, 1) for a, b in pairwise(xs)}
     assert max(steps) - min(steps) < 0.2
@@ -184,12 +188,12 @@ def test_what_is_no_sweep_is_not_drawn(changes):
 
 
 def test_targets_have_names_and_facts():
-    assert target_name(CPU) == "znver5, 2 cores" and target_name({"kind": "llvm"}) == "llvm"
-    assert target_name({"kind": "cuda", "arch": "sm_90"}) == "sm_90" and target_name({}) == "unknown"
-    assert target_name(CPU | {"num_cores": 1}) == "znver5, 1 core"
-    gpu = dict(target_facts({"kind": "cuda", "arch": "sm_90"}))
+    assert label_of(CPU) == "znver5, 2 cores" and label_of({"kind": "llvm"}) == "llvm"
+    assert label_of({"kind": "cuda", "arch": "sm_90"}) == "sm_90" and label_of({}) == "unknown"
+    assert label_of(CPU | {"num_cores": 1}) == "znver5, 1 core"
+    gpu = dict(GPU.facts({"kind": "cuda", "arch": "sm_90"}))
     assert gpu["shared memory of an SM"] == "228 KiB" and "float8" in gpu["tensor cores multiply"]
-    assert target_facts({"kind": "cuda", "arch": "sm_1"}) == target_facts({}) == []
+    assert GPU.facts({"kind": "cuda", "arch": "sm_1"}) == kind_of_target({}).facts({}) == []
 
 
 def test_only_what_changes_is_asked_for_again(app):

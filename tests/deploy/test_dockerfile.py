@@ -70,7 +70,8 @@ def test_it_installs_extras_that_there_are() -> None:
     assert extras == ["server", "postgres", "ray"]
     assert {*extras, "cuda"} <= PROJECT["optional-dependencies"].keys(), "docs/deploy.md adds cuda"
     apt = re.findall(r"apt-get install [^&]*", said)
-    assert len(apt) == 1 and {"gcc", "libc6-dev"} <= set(apt[0].split())
+    assert len(apt) == 2 and all({"gcc", "libc6-dev"} <= set(each.split()) for each in apt)
+    assert "apt-get" in " ".join(STAGES["build"].all("RUN")), "the launcher is compiled there"
 
 
 def test_the_client_has_no_compiler() -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from needs import RAY_AUTH
 from small_libraries import ROOT
 
 from dietcode.lean import without_torch
 
-TOKEN = "0123456789abcdef0123456789abcdef"
 _WAIT_SECS = 60.0
 
 
@@ -44,8 +44,7 @@ def listens(port: int) -> bool:
 def environment(folder: Path) -> dict[str, str]:
     """What nodes and drivers of the tests' cluster have in common; no PyTorch, so that they start sooner."""
     return without_torch(os.environ) | {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": TOKEN,
+        **RAY_AUTH,
         "RAY_TMPDIR": str(folder),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # So that a lost machine is noticed in seconds.

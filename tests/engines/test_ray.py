@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -26,18 +27,20 @@ from ray_nodes import Node, descendants, environment, free_port, wait_until
 from small_libraries import ROOT, SAFE_ERROR, error, spec_data
 
 import dietcode
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.errors import RequestError, TargetError, TuningError
 from dietcode.lean import without_torch
 from dietcode.measure.calibration import reference_problem
-from dietcode.measure.measurer import Measurer
-from dietcode.measure.requests import BuildRequest
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.target.cpu import Host
+from dietcode.measure.device_kinds import DEVICE_KINDS
+from dietcode.measure.engine import Device
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.target.cpu import CpuTarget, Host
 from dietcode.workload.spec import TargetSpec
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason=of_extra("ray"))
 
 ANY = TargetSpec(kind="llvm")
+CPUS = DEVICE_KINDS["llvm"]
 LOST_SECS = 4.0
 HERE = Path(__file__).parent
 
@@ -81,7 +84,7 @@ def engine(cluster: Cluster) -> Iterator[Any]:
     from dietcode.measure.ray_cluster import RayCluster
 
     made = RayCluster(cluster.address, wait_secs=LOST_SECS)
-    wait_until(lambda: bool(made.places()) and made.num_builders() == 2)
+    wait_until(lambda: bool(made.slots(CPUS)) and made.num_builders() == 2)
     yield made
     made.close()
     os.environ.clear()
@@ -107,27 +110,27 @@ def driver(cluster: Cluster, library: Path, calls: int) -> subprocess.Popen[str]
     )
 
 
-def build_requests(measurer: Measurer, num: int) -> list[BuildRequest]:
-    lanes = measurer.limits.lanes
-    tiles = [MicroKernel(1 + i, lanes * 2) for i in range(num)]
-    return [measurer.build_request([tile], f"k{i}") for i, tile in enumerate(tiles)]
+def tiles(device: Device, num: int) -> list[MicroKernel]:
+    assert isinstance(device.target, CpuTarget)
+    lanes = Limits.of(device.target).lanes
+    return [MicroKernel(1 + i, lanes * 2) for i in range(num)]
 
 
-def test_builds_go_to_every_node_and_measurements_to_one(engine: Any) -> None:
+def test_builds_go_to_every_node_and_measurements_to_one(engine: Any, tmp_path: Path) -> None:
     device = engine.resolve(ANY)
     with engine.children(device, print) as children:
-        with Measurer(children, reference_problem(), (), device.target) as measurer:
-            requests = build_requests(measurer, 6)
-            results = list(children.build(requests))
-            assert [result.path for result in results] == [r.path for r in requests], results
-            assert len({result.node for result in results}) == 2
-            point = {"m": 5, "n": 70, "k": 2048}
-            assert measurer.check(requests[0].path, point, []) is None
-            timed = measurer.time(requests[0].path, [point])
-            assert timed.error is None
-            assert 1e-7 < timed.secs[0] < 1e-2
-        assert not is_free(device.place)
-    wait_until(lambda: is_free(device.place), 5.0)
+        measuring = MeasuringCpu(children, reference_problem(), (), device.target, tmp_path)
+        kernels, points = tiles(device, 6), [{"m": 5, "n": 70, "k": 2048}]
+        requests = [measuring.build_request([kernel], kernel.name) for kernel in kernels]
+        results = list(children.build(requests))
+        assert [result.path for result in results] == [r.path for r in requests], results
+        assert len({result.node for result in results}) == 2
+        assert measuring.check(kernels[0], results[0], points, math.inf) is None
+        timed = measuring.time(kernels[0], results[0], points)
+        assert timed.error is None
+        assert 1e-7 < timed.secs[0] < 1e-2
+        assert not is_free(device.slot)
+    wait_until(lambda: is_free(device.slot), 5.0)
 
 
 def test_a_bad_candidate_costs_itself_alone(engine: Any, tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path:
     process.wait()
     process.stdout.close()
     wait_until(lambda: not measuring(cluster), 5.0)
-    wait_until(lambda: is_free(device.place), 5.0)
+    wait_until(lambda: is_free(device.slot), 5.0)
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in held), 5.0)
 
 
@@ -181,13 +184,11 @@ def measuring(cluster: Cluster) -> list[Any]:
 
 
 @pytest.mark.long
-def test_builds_of_a_lost_node_are_made_elsewhere(cluster: Cluster, engine: Any) -> None:
+def test_builds_of_a_lost_node_are_made_elsewhere(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     device = engine.resolve(ANY)
-    with (
-        engine.children(device, print) as children,
-        Measurer(children, reference_problem(), (), device.target) as measurer,
-    ):
-        builds = children.build(build_requests(measurer, 8))
+    with engine.children(device, print) as children:
+        measuring = MeasuringCpu(children, reference_problem(), (), device.target, tmp_path)
+        builds = children.build([measuring.build_request([k], k.name) for k in tiles(device, 8)])
         results = [next(builds)]
         cluster.builder.kill()
         results += list(builds)
@@ -209,7 +210,7 @@ def test_where_the_machine_that_measures_is_lost(cluster: Cluster, engine: Any, 
         with pytest.raises(TuningError, match=r"no machine of the Ray cluster at .* for 4 s"):
             children.time(good, 60.0)
         cluster.measurer = cluster.join("--measures")
-        wait_until(lambda: device.place in engine.places())
+        wait_until(lambda: device.slot in engine.slots(CPUS))
         assert children.time(good, 60.0).error is None
 
 
@@ -312,10 +313,10 @@ def test_an_address_where_nothing_listens(engine: Any, monkeypatch: pytest.Monke
 
 
 def test_the_device_is_the_node_s(engine: Any) -> None:
-    (place, host), *others = engine.places().items()
+    (slot, host), *others = engine.slots(CPUS).items()
     assert not others
-    (device,) = engine.devices()
-    assert (device.place, device.host, device.refusal) == (place, host, None)
+    (device,) = engine.devices(print)
+    assert (device.slot, device.host, device.refusal) == (slot, host, None)
     assert device.record["name"] == host.name
     more = engine.resolve(TargetSpec(kind="llvm", num_cores=host.num_cores + 1))
     assert more.refusal is not None and "cores" in more.refusal
@@ -324,7 +325,7 @@ def test_the_device_is_the_node_s(engine: Any) -> None:
 
 
 def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dietcode.measure.ray_nodes import host_of
+    from dietcode.measure.ray_nodes import described_by
 
     def command(*options: str) -> list[str]:
         done = inside("ray-node", "--address", "10.0.0.5:6379", "--dry-run", *options)
@@ -336,9 +337,9 @@ def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyP
     head = command("--head", "--builds", "0")
     assert {"--head", "--port=6379", "--include-dashboard=false", "--num-cpus=0"} <= set(head)
     (resources,) = [o.partition("=")[2] for o in command("--measures") if o.startswith("--resources=")]
-    places = json.loads(resources)
-    assert [host for place in places if (host := host_of(place))] == [Host.here()]
-    assert set(places.values()) == {1}
+    slots = json.loads(resources)
+    assert [host for slot in slots if (host := described_by(slot, CPUS))] == [Host.here()]
+    assert set(slots.values()) == {1}
     assert "would disturb it" in inside("ray-node", "--address", "h:1", "--measures", "--builds", "1").stderr
     assert "--address: missing" in inside("ray-node", "--head").stderr
     monkeypatch.delenv("RAY_AUTH_MODE")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,15 +20,15 @@ import pytest
 import tvm.rpc
 from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
 from ray_nodes import free_port, wait_until
-from rpc_place import KEY, Place
+from rpc_network import KEY, RpcNetwork
 from small_libraries import SAFE_ERROR, spec_data
 
 import dietcode
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.client import Client
 from dietcode.errors import TargetError, TuningError
 from dietcode.measure import rpc_worker
 from dietcode.measure.calibration import reference_problem
-from dietcode.measure.measurer import Measurer
 from dietcode.measure.requests import CheckRequest
 from dietcode.measure.rpc import RpcDevice
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -39,18 +40,18 @@ LOST_SECS = 3.0
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
-    made = Place()
+def network() -> Iterator[RpcNetwork]:
+    made = RpcNetwork()
     yield made
     made.close()
 
 
 @pytest.fixture
-def engine(place: Place) -> RpcDevice:
+def engine(network: RpcNetwork) -> RpcDevice:
     """The tracker with one free server."""
-    made = RpcDevice(place.tracker, KEY, wait_secs=LOST_SECS, session_secs=SESSION_SECS)
+    made = RpcDevice(network.tracker, KEY, wait_secs=LOST_SECS, session_secs=SESSION_SECS)
     if made.num_servers() == 0:
-        place.serve(lambda: made.num_servers() == 1)
+        network.serve(lambda: made.num_servers() == 1)
     return made
 
 
@@ -67,20 +68,19 @@ def named() -> TargetSpec:
     return TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=2)
 
 
-def test_a_library_is_built_here_and_checked_and_timed_there(engine: RpcDevice) -> None:
+def test_a_library_is_built_here_and_checked_and_timed_there(engine: RpcDevice, tmp_path: Path) -> None:
     device = engine.resolve(named())
     assert device.record["name"] == "board over RPC"
     with engine.children(device, print) as children:
         assert KEY in children.slot
-        with Measurer(children, reference_problem(), (), device.target) as measurer:
-            kernel = MicroKernel(4, measurer.limits.lanes)
-            (built,) = measurer.build([measurer.build_request([kernel], "one")])
-            assert built.path is not None
-            point = {"m": 5, "n": 70, "k": 2048}
-            assert measurer.check(built.path, point, []) is None
-            timed = measurer.time(built.path, [point, {"m": 50, "n": 70, "k": 2048}])
-            assert timed.error is None
-            assert 1e-7 < timed.secs[0] < timed.secs[1] < 1e-2
+        measuring = MeasuringCpu(children, reference_problem(), (), device.target, tmp_path)
+        kernel = MicroKernel(4, Limits.of(device.target).lanes)
+        (built,) = measuring.build([kernel], "one")
+        points = [{"m": 5, "n": 70, "k": 2048}, {"m": 50, "n": 70, "k": 2048}]
+        assert measuring.check(kernel, built, points[:1], math.inf) is None
+        timed = measuring.time(kernel, built, points)
+        assert timed.error is None
+        assert 1e-7 < timed.secs[0] < timed.secs[1] < 1e-2
 
 
 def test_wrong_numbers_are_noticed_here(engine: RpcDevice, tmp_path: Path) -> None:
@@ -124,31 +124,31 @@ def test_two_jobs_never_measure_at_once(engine: RpcDevice, tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_where_the_server_is_killed_and_started_again(
-    place: Place, engine: RpcDevice, tmp_path: Path
+    network: RpcNetwork, engine: RpcDevice, tmp_path: Path
 ) -> None:
     device = engine.resolve(named())
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     hang = timing_request(c_library(tmp_path, "hang", HANG), device.target)
     with engine.children(device, print) as children:
         assert children.time(good, 2.0).error is None
-        threading.Timer(1.0, place.kill_server).start()
+        threading.Timer(1.0, network.kill_server).start()
         started = time.monotonic()
         assert children.time(hang, 5.0).error is not None
         assert time.monotonic() - started < 5.0, "it is not waited for"
         wait_until(lambda: engine.num_servers() == 0)
         with pytest.raises(TuningError, match=r"no server has been registered as board .* for 3 s"):
             children.time(good, 2.0)
-        place.serve(lambda: engine.num_servers() == 1, TVM_NUM_THREADS="1")
+        network.serve(lambda: engine.num_servers() == 1, TVM_NUM_THREADS="1")
         with pytest.raises(TuningError, match="start its server with TVM_NUM_THREADS=2"):
             children.time(good, 2.0)
-        place.kill_server()
+        network.kill_server()
         wait_until(lambda: engine.num_servers() == 0)
-        place.serve(lambda: engine.num_servers() == 1)
+        network.serve(lambda: engine.num_servers() == 1)
         assert children.time(good, 2.0).error is None
 
 
 def test_a_candidate_that_crashes_the_server_s_session(
-    place: Place, engine: RpcDevice, tmp_path: Path
+    network: RpcNetwork, engine: RpcDevice, tmp_path: Path
 ) -> None:
     """TVM's server serves nobody any more then, until it is started anew; what is measured by then fails."""
     device = engine.resolve(named())
@@ -160,28 +160,30 @@ def test_a_candidate_that_crashes_the_server_s_session(
         wait_until(lambda: engine.num_servers() == 0)
         with pytest.raises(TuningError, match="no server has been registered as board"):
             children.time(good, 2.0)
-        place.kill_server()
-        place.serve(lambda: engine.num_servers() == 1)
+        network.kill_server()
+        network.serve(lambda: engine.num_servers() == 1)
         assert children.time(good, 2.0).error is None
 
 
 @pytest.mark.long
-def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(place: Place, tmp_path: Path) -> None:
-    patient = RpcDevice(place.tracker, KEY, wait_secs=60.0, session_secs=60.0)
-    place.kill_server()
+def test_a_server_that_is_begun_anew_costs_the_crashed_candidate_alone(
+    network: RpcNetwork, tmp_path: Path
+) -> None:
+    patient = RpcDevice(network.tracker, KEY, wait_secs=60.0, session_secs=60.0)
+    network.kill_server()
     wait_until(lambda: patient.num_servers() == 0)
-    place.serve_for_ever(lambda: patient.num_servers() == 1)
+    network.serve_for_ever(lambda: patient.num_servers() == 1)
     device = patient.resolve(named())
     good = timing_request(c_library(tmp_path, "good", ""), device.target)
     crash = timing_request(c_library(tmp_path, "crash", CRASH), device.target)
     with patient.children(device, print) as children:
         found = [children.time(each, 10.0) for each in (good, crash, good, crash, good)]
     assert [each.error is None for each in found] == [True, False, True, False, True], found
-    place.kill_server()
+    network.kill_server()
 
 
 @pytest.mark.long
-def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, inside: Any) -> None:
+def test_a_whole_tuning_run(network: RpcNetwork, engine: RpcDevice, tmp_path: Path, inside: Any) -> None:
     data = spec_data(
         "tiny",
         shape_vars={"T": {"min": 1, "max": 2}},
@@ -191,7 +193,7 @@ def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, ins
     )
     spec, folder = tmp_path / "tiny.json", tmp_path / "tiny"
     spec.write_text(json.dumps(data))
-    done = inside("tune", spec, "--rpc-tracker", place.tracker, "--rpc-key", KEY, "-o", folder, "--json")
+    done = inside("tune", spec, "--rpc-tracker", network.tracker, "--rpc-key", KEY, "-o", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert "MetaSchedule is not run over RPC; going on with tiles of the register file" in done.stderr
     assert "right on 2 instances" in done.stderr
@@ -206,11 +208,11 @@ def test_a_whole_tuning_run(place: Place, engine: RpcDevice, tmp_path: Path, ins
         assert error <= SAFE_ERROR * np.abs(expected).max()
 
 
-def test_the_device_says_what_it_is(place: Place, engine: RpcDevice) -> None:
-    (device,) = engine.devices()
+def test_the_device_says_what_it_is(network: RpcNetwork, engine: RpcDevice) -> None:
+    (device,) = engine.devices(print)
     assert device.host is not None and engine.num_servers() == 1
     assert (device.host.mcpu, device.host.num_cores) == (Host.here().mcpu, 2)
-    assert device.record == RpcDevice(place.tracker, KEY).resolve(named()).record, "as where it is named"
+    assert device.record == RpcDevice(network.tracker, KEY).resolve(named()).record, "as where it is named"
     assert engine.resolve(TargetSpec(kind="llvm")) == device
     more = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=64))
     assert more.refusal is not None and "board behind" in more.refusal and "64 cores" in more.refusal
@@ -243,12 +245,12 @@ def test_what_the_spec_must_name(engine: RpcDevice) -> None:
 
 @pytest.mark.long
 def test_a_server_takes_the_jobs_that_its_device_can_measure(
-    place: Place, engine: RpcDevice, tmp_path: Path, inside: Any
+    network: RpcNetwork, engine: RpcDevice, tmp_path: Path, inside: Any
 ) -> None:
     """The device is another's at first: until it has answered, none is announced and no job is taken."""
     variables = {
         "DIETCODE_SERVE_ENGINE": "rpc",
-        "DIETCODE_SERVE_RPC_TRACKER": place.tracker,
+        "DIETCODE_SERVE_RPC_TRACKER": network.tracker,
         "DIETCODE_SERVE_RPC_KEY": KEY,
     }
     tracker = tvm.rpc.connect_tracker(*engine.address)

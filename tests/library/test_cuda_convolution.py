@@ -17,7 +17,7 @@ from needs import needs_nvrtc
 
 from dietcode.library.cuda.code import compile_library
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import workspace_elements
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.search_space.reference import reference
@@ -95,7 +95,7 @@ def test_both_categories_compute(
     tensors = [on_device(array) for array in arrays.values()]
     num_bytes = int(library["workspace"](*tensors, batch, height))
     tile = TILES[int(library["select"](batch, height))]
-    assert num_bytes == 4 * workspace_elements(problem, tile, extents)
+    assert num_bytes == 4 * CallShape(problem, tile, extents).workspace_elements
     assert bool(num_bytes) == (batch > 1)
     workspace = aligned(np.full(num_bytes // 4 + 1, np.nan, np.float32))
     launches = ctypes.c_int.in_dll(driver, "num_launches")

@@ -20,7 +20,7 @@ from needs import needs_nvrtc
 from dietcode.errors import TuningError
 from dietcode.library.cuda.code import CudaCode, compile_library
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import workspace_elements
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
@@ -81,7 +81,7 @@ def inputs_of(rows: int, seed: int = 0) -> dict[str, Any]:
 
 
 def workspace_of(tile: CudaMicroKernel, rows: int) -> Any:
-    elements = workspace_elements(PROBLEM, tile, {"m": rows, "n": 20, "k": 24})
+    elements = CallShape(PROBLEM, tile, {"m": rows, "n": 20, "k": 24}).workspace_elements
     return aligned(np.full(max(1, elements), np.nan, np.float32))
 
 

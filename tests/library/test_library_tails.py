@@ -58,13 +58,17 @@ def test_the_categories_say_how_tails_are_treated(library: Any) -> None:
     assert library.dispatch["categories"][1]["micro_kernel"].endswith("-global")
 
 
+def workspace_of(parts: Any) -> int:
+    return int(build.own_fields(parts)["workspace_bytes"])
+
+
 def test_workspace_counts_what_global_padding_copies() -> None:
     """rows: 70 × 100 with K = 37, rows rounded up to 5 and columns to two vectors; nothing is packed."""
     parts = parts_of("rows", "global", "local")
     width = 2 * parts.target.lanes()
-    assert build._workspace_bytes(parts) == 4 * 70 * (37 + -(-100 // width) * width)
-    assert build._workspace_bytes(parts_of("rows", "partition", "checked")) == 0
+    assert workspace_of(parts) == 4 * 70 * (37 + -(-100 // width) * width)
+    assert workspace_of(parts_of("rows", "partition", "checked")) == 0
     # varying: 20 × 50 with K = 21, and its packed copy besides
-    packed = build._workspace_bytes(parts_of("varying", "local"))
+    packed = workspace_of(parts_of("varying", "local"))
     wide = -(-50 // width) * width
-    assert build._workspace_bytes(parts_of("varying", "local", "global")) == packed + 4 * 20 * (21 + wide)
+    assert workspace_of(parts_of("varying", "local", "global")) == packed + 4 * 20 * (21 + wide)

@@ -7,7 +7,7 @@ from typing import Any
 
 from small_libraries import SPECS, make_parts
 
-from dietcode.library.listing import listings
+from dietcode.backends.listing import listings
 from dietcode.library.parts import Parts
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 

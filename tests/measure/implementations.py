@@ -17,11 +17,12 @@ import psutil
 import pytest
 from needs import of_extra
 
+from benchmarks.fake_children import FakeChildren, Fault
 from dietcode.measure.calibration import reference_problem
 from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuRecipe
+from dietcode.measure.device_kinds import DEVICE_KINDS
 from dietcode.measure.engine import Device
-from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.gpu import find_gpu
 from dietcode.measure.gpu_worker import CudaRecipe, KernelCall
 from dietcode.measure.local import LocalMachine
@@ -152,14 +153,14 @@ def local(folder: Path) -> Iterator[Case]:
 @contextmanager
 def rpc(folder: Path) -> Iterator[Case]:
     """A device behind TVM's RPC tracker, whose server begins anew where it ended."""
-    from rpc_place import KEY, Place
+    from rpc_network import KEY, RpcNetwork
 
     from dietcode.measure.rpc import RpcDevice
 
-    place = Place()
+    network = RpcNetwork()
     try:
-        engine = RpcDevice(place.tracker, KEY, wait_secs=60.0, session_secs=20.0)
-        place.serve_for_ever(lambda: engine.num_servers() == 1)
+        engine = RpcDevice(network.tracker, KEY, wait_secs=60.0, session_secs=20.0)
+        network.serve_for_ever(lambda: engine.num_servers() == 1)
         device = engine.resolve(TargetSpec(kind="llvm", mcpu=Host.here().mcpu, num_cores=2))
         with _on_cpu(
             folder,
@@ -167,11 +168,11 @@ def rpc(folder: Path) -> Iterator[Case]:
             lambda: engine.children(device, print),
             [os.getpid()],
             good_secs=15.0,
-            others=place.pids(),
+            others=network.pids(),
         ) as case:
             yield case
     finally:
-        place.close()
+        network.close()
 
 
 def _need_ray() -> None:
@@ -195,7 +196,7 @@ def _cluster() -> Iterator[tuple[Any, int]]:
 
         engine = RayCluster(address, wait_secs=10.0)
         try:
-            wait_until(lambda: bool(engine.places()))
+            wait_until(lambda: bool(engine.slots(DEVICE_KINDS["llvm"])))
             yield engine, node.process.pid
         finally:
             engine.close()
@@ -285,6 +286,8 @@ def ray_gpu(folder: Path) -> Iterator[Case]:
         patch.setattr(RayChildren, "build", building_both(RayChildren.build))
         device = engine.resolve(TargetSpec(kind="cuda", arch="sm_90a"))
         assert device.record["synthetic"]
+        listed = {one.record["id"]: one for one in engine.devices(print)}
+        assert listed[device.record["id"]] == device
         with _on_gpu(folder, lambda: engine.children(device, print), [pid]) as case:
             yield case
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.fake_children import FakeCpu, kernel_bytes
 from dietcode.measure.calibration import reference_problem
-from dietcode.measure.fake import FakeChildren, kernel_bytes
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.tails import TAILS
 
@@ -16,7 +16,7 @@ DENSE = replace(reference_problem(), extents=dict.fromkeys("mnk"))
 
 
 def secs(tails: str, m: int, n: int = 320, k: int = 256) -> float:
-    return FakeChildren().secs(DENSE, MicroKernel(6, 16, tails), LIMITS, {"m": m, "n": n, "k": k})
+    return FakeCpu().secs(DENSE, MicroKernel(6, 16, tails), LIMITS, {"m": m, "n": n, "k": k})
 
 
 def test_partition_is_faster_exactly_where_there_are_tails() -> None:

@@ -19,7 +19,7 @@ from dietcode.measure import gpu_worker
 from dietcode.measure.cuda_driver import GpuError
 from dietcode.measure.gpu import Gpu, find_gpu, list_gpus
 from dietcode.measure.gpu_device import gpu_device
-from dietcode.measure.gpu_session import Session
+from dietcode.measure.gpu_session import GpuSession
 from dietcode.measure.gpu_worker import CudaRecipe, GpuWorker, KernelCall
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import Measurement
@@ -62,7 +62,7 @@ def test_gpus_are_told_by_the_driver(gpu: Gpu) -> None:
         "emulated: computes on the CPU (sm_90)",
         "emulated: computes on the CPU (sm_86)",
     ]
-    assert (gpu.index, gpu.num_sms, gpu.capability, gpu.place) == (0, 4, 90, "0000:00:00.0")
+    assert (gpu.index, gpu.num_sms, gpu.capability, gpu.bus_id) == (0, 4, 90, "0000:00:00.0")
     assert gpu.target == CudaTarget("sm_90a")
     assert gpu.is_synthetic and gpu.record["synthetic"]
     other = find_gpu(CudaTarget("sm_86"))
@@ -151,7 +151,7 @@ def test_this_machine_s_gpu_is_a_device_of_its_engine(gpu: Gpu) -> None:
 def test_memory_that_is_full_is_made_room_in(gpu: Gpu) -> None:
     from emulated_driver import load_driver
 
-    session = Session(0, 1 << 10)
+    session = GpuSession(0, 1 << 10)
     first = session.tensors(PROBLEM, POINTS[0])
     assert session.tensors(PROBLEM, POINTS[0]) is first
     room = ctypes.c_size_t.in_dll(load_driver(), "free_bytes")
@@ -177,14 +177,14 @@ def test_numbers_are_rounded_to_nearest(dtype: str) -> None:
 def test_targets_say_which_gpu_is_measured_on(
     gpu: Gpu, inside: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dietcode.cli import cuda as cli_cuda
+    from dietcode.backends.cuda import availability
 
     def facts() -> dict[str, Any]:
         return json.loads(inside("targets", "--json").stdout)[1]
 
     assert not facts()["measure"]  # an emulated one is none
     real = Gpu(0, "NVIDIA H200", 132, 90, 50 << 20, "0000:1b:00.0", CudaTarget("sm_90a"))
-    monkeypatch.setattr(cli_cuda, "list_gpus", lambda: [real])
+    monkeypatch.setattr(availability, "list_gpus", lambda: [real])
     found = facts()
     assert found["measure"] and found["experimental"]
     assert (found["device"], found["num_sms"]) == ("NVIDIA H200 (sm_90), 132 SMs", 132)
@@ -199,5 +199,5 @@ def test_targets_say_which_gpu_is_measured_on(
     def too_old() -> list[Gpu]:
         raise TargetError("the NVIDIA driver is for CUDA 12.8")
 
-    monkeypatch.setattr(cli_cuda, "list_gpus", too_old)
+    monkeypatch.setattr(availability, "list_gpus", too_old)
     assert not facts()["measure"] and "CUDA 12.8" in facts()["reason"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dietcode.measure import runner as runner_module
+from dietcode.measure import child_process
+from dietcode.measure.child_process import ChildProcess, describe
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.requests import BuildRequest, BuildResult
-from dietcode.measure.runner import Runner, describe
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    made = Runner(CpuWorker(2).start, (str(tmp_path_factory.mktemp("child")), True), None)
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
+    made = ChildProcess(CpuWorker(2).start, (str(tmp_path_factory.mktemp("child")), True), None)
     yield made
     made.close()
 
@@ -43,11 +43,11 @@ def double(request: Any) -> Any:
     return 2 * request
 
 
-def test_a_result_comes_back(runner: Runner) -> None:
+def test_a_result_comes_back(runner: ChildProcess) -> None:
     assert runner.run(by_value(double), 21, 20.0, str) == 42
 
 
-def test_the_process_stays(runner: Runner) -> None:
+def test_the_process_stays(runner: ChildProcess) -> None:
     first = runner.run(by_value(pid), None, 20.0, str)
     assert first == runner.run(by_value(pid), None, 20.0, str)
     assert first != os.getpid()
@@ -112,9 +112,9 @@ def by_value(function: Any) -> Any:
     ],
 )
 def test_what_goes_wrong_comes_back_as_text(
-    function: Any, text: str, runner: Runner, monkeypatch: pytest.MonkeyPatch
+    function: Any, text: str, runner: ChildProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "_GRACE_SECS", 1.0)
+    monkeypatch.setattr(child_process, "_GRACE_SECS", 1.0)
     first = runner.run(by_value(pid), None, 30.0, str)
     assert isinstance(first, int)
     started = time.monotonic()

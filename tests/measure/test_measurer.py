@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.fake_children import FakeChildren, FakeCpu, Fault
+from dietcode.backends.cpu.measuring import MeasuringCpu
 from dietcode.errors import TuningError
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.calibration import (
-    Calibration,
     attach_reference,
-    calibrate,
     fit_kappa,
-    recalibrate,
     reference_problem,
 )
-from dietcode.measure.fake import FakeChildren, Fault
+from dietcode.measure.formats.cpu import CPU
 from dietcode.measure.measurer import Measurer
 from dietcode.measure.points import choose_anchors, full_wave, wave_points
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.target.cpu import CpuTarget
 
 TARGET = CpuTarget("haswell", (), ("avx2",), 4, 32, 16, 32 << 10, 512 << 10)
@@ -36,170 +37,157 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Callable[..., tuple[FakeChildren, Measurer]]:
-    def build(target: CpuTarget = TARGET, **options: Any) -> tuple[FakeChildren, Measurer]:
+def make(tmp_path: Path) -> Callable[..., tuple[FakeChildren, MeasuringCpu]]:
+    def build(target: CpuTarget = TARGET, **options: Any) -> tuple[FakeChildren, MeasuringCpu]:
         fake = FakeChildren(**options)
-        measurer = Measurer(fake, PROBLEM, ("T",), target)
-        request.addfinalizer(measurer.close)
-        return fake, measurer
+        return fake, MeasuringCpu(fake, PROBLEM, ("T",), target, tmp_path)
 
     return build
 
 
-def built(measurer: Measurer, rows: int = 6, columns: int = 16) -> str:
-    (result,) = measurer.build([measurer.build_request([MicroKernel(rows, columns)], "one")])
+def attach(measuring: MeasuringCpu, base_secs: float | None = None) -> tuple[str, Measurer]:
+    """The path of the reference kernel, and what reads it."""
+    return attach_reference(measuring.measurer, measuring.reference, base_secs), measuring.measurer
+
+
+def built(measuring: MeasuringCpu, rows: int = 6, columns: int = 16) -> str:
+    (result,) = measuring.build([MicroKernel(rows, columns)], "one")
     assert result.path is not None
     return result.path
 
 
 def test_an_undisturbed_reading_is_taken_as_it_is(make: Any) -> None:
-    fake, measurer = make()
-    attach_reference(measurer)
-    result = measurer.time(built(measurer), POINTS)
-    expected = [fake.secs(PROBLEM, MicroKernel(6, 16), measurer.limits, point) for point in POINTS]
-    assert result.secs == tuple(expected)
+    _, measuring = make()
+    _, measurer = attach(measuring)
+    result = measurer.time(built(measuring), POINTS)
+    assert result.secs == tuple(expected_secs())
     assert (result.drift, result.attempts, result.error) == (1.0, 1, None)
 
 
 def test_a_disturbed_batch_is_repeated(make: Any) -> None:
     """Readings 7, 8 and 9 are the reference, the kernel and the reference again."""
-    fake, measurer = make(disturbed={7: 2.0, 8: 2.0, 9: 2.0})
-    attach_reference(measurer)
-    result = measurer.time(built(measurer), POINTS)
+    fake, measuring = make(disturbed={7: 2.0, 8: 2.0, 9: 2.0})
+    _, measurer = attach(measuring)
+    result = measurer.time(built(measuring), POINTS)
     assert result.attempts == 2
     assert (result.drift, result.disturbed) == (1.0, pytest.approx(1.0))
     assert fake.timed == ["6x16", "6x16"]
 
 
-def expected_secs(fake: FakeChildren, measurer: Measurer) -> list[float]:
-    return [fake.secs(PROBLEM, MicroKernel(6, 16), measurer.limits, point) for point in POINTS]
+def expected_secs() -> list[float]:
+    return [FakeCpu().secs(PROBLEM, MicroKernel(6, 16), Limits.of(TARGET), point) for point in POINTS]
 
 
 def test_a_slow_drift_is_scaled_away(make: Any) -> None:
-    fake, measurer = make(disturbed=dict.fromkeys(range(7, 100), 1.08))
-    attach_reference(measurer)
-    result = measurer.time(built(measurer), POINTS)
+    _, measuring = make(disturbed=dict.fromkeys(range(7, 100), 1.08))
+    _, measurer = attach(measuring)
+    result = measurer.time(built(measuring), POINTS)
     assert (result.attempts, result.drift) == (1, pytest.approx(1.08))
-    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+    assert result.secs == pytest.approx(expected_secs())
 
 
 def test_what_stays_disturbed_is_not_flattered(make: Any) -> None:
-    fake, measurer = make(disturbed=dict.fromkeys(range(7, 100), 1.5))
-    attach_reference(measurer)
+    _, measuring = make(disturbed=dict.fromkeys(range(7, 100), 1.5))
+    _, measurer = attach(measuring)
     usual = measurer.usual_reference_secs
-    result = measurer.time(built(measurer), POINTS)
+    result = measurer.time(built(measuring), POINTS)
     assert result.attempts == 4
     assert measurer.usual_reference_secs == pytest.approx(usual)
     assert result.disturbed == pytest.approx(1.5)
-    assert all(
-        1 <= got / right <= 1.5 for got, right in zip(result.secs, expected_secs(fake, measurer), strict=True)
-    )
+    assert all(1 <= got / right <= 1.5 for got, right in zip(result.secs, expected_secs(), strict=True))
 
 
 def test_a_spike_beside_the_batch_does_not_scale_it(make: Any) -> None:
     """Only the reference readings before each batch are slow."""
-    fake, measurer = make(disturbed={7: 1.5, 10: 1.5, 13: 1.5, 16: 1.5})
-    attach_reference(measurer)
-    result = measurer.time(built(measurer), POINTS)
-    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+    _, measuring = make(disturbed={7: 1.5, 10: 1.5, 13: 1.5, 16: 1.5})
+    _, measurer = attach(measuring)
+    result = measurer.time(built(measuring), POINTS)
+    assert result.secs == pytest.approx(expected_secs())
 
 
 def test_the_least_disturbed_batch_counts(make: Any) -> None:
     factors = [1.6, 1.6, 1.6, 1.2, 1.2, 1.2, 1.8, 1.8, 1.8, 1.9, 1.9, 1.9]
-    fake, measurer = make(disturbed=dict(enumerate(factors, start=7)))
-    attach_reference(measurer)
-    result = measurer.time(built(measurer), POINTS)
+    _, measuring = make(disturbed=dict(enumerate(factors, start=7)))
+    _, measurer = attach(measuring)
+    result = measurer.time(built(measuring), POINTS)
     assert result.disturbed == pytest.approx(1.2, rel=0.01)
-    assert result.secs == pytest.approx([secs * 1.2 / result.drift for secs in expected_secs(fake, measurer)])
+    assert result.secs == pytest.approx([secs * 1.2 / result.drift for secs in expected_secs()])
 
 
 @pytest.mark.parametrize("kind", ["crash", "hang", "error"])
 @pytest.mark.parametrize("stage", ["build", "check", "time"])
 def test_an_error_costs_one_candidate(stage: Any, kind: Any, make: Any) -> None:
-    _, measurer = make(faults={"6x16": Fault(stage, kind)})
-    attach_reference(measurer)
-    tiles = [MicroKernel(6, 16), MicroKernel(4, 24)]
-    requests = [measurer.build_request([tile], f"candidate_{i}") for i, tile in enumerate(tiles)]
-    bad, good = measurer.build(requests)
+    _, measuring = make(faults={"6x16": Fault(stage, kind)})
+    _, measurer = attach(measuring)
+    bad, good = measuring.build([MicroKernel(6, 16), MicroKernel(4, 24)], "candidate")
     assert good.error is None
     if stage == "build":
         assert bad.path is None
         assert bad.error
     else:
-        checked = measurer.check(bad.path, POINTS[0], [0])
+        checked = measurer.check(bad.path, POINTS)
         timed = measurer.time(bad.path, POINTS)
         assert bool(checked) == (stage == "check")
         assert bool(timed.error) == (stage == "time")
         assert (timed.secs == ()) == (stage == "time")
-    assert measurer.check(good.path, POINTS[0], [0]) is None
+    assert measurer.check(good.path, POINTS) is None
     assert measurer.time(good.path, POINTS).error is None
 
 
 def test_without_a_working_reference_nothing_is_measured(make: Any) -> None:
-    _, measurer = make()
-    path = attach_reference(measurer)
+    _, measuring = make()
+    path, measurer = attach(measuring)
     measurer.children._kernels.pop(path)
     with pytest.raises(TuningError, match="reference kernel does not run"):
-        measurer.time(built(measurer), POINTS)
+        measurer.time(built(measuring), POINTS)
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.2])
 def test_times_are_scaled_to_the_speed_of_the_calibration(make: Any, factor: float) -> None:
     """The machine runs at another speed than when it was calibrated, and stays there."""
-    fake, measurer = make(disturbed=dict.fromkeys(range(100), factor))
+    _, measuring = make(disturbed=dict.fromkeys(range(100), factor))
     _, other = make()
-    attach_reference(other)
-    attach_reference(measurer, other.usual_reference_secs)
-    result = measurer.time(built(measurer), POINTS)
+    _, other = attach(other)
+    _, measurer = attach(measuring, other.usual_reference_secs)
+    result = measurer.time(built(measuring), POINTS)
     assert (result.attempts, result.drift) == (1, pytest.approx(factor))
-    assert result.secs == pytest.approx(expected_secs(fake, measurer))
+    assert result.secs == pytest.approx(expected_secs())
 
 
 def test_a_machine_that_is_busy_from_the_start_is_told_from_a_slow_one(make: Any) -> None:
-    _, measurer = make(disturbed=dict.fromkeys(range(100), 3.0))
+    _, measuring = make(disturbed=dict.fromkeys(range(100), 3.0))
     _, other = make()
-    attach_reference(other)
-    attach_reference(measurer, other.usual_reference_secs)
+    _, other = attach(other)
+    _, measurer = attach(measuring, other.usual_reference_secs)
     assert measurer.usual_reference_secs == pytest.approx(1.3 * other.usual_reference_secs)
-    assert measurer.time(built(measurer), POINTS).disturbed == pytest.approx(3.0 / 1.3)
+    assert measurer.time(built(measuring), POINTS).disturbed == pytest.approx(3.0 / 1.3)
 
 
 @pytest.mark.parametrize(("num_slow", "factor"), [(20, 1.0), (100, 1.6)])
 def test_a_busy_moment_is_no_calibration(make: Any, num_slow: int, factor: float) -> None:
     """What runs beside the first readings may end; a machine that stays slow is taken as it is."""
     _, other = make()
-    earlier = calibrate(other)
-    _, measurer = make(disturbed=dict.fromkeys(range(num_slow), 1.6))
-    now = recalibrate(measurer, earlier)
-    assert now.reference_secs == pytest.approx(factor * earlier.reference_secs)
-    assert measurer.base_secs == now.reference_secs
-    assert max(now.tile_gflops) == pytest.approx(max(earlier.tile_gflops) / factor)
-
-
-def test_closing_deletes_the_builds_and_leaves_the_children_to_their_owner(make: Any) -> None:
-    fake, measurer = make()
-    folder = measurer._folder.name
-    with measurer:
-        pass
-    assert not fake.closed
-    from pathlib import Path
-
-    assert not Path(folder).exists()
+    earlier = other.calibrate()
+    _, measuring = make(disturbed=dict.fromkeys(range(num_slow), 1.6))
+    now = measuring.recalibrate(earlier)
+    assert now["reference_secs"] == pytest.approx(factor * earlier["reference_secs"])
+    assert measuring.measurer.base_secs == now["reference_secs"]
+    assert max(now["tile_gflops"]) == pytest.approx(max(earlier["tile_gflops"]) / factor)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 0.7, 1.0])
 def test_calibration_finds_kappa(kappa: float, make: Any) -> None:
-    _, measurer = make(kappa=kappa)
-    calibration = calibrate(measurer)
-    assert calibration.kappa == pytest.approx(kappa, abs=1e-3)
-    assert calibration.num_tiles == tuple(range(1, 17))
-    assert calibration.reference_secs == measurer.usual_reference_secs > 0
-    assert Calibration.from_json(calibration.to_json()) == calibration
+    _, measuring = make(device=FakeCpu(kappa))
+    calibration = measuring.calibrate()
+    assert calibration["kappa"] == pytest.approx(kappa, abs=1e-3)
+    assert calibration["num_tiles"] == list(range(1, 17))
+    assert calibration["reference_secs"] == measuring.measurer.usual_reference_secs > 0
+    assert CPU.calibration(json.loads(json.dumps(calibration))) == calibration
 
 
 def test_kappa_is_one_on_one_core(make: Any) -> None:
-    _, measurer = make(CpuTarget(**(vars(TARGET) | {"num_cores": 1})))
-    assert calibrate(measurer).kappa == 1.0
+    _, measuring = make(CpuTarget(**(vars(TARGET) | {"num_cores": 1})))
+    assert measuring.calibrate()["kappa"] == 1.0
 
 
 @pytest.mark.parametrize("num_cores", [2, 3, 8])
@@ -217,7 +205,7 @@ def test_anchors_span_the_work() -> None:
     assert len(anchors) == 5
     assert sorted(a["m"] for a in anchors)[0] == 1
     assert max(a["m"] for a in anchors) == 128
-    one = {letter: values[:1] for letter, values in extents.items()}
+    one = {index: values[:1] for index, values in extents.items()}
     assert choose_anchors(PROBLEM, one) == [{"m": 1, "n": 64, "k": 32}]
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from made_gpu import made_records
 from made_records import CALIBRATION, DEVICE, FAILED, measurement, records, spoil
 
 from dietcode.errors import RecordsError
@@ -26,9 +27,14 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def known(request: pytest.FixtureRequest) -> Records:
+    """Records of each kind of device, failed micro-kernels among them."""
+    return records(measurement(), FAILED) if request.param == "cpu" else made_records()
+
+
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.zst"])
-def test_round_trip(tmp_path: Path, name: str) -> None:
-    known = records(measurement(), FAILED)
+def test_round_trip(tmp_path: Path, name: str, known: Records) -> None:
     write_records(tmp_path / name, known)
     assert read_records(tmp_path / name) == known
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -43,12 +49,12 @@ def test_the_header_comes_first_and_names_format_workload_and_device(tmp_path: P
     assert header == {"format": "dietcode-records/1", "workload": "sha256:" + "a" * 64, "device": DEVICE}
 
 
-def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_dropped(tmp_path: Path, known: Records) -> None:
     path = tmp_path / "r.jsonl"
-    write_records(path, records(measurement()))
+    write_records(path, known)
     with path.open("a") as stream:
         stream.write(json.dumps(FAILED.to_json())[:40])
-    assert read_records(path) == records(measurement())
+    assert read_records(path) == known
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_torch_tensors_that_are_refused(varying: Any, dense: Any) -> None:
         "^out: requires grad",
         lambda: varying(X=good, W=zeros(50, 21), out=torch.zeros(2, 50, requires_grad=True)),
     )
-    refused(TensorError, "^W: requires grad", lambda: dense.pack(W=torch.nn.Parameter(torch.zeros(64, 48))))
+    assert dense.pack(W=torch.nn.Parameter(torch.zeros(64, 48))).shape == (64, 48)  # once, of values alone
 
 
 def test_missing_and_unknown_arguments(varying: Any, dense: Any) -> None:

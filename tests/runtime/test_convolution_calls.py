@@ -10,7 +10,8 @@ import pytest
 from small_libraries import make_parts, spec_data
 
 from dietcode.errors import ShapeError, TensorError
-from dietcode.library import build
+from dietcode.library.build import own_fields
+from dietcode.library.files import manifest_of
 from dietcode.runtime.library import Library
 from dietcode.search_space.reference import reference
 
@@ -36,7 +37,7 @@ class Played:
 
     def __init__(self, layout: str) -> None:
         self.parts = make_parts(conv_data(layout))
-        self.manifest = build._manifest(self.parts, {}, b"")
+        self.manifest = manifest_of(self.parts, {}, {}, own_fields(self.parts))
         self.problem, self.weights, self.values = self.parts.task.problem, None, ()
         module = {"run": self._run, "select": lambda *_: 0, "pack": self._pack}
         self.library = Library(Path(), self.manifest, module)

@@ -29,7 +29,6 @@ def _no_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("code of a library that was not verified reached the loader")
 
     monkeypatch.setattr("dietcode.runtime.loading.load_code", fail)
-    monkeypatch.setattr("dietcode.runtime.loading.load_runtime", fail)
 
 
 def refused(folder: Path, *words: str) -> None:
@@ -132,7 +131,6 @@ def test_a_file_entry_that_says_nothing(folder: Path, facts: Any) -> None:
     "field",
     [
         "requires",
-        "runtime",
         "num_threads",
         "argument_order",
         "inputs",
@@ -148,12 +146,10 @@ def test_a_file_entry_that_says_nothing(folder: Path, facts: Any) -> None:
 def test_a_manifest_with_a_field_missing_or_of_another_kind(
     folder: Path, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may fail at the runtime's digest or later, but always with one line."""
+    """It may fail after its code was loaded, but always with one line."""
     from dietcode.runtime import loading, native
 
     monkeypatch.setattr(loading, "load_code", native.load_code)  # the code itself is intact here
-    monkeypatch.setattr(loading, "load_runtime", native.load_runtime)
-    monkeypatch.setattr(native, "_runtime_is_loaded", lambda: field != "runtime")
     manifest = json.loads((folder / MANIFEST).read_text())
     if value == "missing":
         del manifest[field]

@@ -56,8 +56,8 @@ def test_no_axis_of_a_micro_kernel_changes_a_bit(tmp_path: Path) -> None:
         MicroKernel(4, 2 * lanes, "partition"),
         MicroKernel(5, lanes, "global"),
         MicroKernel(2, 2 * lanes, "checked"),
-        MicroKernel(3, 2 * lanes, steps=32),
-        MicroKernel(4, lanes, "partition", steps=16, gather=True),
+        MicroKernel(3, 2 * lanes, k_tile=32),
+        MicroKernel(4, lanes, "partition", k_tile=16, gather=True),
         MicroKernel(2, lanes, gather=True),
     )
     tree: Any = Leaf(0)

@@ -38,16 +38,16 @@ def make_problem(
     operands, _, output = einsum.partition("->")
     first, second = operands.split(",")
     roles = Contraction.from_indices({"X": first, "W": second}, "Y", output)
-    subscripts = {"X": first, "W": second, "Y": output}
+    indices = {"X": first, "W": second, "Y": output}
     for stage in stages:
         if stage.tensor is not None:
-            subscripts[stage.tensor] = output[-1] if stage.kind == "bias" else output
+            indices[stage.tensor] = output[-1] if stage.kind == "bias" else output
     letters = dict.fromkeys(first + second)
     return Problem(
         row_operand=roles.row_operand,
         column_operand=roles.column_operand,
         output="Y",
-        subscripts=subscripts,
+        indices=indices,
         batch=roles.batch,
         rows=roles.rows,
         columns=roles.columns,
@@ -63,7 +63,7 @@ def pack(problem: Problem, operand: Any, lanes: int, extents: dict[str, int] | N
 
     `extents` are needed where an axis of the operand is made of several letters.
     """
-    source = problem.subscripts[problem.column_operand]
+    source = problem.indices[problem.column_operand]
     extents = extents or dict(zip(source, operand.shape, strict=True))
     own_batch = [letter for letter in problem.batch if letter in source]
     order = (*own_batch, *problem.columns, *problem.reduction)

@@ -16,9 +16,8 @@ from compile_cache import shared_library
 from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import grids_of, regions_of
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text, functions_of
-from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cuda import CudaTarget
@@ -126,12 +125,12 @@ class Emulated:
         problem = self.problem
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
         arrays[problem.output] = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        for name, region in regions_of(problem, tile, extents, NumpyOps()).items():
+        shape = CallShape(problem, tile, extents)
+        for name, region in shape.regions.items():
             assert region.first % 4 == 0
             arrays[name] = np.full(int(region.size), np.nan, np.float32)
         given = {name: guarded(array) for name, array in arrays.items()}
-        grids = grids_of(problem, tile, extents, NumpyOps())
-        for function, (x, y) in zip(functions_of(problem, tile), grids, strict=True):
+        for function, (x, y) in zip(functions_of(problem, tile), shape.grids, strict=True):
             values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
             sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
             pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(

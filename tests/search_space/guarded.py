@@ -52,7 +52,7 @@ def check(kernel: Compiled, extents: dict[str, int], micro_kernels: Sequence[Mic
         guard_workspaces(at_end)
         given = [guarded(value, at_end) for value in kernel.arguments(inputs, extents)]
         for category, micro_kernel in enumerate(micro_kernels):
-            where = kernel.problem.subscripts, micro_kernel.name, extents
+            where = kernel.problem.indices, micro_kernel.name, extents
             output = guarded(nan_filled(kernel.output_shape(extents), dtype), at_end)
             kernel.module["run"](*given, output, category)
             assert np.allclose(widened(output, dtype), expected, rtol=unit, atol=unit), where

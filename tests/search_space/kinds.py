@@ -160,7 +160,7 @@ def micro_kernels(name: str, limits: Limits) -> list[MicroKernel]:
             rng.random() < 0.5,
         )
         if rng.random() < 0.5 and drawn.tails != "global" and can_window(problem):
-            drawn = dataclasses.replace(drawn, steps=0, gather=False, window=True)
+            drawn = dataclasses.replace(drawn, k_tile=0, gather=False, window=True)
         if allows(problem, drawn, limits) and drawn not in found:
             found.append(drawn)
     return found

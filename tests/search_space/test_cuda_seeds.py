@@ -40,7 +40,7 @@ def made_secs(tile: CudaMicroKernel) -> float:
         (tile.columns, 64),
         (tile.thread_rows, 8),
         (tile.thread_columns, 4),
-        (tile.steps, 16),
+        (tile.k_tile, 16),
     )
     return 1e-4 * (1.0 + 0.25 * sum(abs(math.log2(a / b)) for a, b in pairs))
 
@@ -56,7 +56,7 @@ def test_fragments_of_tensor_cores_are_read_as_a_warps_tile() -> None:
     tile = micro_kernel_of([[4, 4, 2, 4], [3, 6, 4, 2], [24, 2]], False, "mma")
     assert tile is not None
     assert (tile.rows, tile.columns, tile.thread_rows, tile.thread_columns) == (128, 128, 64, 32)
-    assert (tile.steps, tile.unit) == (32, "mma")
+    assert (tile.k_tile, tile.unit) == (32, "mma")
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,21 @@ def test_samples_follow_the_hardwares_seeds(found: list[CudaSeed]) -> None:
     assert len(sampled) == 3
     assert {seed.source for seed in sampled} == {"metaschedule"}
     for number, seed in enumerate(sampled, len(hardware)):
-        assert LIMITS.why_not(SCORES, seed.tile) is None
-        assert EXTENTS["m"] % seed.tile.rows == 0 and EXTENTS["n"] % seed.tile.columns == 0
-        assert all(distance(seed.tile, other.tile) > 2 for other in found[:number])
+        assert LIMITS.why_not(SCORES, seed.micro_kernel) is None
+        assert EXTENTS["m"] % seed.micro_kernel.rows == 0 and EXTENTS["n"] % seed.micro_kernel.columns == 0
+        assert all(distance(seed.micro_kernel, other.micro_kernel) > 2 for other in found[:number])
 
 
 def test_what_was_decided_computes(found: list[CudaSeed]) -> None:
     """Tiles of any divisors: our generator's code of them against float64."""
-    tiles = [seed.tile for seed in found if seed.source == "metaschedule"]
+    tiles = [seed.micro_kernel for seed in found if seed.source == "metaschedule"]
     Emulated(make_problem("bmk,bnk->bmn", {"k": 64}), tiles).check({"b": 2, "m": 45, "n": 70, "k": 64})
 
 
 def test_half_precision_is_for_tensor_cores() -> None:
     half = replace(SCORES, operand_dtype="float16")
-    sampled = [seed.tile for seed in cuda_seeds(half, TARGET, EXTENTS) if seed.source == "metaschedule"]
+    found = cuda_seeds(half, TARGET, EXTENTS)
+    sampled = [seed.micro_kernel for seed in found if seed.source == "metaschedule"]
     assert sampled
     assert {tile.unit for tile in sampled} == {"mma"}
     assert all(LIMITS.holds(half, tile) for tile in sampled)
@@ -105,7 +106,7 @@ def test_half_precision_is_for_tensor_cores() -> None:
 def test_the_space_grows_around_them(found: list[CudaSeed]) -> None:
     space = build_space(SCORES, found, LIMITS)
     mine = [c.micro_kernel for c in space if c.provenance == "metaschedule"]
-    assert {seed.tile for seed in found if seed.source == "metaschedule"} < set(mine)
+    assert {seed.micro_kernel for seed in found if seed.source == "metaschedule"} < set(mine)
 
 
 def test_the_same_seed_gives_the_same(found: list[CudaSeed]) -> None:
@@ -120,18 +121,18 @@ def test_the_search_goes_by_seconds() -> None:
 
     def measure(tiles: list[CudaMicroKernel]) -> list[float | None]:
         rounds.append(tiles)
-        return [None if tile.steps == 64 else made_secs(tile) for tile in tiles]
+        return [None if tile.k_tile == 64 else made_secs(tile) for tile in tiles]
 
     num_trials = 2 * PER_ROUND
     seed = search_seed(
         SCORES, TARGET, EXTENTS, measure, num_trials, progress=lambda *found: told.append(found)
     )
     asked = [tile for tiles in rounds for tile in tiles]
-    usable = [[made_secs(tile) for tile in tiles if tile.steps != 64] for tiles in rounds]
-    assert seed == CudaSeed(min((t for t in asked if t.steps != 64), key=made_secs), "metaschedule")
+    usable = [[made_secs(tile) for tile in tiles if tile.k_tile != 64] for tiles in rounds]
+    assert seed == CudaSeed(min((t for t in asked if t.k_tile != 64), key=made_secs), "metaschedule")
     assert len(set(asked)) == len(asked) <= num_trials
     assert all(LIMITS.holds(SCORES, tile) for tile in asked)
-    assert told[-1] == (len(asked), made_secs(seed.tile))
+    assert told[-1] == (len(asked), made_secs(seed.micro_kernel))
     assert np.mean(usable[-1]) < np.mean(usable[0])
 
     def first_round_again(tiles: list[CudaMicroKernel]) -> list[float | None]:

@@ -13,10 +13,9 @@ from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem, copies_of, writes_parts
-from dietcode.search_space.cuda.shape import WORKSPACE, alignments, regions_of, workspace_elements
+from dietcode.search_space.cuda.shape import WORKSPACE, CallShape, alignments
 from dietcode.search_space.cuda.source import cuda_text, facts_of
 from dietcode.search_space.cuda.space import build_space, hardware_seeds, neighbours
-from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem, problem_from_spec
 from dietcode.target.cubin import read_kernels
 from dietcode.target.cuda import ARCHS, CudaTarget
@@ -63,8 +62,8 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, int], message:
     ("changes", "message"),
     [
         ({"stages": 5}, "1 to 4 stages"),
-        ({"steps": 24}, "16 steps, or a multiple of 32"),
-        ({"steps": 48}, "16 steps, or a multiple of 32"),
+        ({"k_tile": 24}, "16 steps, or a multiple of 32"),
+        ({"k_tile": 48}, "16 steps, or a multiple of 32"),
         ({"thread_rows": 8}, "multiples of 16 rows and 8 columns of a warp"),
         ({"row_vthreads": 2}, "no vthreads"),
         ({"tails": "checked"}, "of unit mma; allowed: local, partition"),
@@ -127,10 +126,10 @@ def test_half_precision_is_for_tensor_cores_where_they_know_it(arch: str) -> Non
         assert {c.micro_kernel.unit for c in space} == {"mma" if knows else "simt"}
         assert len(space) > 50
         for seed in seeds:
-            others = neighbours(problem, seed.tile, limits(arch), 768)
-            assert {tile.unit for tile in others} == {seed.tile.unit}
-            assert replace(seed.tile, tails="partition") in others
-            assert replace(seed.tile, splits=2) in others
+            others = neighbours(problem, seed.micro_kernel, limits(arch), 768)
+            assert {tile.unit for tile in others} == {seed.micro_kernel.unit}
+            assert replace(seed.micro_kernel, tails="partition") in others
+            assert replace(seed.micro_kernel, splits=2) in others
 
 
 def test_the_space_is_around_the_seeds() -> None:
@@ -157,7 +156,7 @@ def test_neighbours_differ_in_one_axis() -> None:
     assert replace(T0, splits=2) in others
     assert replace(T0, tails="partition") in others
     assert replace(T0, stages=1) in others
-    assert replace(T0, steps=8) in others
+    assert replace(T0, k_tile=8) in others
     assert not [tile for tile in neighbours(DENSE, T0, limits(), 48) if tile.splits > 1]
 
 
@@ -178,7 +177,7 @@ def test_fetches_follow_the_layout() -> None:
 @needs_nvrtc
 def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
     """Shared memory to the byte, registers well enough that seeds and their like do not spill."""
-    tiles = [seed.tile for seed in hardware_seeds(DENSE, limits())]
+    tiles = [seed.micro_kernel for seed in hardware_seeds(DENSE, limits())]
     tiles += [replace(T0, splits=4), replace(T0, tails="partition"), replace(T0, stages=1)]
     for arch in ("sm_75", "sm_90"):
         facts = read_kernels(compile_cubin(cuda_text(DENSE, tiles, CudaTarget(arch)), CudaTarget(arch)))
@@ -193,7 +192,7 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])
 def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
     """Shared memory to the byte, registers well enough; one text for all architectures."""
-    tiles = [seed.tile for seed in hardware_seeds(HALF, limits(arch))]
+    tiles = [seed.micro_kernel for seed in hardware_seeds(HALF, limits(arch))]
     text = cuda_text(HALF, tiles, CudaTarget(arch))
     assert text == cuda_text(HALF, tiles, CudaTarget("sm_80"))
     facts = facts_of(compile_cubin(text, CudaTarget(arch)), HALF, tiles, arch)
@@ -215,7 +214,7 @@ def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
 )
 def test_half_precision_compiles_everywhere_and_stays_in_registers(dtype: str, arch: str) -> None:
     half = replace(DENSE, operand_dtype=dtype, output_dtype=dtype)
-    tiles = [seed.tile for seed in hardware_seeds(DENSE, limits(arch))]
+    tiles = [seed.micro_kernel for seed in hardware_seeds(DENSE, limits(arch))]
     facts = read_kernels(compile_cubin(cuda_text(half, tiles, CudaTarget(arch)), CudaTarget(arch)))
     for tile in tiles:
         assert facts[tile.symbol].stack_bytes == 0, tile.name
@@ -226,7 +225,7 @@ def test_half_precision_compiles_everywhere_and_stays_in_registers(dtype: str, a
 def test_half_precision_is_fetched_eight_at_a_time() -> None:
     half = replace(DENSE, operand_dtype="bfloat16", output_dtype="float16")
     assert plan_fetch(half, "W", T0).width == 8
-    assert plan_fetch(half, "W", replace(T0, steps=4)).width == 4
+    assert plan_fetch(half, "W", replace(T0, k_tile=4)).width == 4
     assert alignments(half, T0) == {"X": 16, "W": 16, "Y": 8}  # four columns of a thread lie together
     assert limits().registers(half, T0) < limits().registers(DENSE, T0)
 
@@ -287,10 +286,10 @@ def test_only_what_may_be_ragged_is_copied() -> None:
 def test_the_workspace_is_what_padding_copies() -> None:
     tile = replace(T0, tails="global", splits=2)
     extents = {"m": 130, "n": 2304, "k": 768}
-    regions = regions_of(DENSE, tile, extents, NumpyOps())
-    assert {name: int(region.size) for name, region in regions.items()} == {
+    shape = CallShape(DENSE, tile, extents)
+    assert {name: int(region.size) for name, region in shape.regions.items()} == {
         "padded_X": 256 * 768,
         WORKSPACE: 2 * 256 * 2304,
     }
-    assert workspace_elements(DENSE, tile, extents) == 256 * 768 + 2 * 256 * 2304
-    assert workspace_elements(DENSE, T0, extents) == 0
+    assert shape.workspace_elements == 256 * 768 + 2 * 256 * 2304
+    assert CallShape(DENSE, T0, extents).workspace_elements == 0

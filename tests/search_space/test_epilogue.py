@@ -20,7 +20,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space import epilogue
 from dietcode.search_space.epilogue import apply, convert
 from dietcode.search_space.problem import Stage
-from dietcode.search_space.tir import i64, load, store
+from dietcode.search_space.tir import i64, load, script_of, store
 from dietcode.workload.dtypes import STORAGE
 
 LANES = (1, 8, 16)
@@ -224,4 +224,4 @@ def test_generated_code_is_as_it_was(name: str, golden: Any) -> None:
         built = module(lambda value, _: convert(value, name, 8), 8, name)
     else:
         built = module(stages(Stage(name))(8), 8)
-    golden(f"epilogue_{name}".replace("-", "_"), str(built.script(show_meta=False)) + "\n")
+    golden(f"epilogue_{name}".replace("-", "_"), script_of(built) + "\n")

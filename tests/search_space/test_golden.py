@@ -10,6 +10,7 @@ from compiled import make_problem
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Stage
+from dietcode.search_space.tir import script_of
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)
 
@@ -18,7 +19,7 @@ def text_of(columns: int, micro_kernel: MicroKernel, constant: bool) -> str:
     stages = [Stage("bias", tensor="bias")]
     problem = make_problem("mk,nk->mn", {"n": columns, "k": 4}, stages, constant)
     module = build_module(problem, [micro_kernel], 0, ("T",), LIMITS)
-    return str(module.script(show_meta=False)) + "\n"
+    return script_of(module) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def test_what_is_not_finite_stays_where_it_belongs(
     problem = kernel.problem
     gated = any(stage.kind not in {"bias", "residual", "relu", "scale"} for stage in problem.stages)
     # Whether a letter of one operand alone is summed before or after the product: ∞·(a + b) or ∞·a + ∞·b.
-    gated |= any((k in problem.letters_of("X")) != (k in problem.letters_of("W")) for k in problem.reduction)
+    gated |= any(
+        (k in problem.role_indices("X")) != (k in problem.role_indices("W")) for k in problem.reduction
+    )
     inputs = kernel.random_inputs(extents)
     clean = all_of(kernel, inputs, extents, spoil=False)
     before = reference(problem, inputs)
@@ -119,7 +121,7 @@ def test_these_micro_kernels_are_of_all_axes() -> None:
         narrow = {limits.lanes // 2, limits.lanes // 4} - {2}
         for tails in TAILS:
             tiles = [micro_kernel for micro_kernel in every if micro_kernel.tails == tails]
-            assert all(any(getattr(tile, axis) for tile in tiles) for axis in ("gather", "direct", "steps"))
+            assert all(any(getattr(tile, axis) for tile in tiles) for axis in ("gather", "direct", "k_tile"))
             assert {limits.lanes_of(tile) for tile in tiles} == {limits.lanes} | narrow
         windowed |= {micro_kernel.tails for micro_kernel in every if micro_kernel.window}
     assert windowed == set(TAILS) - {"global"}

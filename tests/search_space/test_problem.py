@@ -15,11 +15,11 @@ from dietcode.workload.parse import spec_from_data
 
 def problem_data() -> dict[str, Any]:
     stages = (Stage("bias", "bias"), Stage("residual", "R"), Stage("scale", value=0.5))
-    subscripts = {"X": "bmk", "W": "bnk", "Y": "bmn", "bias": "n", "R": "bmn"}
+    indices = {"X": "bmk", "W": "bnk", "Y": "bmn", "bias": "n", "R": "bmn"}
     roles = {"batch": ("b",), "rows": ("m",), "columns": ("n",), "reduction": ("k",)}
     extents: dict[str, int | None] = {"b": None, "m": None, "n": None, "k": 8}
     return Problem(
-        "X", "W", "Y", subscripts, **roles, extents=extents, stages=stages, column_operand_constant=True
+        "X", "W", "Y", indices, **roles, extents=extents, stages=stages, column_operand_constant=True
     ).to_json()
 
 
@@ -118,7 +118,7 @@ def test_constants_that_can_be_packed(einsum: str, varying: str, packed: bool) -
 def test_a_bias_belongs_to_the_last_axis_whatever_its_role(einsum: str) -> None:
     problem = einsum_problem(einsum, dict.fromkeys(set(einsum) - set(",->"), "T"), ("bias",))
     problem.check()
-    assert problem.subscripts["bias"] == einsum[-1]
+    assert problem.indices["bias"] == einsum[-1]
 
 
 def test_a_grouped_convolution() -> None:
@@ -138,7 +138,7 @@ def test_a_grouped_convolution() -> None:
     problem = problem_from_spec(spec)
     problem.check()
     assert Problem.from_json(json.loads(json.dumps(problem.to_json()))) == problem
-    assert problem.subscripts == {"X": "nhwgi", "W": "guirs", "Y": "npwgu", "bias": "gu"}
+    assert problem.indices == {"X": "nhwgi", "W": "guirs", "Y": "npwgu", "bias": "gu"}
     assert problem.column_operand_constant
     extents = instance_extents(spec, {"T": np.array([1, 3])})
     assert set(extents) == set(problem.extents)

@@ -57,8 +57,8 @@ def check_sample(problem: Problem, arrays: dict[str, Any], extents: dict[str, in
     assert not whole.positions
     flops = float(problem.flops(dict(extents)))
     some = expect(problem, arrays, extents, share * flops)
-    counts = [len(some.positions.get(k, range(extents[k]))) for k in problem.subscripts[problem.output]]
-    sampled = flops * np.prod(counts) / np.prod([extents[k] for k in problem.subscripts[problem.output]])
+    counts = [len(some.positions.get(k, range(extents[k]))) for k in problem.indices[problem.output]]
+    sampled = flops * np.prod(counts) / np.prod([extents[k] for k in problem.indices[problem.output]])
     assert sampled <= max(share * flops, flops / np.prod(whole.values.shape)) * (1 + 1e-9)
     assert all(positions[-1] == extents[k] - 1 for k, positions in some.positions.items())
     assert all((np.diff(positions) > 0).all() for positions in some.positions.values())
@@ -150,11 +150,11 @@ def test_any_convolution(options: dict[str, Any], window: tuple[int, int], size:
     problem = problem_from_spec(spec)
     problem.check()
     extents, arrays = drawn(spec, problem, size)
-    for name, letters in (spec.subscripts | spec.epilogue_tensors).items():
+    for name, letters in (spec.operand_indices | spec.epilogue_tensors).items():
         assert arrays[name].shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in letters)
     channels = [-1 if axis == "C" else 1 for axis in options["data_layout"]]
     expected = convolved(spec, arrays["X"], arrays["W"]) + arrays["bias"].reshape(channels) + arrays["R"]
-    assert expected.shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in spec.output_subscripts)
+    assert expected.shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in spec.output_indices)
     np.testing.assert_allclose(reference(problem, arrays), np.maximum(expected, 0), atol=1e-9)
     check_sample(problem, arrays, extents, share)
 
@@ -208,11 +208,11 @@ def check_static(problem: Problem, extents: dict[str, int], arrays: dict[str, An
     module = tvm.compile(tvm.IRModule({"main": static_contraction(problem, extents)}), target="llvm")
     operands = [
         tvm.runtime.tensor(
-            arrays[name].reshape([extents[k] for k in problem.subscripts[name]]).astype("float32")
+            arrays[name].reshape([extents[k] for k in problem.indices[name]]).astype("float32")
         )
         for name in problem.inputs[:2]
     ]
-    output = tvm.runtime.tensor(np.zeros([extents[k] for k in problem.subscripts["Y"]], "float32"))
+    output = tvm.runtime.tensor(np.zeros([extents[k] for k in problem.indices["Y"]], "float32"))
     module["main"](*operands, output)
     expected = reference(problem, arrays)
     np.testing.assert_allclose(output.numpy().reshape(expected.shape), expected, atol=1e-4)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietcode.search_space.cpu.host import build_module
-from dietcode.search_space.cpu.kernel import possible_rests
+from dietcode.search_space.cpu.kernel import possible_remainders
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.tails.loop_partitioning import row_pieces
+from dietcode.search_space.cpu.tails.loop_partitioning import tail_heights
 from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
 from dietcode.search_space.tails import TAILS
@@ -164,23 +164,23 @@ def test_what_is_past_the_columns_of_the_packed_operand_does_not_matter(target: 
 
 
 @given(st.integers(1, 40), st.none() | st.integers(1, 60), st.none() | st.integers(1, 60))
-def test_possible_rests(extent: int, b: int | None, m: int | None) -> None:
+def test_possible_remainders(extent: int, b: int | None, m: int | None) -> None:
     """Against all products of what the dynamic extents may be."""
     fixed = {letter: size for letter, size in (("b", b), ("m", m)) if size is not None}
     problem = make_problem("bmk,nk->bmn", fixed)
     every = range(1, 2 * extent + 1)
     seen = {x * y % extent for x in ([b] if b else every) for y in ([m] if m else every)}
-    assert possible_rests(problem, problem.rows, extent) == seen
+    assert possible_remainders(problem, problem.rows, extent) == seen
 
 
 @given(st.frozensets(st.integers(0, 40), min_size=1))
-def test_row_pieces_make_up_every_rest_and_none_is_too_many(rests: frozenset[int]) -> None:
-    pieces = row_pieces(rests)
-    assert pieces == sorted(pieces, reverse=True)
-    assert all(math.log2(piece).is_integer() for piece in pieces)
-    made = [[piece for piece in pieces if rest // piece % 2] for rest in rests]
+def test_tail_heights_make_up_every_remainder_and_none_is_too_many(rests: frozenset[int]) -> None:
+    heights = tail_heights(rests)
+    assert heights == sorted(heights, reverse=True)
+    assert all(math.log2(height).is_integer() for height in heights)
+    made = [[height for height in heights if rest // height % 2] for rest in rests]
     assert [sum(parts) for parts in made] == list(rests)
-    assert {piece for parts in made for piece in parts} == set(pieces)
+    assert {height for parts in made for height in parts} == set(heights)
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_axes_that_contradict_each_other() -> None:
     limits = Limits.of(cpu_target("haswell"))
     assert limits.holds(MicroKernel(3, 16, window=True))
     assert not limits.holds(MicroKernel(3, 16, "global", window=True))
-    assert not limits.holds(MicroKernel(3, 16, steps=8, window=True))
+    assert not limits.holds(MicroKernel(3, 16, k_tile=8, window=True))
     assert not limits.holds(MicroKernel(3, 16, gather=True, window=True))
 
 

@@ -62,21 +62,3 @@ def test_a_tag_of_tvm_is_taken() -> None:
 )
 def test_occupancy(arch: str, threads: int, registers: int, shared: int, expected: int) -> None:
     assert ARCHS[arch].resident_blocks(threads, registers, shared) == expected
-
-
-@pytest.mark.parametrize(
-    ("arch", "capability", "expected"),
-    [
-        ("sm_80", 80, True),
-        ("sm_80", 86, True),
-        ("sm_86", 80, False),
-        ("sm_80", 90, False),
-        ("sm_90", 90, True),
-        ("sm_90a", 90, True),
-        ("sm_90a", 91, False),
-        ("sm_100", 103, True),
-        ("sm_75", 100, False),
-    ],
-)
-def test_what_machine_code_runs_on(arch: str, capability: int, expected: bool) -> None:
-    assert CudaTarget(arch).runs_on(capability) is expected

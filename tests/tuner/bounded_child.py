@@ -19,8 +19,8 @@ class _NoTorch(MetaPathFinder):
 
 def main(shape_vars: dict[str, Any], dims: dict[str, Any]) -> None:
     """Make a library of every tile that this machine's registers hold."""
+    from benchmarks.fake_children import FakeChildren
     from benchmarks.synthetic import fake_records, peak_mib, two_variables
-    from dietcode.measure.fake import FakeChildren
     from dietcode.target.cpu import resolve_target
     from dietcode.tuner.tune import make_library
 

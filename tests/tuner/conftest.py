@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_runs import make_spec
 
+from benchmarks.fake_children import FakeChildren, FakeSeedSearch
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import measurer as measurer_module
-from dietcode.measure.fake import FakeChildren, FakeSeedSearch
 from dietcode.measure.seed_search import SeedRequest
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec

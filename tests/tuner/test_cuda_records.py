@@ -85,16 +85,6 @@ def made(spec: Spec, records: Records, archs: tuple[str, ...]) -> tuple[dict[str
     return dict(result.files), result.report
 
 
-def test_records_come_back(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    write_records(path, made_records())
-    known = read_records(path)
-    assert known == made_records()
-    with path.open("a") as stream:
-        stream.write('{"kind": "micro_kernel", "rows"')  # torn
-    assert read_records(path) == made_records()
-
-
 @pytest.mark.parametrize(
     ("line", "change", "message"),
     [

@@ -98,15 +98,15 @@ def test_kernels_of_one_order_give_the_same_bits(splits: int) -> None:
     def made(**axes: Any) -> CudaMicroKernel:
         return CudaMicroKernel(**({"rows": 8, "columns": 16, "thread_rows": 2, "thread_columns": 2} | axes))
 
-    def steps(other: int) -> int:
+    def k_tile(other: int) -> int:
         return other if splits == 1 else 4
 
     tiles = [
-        made(steps=4, splits=splits),
-        made(steps=steps(8), splits=splits, stages=2, rows=16, thread_rows=4),
-        made(steps=steps(16), splits=splits, tails="partition", columns=32),
-        made(steps=4, splits=splits, tails="global"),
-        made(steps=steps(8), splits=splits, tails="checked", row_vthreads=2),
+        made(k_tile=4, splits=splits),
+        made(k_tile=k_tile(8), splits=splits, stages=2, rows=16, thread_rows=4),
+        made(k_tile=k_tile(16), splits=splits, tails="partition", columns=32),
+        made(k_tile=4, splits=splits, tails="global"),
+        made(k_tile=k_tile(8), splits=splits, tails="checked", row_vthreads=2),
     ]
     assert len({tile.sum_order for tile in tiles}) == 1
     kernels = Emulated(make_problem("mk,nk->mn", {"n": 20, "k": 27}), tiles)

@@ -43,8 +43,8 @@ from dietcode.search_space.cuda.space import CudaSeed
 from dietcode.target import nvrtc
 from dietcode.target.cuda import CudaTarget
 from dietcode.tuner import reselect as reselect_module
-from dietcode.tuner.events import Event, Listener, silent
-from dietcode.tuner.measuring import explore, open_records
+from dietcode.tuner.events import Event, OnEvent, silent
+from dietcode.tuner.measuring import explore
 from dietcode.tuner.report import records_of
 from dietcode.tuner.result import TuneResult, write_library
 from dietcode.tuner.search import Search
@@ -89,21 +89,23 @@ class Run:
         self.events: list[Event] = []
         spec = options.pop("spec", None) or spec_of(8)
         self.result: TuneResult = make_library(
-            spec, archs=ARCHS, allow_synthetic=True, listener=self.events.append, **options
+            spec, archs=ARCHS, allow_synthetic=True, on_event=self.events.append, **options
         )
 
     def said(self, stage: str) -> list[str]:
         return [event.message for event in self.events if event.stage == stage]
 
 
-def measure(spec: Spec, *, force: bool = False, children: Any = None, listener: Listener = silent) -> Records:
+def measure(spec: Spec, *, force: bool = False, children: Any = None, on_event: OnEvent = silent) -> Records:
     """Measure what the cache lacks, and build nothing."""
     backend, engine = CudaBackend(), LocalMachine()
     task, device = backend.task(spec), engine.resolve(spec.target)
-    kept = open_records(task.digest, device, FileKeeper(), force)
     deadline = time.monotonic() + spec.budget.seconds
     with engine.children(device, lambda _: None) as own:
-        return explore(task, backend, device, kept, deadline, listener, children or own, Search())
+        found = explore(
+            task, backend, device, FileKeeper(), children or own, deadline, on_event, Search(), force
+        )
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +125,7 @@ def runs(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as own:
         own.setenv("DIETCODE_CACHE", str(cache))
         first = measure(spec_of(1))
-        assert list(first.measurements) == [SEEDS[0].tile]
+        assert list(first.measurements) == [SEEDS[0].micro_kernel]
         return Run(), cache
 
 
@@ -179,8 +181,8 @@ def test_a_gpu_here_is_measured_on(runs: tuple[Run, Path]) -> None:
     records = read_records(records_file(cache))
     assert records.is_synthetic
     assert records.device == second.result.device
-    assert next(iter(records.measurements)) == SEEDS[0].tile
-    assert {seed.tile for seed in SEEDS} < set(records.measurements)
+    assert next(iter(records.measurements)) == SEEDS[0].micro_kernel
+    assert {seed.micro_kernel for seed in SEEDS} < set(records.measurements)
     assert {"hardware", "expansion"} <= {m.provenance for m in records.measurements.values()}
     assert any(decision["expansions"] for decision in records.rounds), "five rows are no whole tiles"
     assert all(m.error is None and len(m.secs) == len(m.points) for m in records.measurements.values())
@@ -201,7 +203,7 @@ def test_what_is_built_is_run_on_the_gpu_first(runs: tuple[Run, Path]) -> None:
 def test_nothing_is_measured_twice(kept: Path, runs: tuple[Run, Path]) -> None:
     heard: list[Event] = []
     before = records_file(kept).read_bytes()
-    records = measure(spec_of(8), listener=heard.append)
+    records = measure(spec_of(8), on_event=heard.append)
     assert [event.message for event in heard] == [
         "8 micro-kernels from the records; nothing is left to measure"
     ]
@@ -215,8 +217,8 @@ def test_force_measures_again(kept: Path, tmp_path: Path, monkeypatch: pytest.Mo
     copy.write_bytes(records_file(kept).read_bytes())
     monkeypatch.setenv("DIETCODE_CACHE", str(tmp_path / "cache"))
     heard = list[Event]()
-    records = measure(spec_of(1), force=True, children=Answers(), listener=heard.append)
-    assert list(records.measurements) == [SEEDS[0].tile]
+    records = measure(spec_of(1), force=True, children=Answers(), on_event=heard.append)
+    assert list(records.measurements) == [SEEDS[0].micro_kernel]
     assert [event.stage for event in heard].count("calibrate") == 2
     assert read_records(copy) == records
 
@@ -268,7 +270,7 @@ def test_a_library_is_selected_again_without_measuring(
     allowed = partial(make_library, allow_synthetic=True)
     monkeypatch.setattr(reselect_module, "make_library", allowed)
     heard: list[Event] = []
-    result = reselect_module.reselect(library, {"max_kernels": 1}, other, listener=heard.append)
+    result = reselect_module.reselect(library, {"max_kernels": 1}, other, on_event=heard.append)
     assert result.report["standing"] == SYNTHETIC
     said = [event.message for event in heard if event.stage == "verify"]
     assert said == ["not run here: there is no GPU of sm_90a here"]
@@ -351,7 +353,7 @@ def test_a_part_of_the_budget_is_metaschedules(
     monkeypatch.setattr(measuring_module, "_SHARE_OF_TRIALS", 1)  # all of it
     spec = spec_from_data(spec_of(8).to_json() | {"dims": {"m": "16*T", "n": 128, "k": 64}})
     heard: list[Event] = []
-    records = measure(spec, children=Answers(), listener=heard.append)
+    records = measure(spec, children=Answers(), on_event=heard.append)
     found = [m for m in records.measurements.values() if m.provenance == "metaschedule"]
     assert 4 <= len(found) <= 8  # some proposals are one micro-kernel
     longest = [(max(zip((p["m"] for p in m.points), m.secs, strict=True))[1], m) for m in found if m.usable]

@@ -34,7 +34,7 @@ def check(folder: Path, spec: Spec, *shapes: Mapping[str, int]) -> None:
         extents = {k: int(dim.evaluate(dict(shape))) for k, dim in spec.dims_parsed.items()}
         given = {
             name: rng.standard_normal([extents[k] for k in letters], dtype=np.float32)
-            for name, letters in spec.subscripts.items()
+            for name, letters in spec.operand_indices.items()
         }
         exact, scale = (
             np.einsum(spec.op.einsum, *(f(array.astype(np.float64)) for array in given.values()))

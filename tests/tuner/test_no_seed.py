@@ -9,8 +9,8 @@ import pytest
 from small_runs import contents, records_file
 
 import dietcode
+from benchmarks.fake_children import FakeChildren, FakeSeedSearch
 from dietcode.cli.show import show_library
-from dietcode.measure.fake import FakeChildren, FakeSeedSearch
 from dietcode.measure.records import read_records
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.tuner.events import Event
@@ -24,7 +24,7 @@ def test_tiles_of_the_register_file_take_the_place_of_a_seed(
 ) -> None:
     heard: list[Event] = []
     children = FakeChildren(seeds=FakeSeedSearch("MetaSchedule finished no trial in 24 s"))
-    _, result = tuned(children=children, listener=heard.append)
+    _, result = tuned(children=children, on_event=heard.append)
     (said,) = [event.message for event in heard if event.stage == "seed"]
     assert said == "MetaSchedule finished no trial in 24 s; going on with tiles of the register file"
     assert result.report["seed"] is None

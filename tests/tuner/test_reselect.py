@@ -11,8 +11,8 @@ import pytest
 from small_runs import contents, make_spec
 
 import dietcode
+from benchmarks.fake_children import FakeChildren, Fault
 from dietcode.errors import LibraryError, SpecError, TuningError
-from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.runtime.manifest import file_facts
 from dietcode.tuner.report import records_of
 from dietcode.tuner.reselect import reselect

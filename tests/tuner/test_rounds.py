@@ -13,9 +13,9 @@ import pytest
 from small_runs import AVX512, contents, records_file
 from small_runs import make_spec as make_spec_for
 
+from benchmarks.fake_children import FakeChildren, FakeCpu
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.cli.show import show_library
-from dietcode.measure.fake import FakeChildren
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import read_records, write_records
 from dietcode.measure.requests import BuildResult
@@ -61,11 +61,11 @@ def few_rows() -> Any:
 def slower(factor: Callable[[MicroKernel], float]) -> FakeChildren:
     """A fake device on which some micro-kernels take longer."""
 
-    class Slower(FakeChildren):
+    class Slower(FakeCpu):
         def secs(self, problem: Any, micro_kernel: MicroKernel, limits: Any, extents: Any) -> float:
             return factor(micro_kernel) * super().secs(problem, micro_kernel, limits, extents)
 
-    return Slower()
+    return FakeChildren(Slower())
 
 
 def domain_of(spec: Any) -> CpuDomain:
@@ -82,7 +82,7 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     heard: list[Event] = []
     device = slower(lambda kernel: 1.0 if kernel.tails == "local" else 2.0)
     result = make_library(
-        few_rows(), children=device, search=Search(metaschedule=False), listener=heard.append
+        few_rows(), children=device, search=Search(metaschedule=False), on_event=heard.append
     )
     report, wanted = result.report, {"5x32", "6x32"}
     assert not wanted & set(report["rounds"][0]["measured"])
@@ -153,7 +153,7 @@ def test_without_learning_every_candidate_is_measured(own_cache: Path) -> None:
 
 def test_a_round_says_what_it_did_and_why_it_was_the_last(tuned: Any, own_cache: Path) -> None:
     heard: list[Event] = []
-    _, result = tuned(make_spec(budget=MANY), listener=heard.append)
+    _, result = tuned(make_spec(budget=MANY), on_event=heard.append)
     rounds = result.report["rounds"]
     assert [decision["number"] for decision in rounds] == list(range(1, len(rounds) + 1))
     assert [decision["stop"] for decision in rounds[:-1]] == [None] * (len(rounds) - 1)
@@ -215,7 +215,7 @@ def second(**changes: Any) -> Any:
 def test_a_second_workload_goes_without_metaschedule(tuned: Any, seeds: list[int]) -> None:
     _, first = tuned(make_spec(budget=MANY))
     heard: list[Event] = []
-    _, result = tuned(second(), folder="second", listener=heard.append)
+    _, result = tuned(second(), folder="second", on_event=heard.append)
     assert len(seeds) == 1, "MetaSchedule ran for the first workload alone"
     seed = result.report["seed"]
     assert seed["trials"] == 0

@@ -14,9 +14,9 @@ from made_gpu import gpu_spec, made_records
 from needs import needs_nvrtc
 from small_runs import make_spec
 
+from benchmarks.fake_children import FakeChildren
 from dietcode.dispatcher.select import Objective, select_categories
 from dietcode.errors import TuningError
-from dietcode.measure.fake import FakeChildren
 from dietcode.runtime.manifest import CODE
 from dietcode.tuner.reselect import reselect
 from dietcode.tuner.size_cap import Built, FileSize, build_within

@@ -11,8 +11,8 @@ import pytest
 from small_runs import contents, make_spec, records_file
 
 import dietcode
+from benchmarks.fake_children import FakeChildren, Fault
 from dietcode.errors import DietCodeError, LibraryError, RecordsError, SpecError, TuningError
-from dietcode.measure.fake import FakeChildren, Fault
 from dietcode.measure.records import read_records
 from dietcode.measure.requests import CheckRequest, CheckResult
 from dietcode.tuner import exploration
@@ -23,7 +23,7 @@ from dietcode.workload.parse import spec_from_data
 
 def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:
     heard: list[Event] = []
-    _, result = tuned(listener=heard.append)
+    _, result = tuned(on_event=heard.append)
     names = {name.partition("/")[0] for name in contents(tmp_path / "lib")}
     assert names == {"manifest.json", "dispatch.json", "library.so", "report.json", "blobs"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lib"], "nothing is left beside it"
@@ -112,7 +112,7 @@ def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(exploration.Exploration, "__post_init__", with_clock)
     heard: list[Event] = []
-    _, result = tuned(children=children, listener=heard.append)
+    _, result = tuned(children=children, on_event=heard.append)
     assert 1 <= result.measured <= 8
     assert any("the seconds of the budget are used up" in event.message for event in heard)
     assert len(read_records(records_file(own_cache)).measurements) == result.measured
@@ -152,14 +152,14 @@ def test_a_library_that_fails_its_check_is_not_written(tuned: Any, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("place", ["a file", "other things", "under a file"])
-def test_a_bad_place_is_refused_before_measuring(
-    place: str, tuned: Any, tmp_path: Path, own_cache: Path, seeds: list[int]
+@pytest.mark.parametrize("found", ["a file", "other things", "under a file"])
+def test_a_bad_folder_is_refused_before_measuring(
+    found: str, tuned: Any, tmp_path: Path, own_cache: Path, seeds: list[int]
 ) -> None:
     folder = tmp_path / "lib"
-    if place == "a file":
+    if found == "a file":
         folder.write_text("precious")
-    elif place == "other things":
+    elif found == "other things":
         folder.mkdir()
         (folder / "thesis.tex").write_text("precious")
     else:

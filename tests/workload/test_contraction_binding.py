@@ -105,8 +105,8 @@ def test_a_plan_recovers_every_binding():
     plan = plan_bindings({"X": "mk", "W": "nk"}, expressions, ["T", "B", "H"])
     truth = {"T": 5, "B": 7, "H": 11}
     shapes = {
-        name: [expressions[letter].evaluate(truth) for letter in subscripts]
-        for name, subscripts in {"X": "mk", "W": "nk"}.items()
+        name: [expressions[letter].evaluate(truth) for letter in indices]
+        for name, indices in {"X": "mk", "W": "nk"}.items()
     }
     found = {name: truth[name] for name in plan.keywords}
     for step in plan.steps:

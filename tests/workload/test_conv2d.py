@@ -45,12 +45,12 @@ def conv(**changes: Any) -> Spec:
 
 
 def output_dims(spec: Spec) -> list[str]:
-    return [str(spec.dims_parsed[letter]) for letter in spec.output_subscripts]
+    return [str(spec.dims_parsed[letter]) for letter in spec.output_indices]
 
 
 def test_letters_and_extents() -> None:
     spec = conv()
-    assert spec.output_subscripts == "npqo"
+    assert spec.output_indices == "npqo"
     assert output_dims(spec) == ["T", "4*T", "7", "9"]
     found = Contraction.from_spec(spec)
     assert (found.row_operand, found.column_operand) == ("X", "W")
@@ -63,7 +63,7 @@ def test_letters_and_extents() -> None:
 
 def test_letters_of_nchw_with_groups() -> None:
     spec = conv(**GROUPED, **{"op.conv2d.data_layout": "NCHW", "tensors.X.dims": "nchw"})
-    assert spec.output_subscripts == "nopq"
+    assert spec.output_indices == "nopq"
     found = Contraction.from_spec(spec)
     assert (found.row_operand, found.column_operand) == ("W", "X")
     assert (found.batch, found.rows) == (("n", "g"), ("u",))
@@ -78,18 +78,18 @@ def test_fresh_letters_avoid_those_given() -> None:
     changes = {"tensors.X.dims": "pqgu", "tensors.W.dims": "airs", "dims": dims}
     spec = conv(**changes, **{"op.conv2d.groups": 3})
     assert spec.convolution is not None
-    assert spec.output_subscripts == "pbca"
+    assert spec.output_indices == "pbca"
     assert spec.convolution.splits == {"u": "di", "a": "de"}
 
 
 def test_a_window_of_one_element_is_none() -> None:
     plain = conv(**{"op.conv2d": {}, "dims.r": 1, "dims.s": 1})
-    assert plain.output_subscripts == "nhwo"
+    assert plain.output_indices == "nhwo"
     assert plain.convolution is not None
     assert plain.convolution.slides == ()
     strided = conv(**{"op.conv2d": {"strides": [1, 2]}, "dims.r": 1, "dims.s": 1})
-    assert strided.output_subscripts == "nhqo"
-    assert conv(**{"op.conv2d": {"padding": 1}, "dims.r": 1, "dims.s": 1}).output_subscripts == "npqo"
+    assert strided.output_indices == "nhqo"
+    assert conv(**{"op.conv2d": {"padding": 1}, "dims.r": 1, "dims.s": 1}).output_indices == "npqo"
 
 
 def test_bias_and_residual() -> None:

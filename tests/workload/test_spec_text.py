@@ -31,7 +31,7 @@ def test_the_example():
     assert spec.name == "bert-dense"
     assert spec.variables == ("T",)
     assert spec.constants == ("W",)
-    assert spec.subscripts == {"X": "mk", "W": "nk"}
+    assert spec.operand_indices == {"X": "mk", "W": "nk"}
     assert spec.shape_vars["T"] == RangeVariable(min=1, max=128)
     assert str(spec.dims_parsed["m"]) == "16*T"
     assert (spec.budget.trials, spec.budget.seconds) == (128, 300)

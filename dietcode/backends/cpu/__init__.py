@@ -1,1 +1,1 @@
-"""CPUs: ``backend`` (the door), ``domain`` (space and cost model), ``measuring`` (the device at work)."""
+"""CPUs: ``backend`` (entry point), ``domain`` (space and cost model), ``measuring`` (the device at work)."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.backends.protocol import Domain
 from dietcode.cost_model.cpu.features import CpuEstimator
 from dietcode.cost_model.cpu.fitting import fit_all
 from dietcode.cost_model.model import Extents, Fitted
@@ -24,7 +25,7 @@ from dietcode.target.cpu import CpuTarget
 
 
 @dataclass(frozen=True)
-class CpuDomain:
+class CpuDomain(Domain):
     """`dietcode.backends.protocol.Domain` of a CPU."""
 
     problem: Problem
@@ -36,11 +37,9 @@ class CpuDomain:
         return Limits.of(self.target)
 
     def hardware_seeds(self) -> list[Seed]:
-        """As `Domain` has it."""
         return hardware_seeds(self.limits)
 
     def seed_of(self, facts: Mapping[str, Any], source: str) -> Seed:
-        """As `Domain` has it."""
         rows, columns = facts["tile"]
         return Seed(int(rows), int(columns), source)
 
@@ -52,36 +51,28 @@ class CpuDomain:
         return space or [Candidate(tile, "hardware") for tile in self.fitting_tiles(*largest)]
 
     def allows(self, micro_kernel: MicroKernel) -> bool:
-        """As `Domain` has it."""
         return allows(self.problem, micro_kernel, self.limits)
 
     def micro_kernel(self, facts: Mapping[str, Any]) -> MicroKernel:
-        """As `Domain` has it."""
         return MicroKernel.from_json(facts)
 
     def tails(self, micro_kernel: MicroKernel) -> list[MicroKernel]:
-        """As `Domain` has it."""
         if micro_kernel.tails != TAILS[0]:
             return []
         others = (replace(micro_kernel, tails=tails) for tails in TAILS[1:])
         return [other for other in others if self.allows(other)]
 
     def neighbours(self, micro_kernel: MicroKernel, longest: int) -> list[MicroKernel]:
-        """As `Domain` has it."""
         return neighbours(self.problem, micro_kernel, self.limits, longest)
 
     def fitting_tiles(self, rows: int, columns: int) -> list[MicroKernel]:
-        """As `Domain` has it."""
         return fitting_tiles(self.problem, rows, columns, self.limits)
 
     def ways(self, micro_kernel: MicroKernel) -> frozenset[str]:
-        """As `Domain` has it."""
         return ways(micro_kernel, self.limits)
 
     def estimator(self, records: Records) -> CpuEstimator | None:
-        """As `Domain` has it."""
         return None if records.calibration is None else CpuEstimator.of(self.limits, records.calibration)
 
     def fit(self, records: Records, extents: Extents) -> Fitted:
-        """As `Domain` has it."""
         return fit_all(self.problem, self.target, records, extents)

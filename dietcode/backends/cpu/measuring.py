@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from dietcode.backends.protocol import SeedFound, SeedSought
-from dietcode.measure.calibration import Calibration, attach_reference, calibrate, is_plausible, recalibrate
+from dietcode.backends.protocol import MeasuringDevice, SeedSought
+from dietcode.measure.calibration import (
+    ReferenceKernel,
+    attach_reference,
+    calibrate,
+    is_plausible,
+    recalibrate,
+    reference_problem,
+)
+from dietcode.measure.children import Children
+from dietcode.measure.cpu_worker import CpuRecipe
 from dietcode.measure.measurer import Measurer, RunResult
 from dietcode.measure.points import full_wave
 from dietcode.measure.records import Records
-from dietcode.measure.requests import BuildResult, Point
-from dietcode.measure.seed_search import SeedRequest
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.measure.requests import BuildRequest, BuildResult, Point
+from dietcode.measure.seed_search import SeedRequest, SeedResult
+from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.dispatch_tree import DispatchTree
+from dietcode.search_space.problem import Problem
+from dietcode.target.cpu import CpuTarget
 from dietcode.target.cubin import KernelFacts
 
 _SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
@@ -21,71 +34,106 @@ _MAX_SEED_TRIALS = 32
 
 
 @dataclass
-class MeasuringCpu:
-    """`dietcode.backends.protocol.MeasuringDevice` of a CPU."""
+class MeasuringCpu(MeasuringDevice):
+    """`dietcode.backends.protocol.MeasuringDevice` of a CPU.
 
-    measurer: Measurer
+    Parameters
+    ----------
+    folder : Path
+        Where built code is kept.
+    """
+
+    children: Children
+    problem: Problem
+    variables: tuple[str, ...]
+    target: CpuTarget
+    folder: Path
     seed_trials_are_candidates: bool = False
+    measurer: Measurer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.measurer = Measurer(self.children, self.problem, Limits.of(self.target), len(self.variables))
+
+    def build_request(
+        self,
+        micro_kernels: Sequence[MicroKernel],
+        name: str,
+        problem: Problem | None = None,
+        tree: DispatchTree = 0,
+    ) -> BuildRequest:
+        """Return what builds a library of these micro-kernels; by default it always runs the first one.
+
+        Parameters
+        ----------
+        name : str
+            Of its file.
+        problem : Problem, optional
+            Another one, without shape variables.
+        tree : DispatchTree
+            The rule.
+        """
+        variables, limits = self.variables if problem is None else (), Limits.of(self.target)
+        recipe = CpuRecipe(
+            problem or self.problem, tuple(micro_kernels), tree, variables, limits, self.target
+        )
+        return BuildRequest(str(self.folder / f"{name}.so"), recipe)
+
+    @property
+    def reference(self) -> ReferenceKernel:
+        """The kernel that is read beside all others."""
+        tile = Limits.of(self.target).narrow_tile()
+        request = self.build_request([tile], "reference", reference_problem())
+        return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores)
 
     def num_seed_trials(self, num_trials: int) -> int:
-        """As `MeasuringDevice` has it."""
         return max(1, min(_MAX_SEED_TRIALS, num_trials // _SHARE_OF_TRIALS))
 
-    def find_seed(self, sought: SeedSought) -> SeedFound:
+    def find_seed(self, sought: SeedSought) -> SeedResult:
         """As `MeasuringDevice` has it; MetaSchedule measures programs of its own."""
-        task, seeds = sought.task, self.measurer.children.seeds
+        task, seeds = sought.task, self.children.seeds
         request = SeedRequest(task.problem, task.largest, sought.target, sought.num_trials, sought.max_secs)
         found = seeds.find(request, sought.work_dir, sought.progress)
-        if found.seed is None:  # a busy machine, a short budget: a later run tries again
-            return SeedFound(None, f"{found.error}; going on with tiles of the register file")
-        return SeedFound(found.facts)
+        if found.facts is None:  # a busy machine, a short budget: a later run tries again
+            return SeedResult(None, f"{found.error}; going on with tiles of the register file")
+        return found
 
     def calibrate(self) -> dict[str, Any]:
-        """As `MeasuringDevice` has it."""
-        return calibrate(self.measurer).to_json()
+        return calibrate(self.measurer, self.reference)
 
     def recalibrate(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         """As `MeasuringDevice` has it: κ stays, and the reference kernel is read anew."""
-        if not is_plausible(float(earlier["kappa"]), self.measurer.target.num_cores):
+        if not is_plausible(float(earlier["kappa"]), self.target.num_cores):
             return None
-        return recalibrate(self.measurer, Calibration.from_json(dict(earlier))).to_json()
+        return recalibrate(self.measurer, self.reference, earlier)
 
     def describe(self, calibration: Mapping[str, Any]) -> str:
-        """As `MeasuringDevice` has it."""
-        cores, gflops = self.measurer.target.num_cores, max(calibration["tile_gflops"])
+        cores, gflops = self.target.num_cores, max(calibration["tile_gflops"])
         return f"κ = {calibration['kappa']:.2f} on {cores} cores, full waves {gflops:.0f} GFLOP/s"
 
     def attach(self, calibration: Mapping[str, Any]) -> None:
         """As `MeasuringDevice` has it: the reference kernel is read beside every measurement."""
         if self.measurer.reference is None:
-            attach_reference(self.measurer, float(calibration["reference_secs"]))
+            attach_reference(self.measurer, self.reference, float(calibration["reference_secs"]))
 
     def build(self, micro_kernels: Sequence[MicroKernel], prefix: str) -> list[BuildResult]:
-        """As `MeasuringDevice` has it."""
-        requests = [self.measurer.build_request([k], f"{prefix}_{k.name}") for k in micro_kernels]
+        requests = [self.build_request([k], f"{prefix}_{k.name}") for k in micro_kernels]
         return self.measurer.build(requests)
 
     def facts(self, micro_kernel: MicroKernel, built: BuildResult) -> KernelFacts | None:
-        """None: its object file says all."""
+        """Return None: the object file holds all facts."""
         return None
 
     def full_wave(self, micro_kernel: MicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """As `MeasuringDevice` has it: rows and columns rounded up to whole tiles, where they vary."""
-        return full_wave(self.measurer.problem, micro_kernel, anchor)
+        return full_wave(self.problem, micro_kernel, anchor)
 
     def check(
         self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:
-        """As `MeasuringDevice` has it."""
-        zeros = [0] * len(self.measurer.variables)
-        for point in points:
-            error = None if built.path is None else self.measurer.check(built.path, point, zeros, max_flops)
-            if error is not None:
-                return error
-        return None
+        assert built.path is not None
+        return self.measurer.check(built.path, points, max_flops)
 
     def time(self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
-        """As `MeasuringDevice` has it."""
         assert built.path is not None
         return self.measurer.time(built.path, points)
 
@@ -94,8 +142,7 @@ class MeasuringCpu:
         working = [m for m in records.measurements.values() if m.error is None][:2]
         if len(working) < 2:
             return 0
-        variables = self.measurer.variables
-        tree = (variables[0] if variables else "", 0, 0, 1)
-        request = self.measurer.build_request([m.micro_kernel for m in working], "pair", tree=tree)
+        tree = (self.variables[0] if self.variables else "", 0, 0, 1)
+        request = self.build_request([m.micro_kernel for m in working], "pair", tree=tree)
         (pair,) = self.measurer.build([request])
         return 0 if pair.error else max(0, sum(m.object_bytes for m in working) - pair.object_bytes)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from dietcode.backends.cuda.availability import gpu_availability
 from dietcode.backends.cuda.domain import CudaDomain
 from dietcode.backends.cuda.measuring import MeasuringGpu
+from dietcode.backends.protocol import Backend
 from dietcode.cost_model.cuda.fitting import spread_of
 from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError, TargetError
-from dietcode.library.build import check_linker
 from dietcode.library.cuda.build import cuda_library_files
+from dietcode.library.files import find_linker
 from dietcode.library.parts import Parts
 from dietcode.measure.children import Children
 from dietcode.measure.engine import Device
@@ -26,51 +28,48 @@ from dietcode.measure.records import Records
 from dietcode.runtime.manifest import MANIFEST
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.source import cuda_text
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
 from dietcode.workload.spec import Spec
 
-EXPERIMENTAL = "experimental: no record from a device yet"
 SYNTHETIC = "synthetic: no device measured this"
 
 
-class CudaBackend:
+class CudaBackend(Backend):
     """`dietcode.backends.protocol.Backend` of GPUs."""
 
     kind: ClassVar[str] = "cuda"
     archs: ClassVar[tuple[str, ...]] = tuple(ARCHS)
 
+    def availability(self) -> dict[str, Any]:
+        return gpu_availability()
+
     def check_ready(self, spec: Spec) -> None:
-        """As `Backend` has it."""
         check_compiler()
-        check_linker()
+        find_linker()
 
     def task(self, spec: Spec) -> Task:
-        """As `Backend` has it."""
         return Task.of(spec, device_problem)
 
     def target_of(self, records: Records, where: str) -> CudaTarget:
-        """As `Backend` has it."""
         try:
             return CudaTarget.from_json(records.device["target"])
         except (KeyError, TypeError, ValueError) as error:
             raise RecordsError(f"{where}: its header names no target") from error
 
     def check_asked(self, spec: Spec, records: Records, where: str) -> None:
-        """As `Backend` has it."""
         asked, measured = resolve_cuda(spec.target), self.target_of(records, where)
         if asked.number != measured.number:
             raise RecordsError(f"{where}: measured on {measured.arch}; the spec asks for {asked.arch}")
 
     def domain(self, problem: Problem, target: CudaTarget, device: Mapping[str, Any]) -> CudaDomain:
-        """As `Backend` has it."""
         return CudaDomain(problem, target, int(device["num_sms"]))
 
     @contextmanager
     def measuring(self, task: Task, device: Device, children: Children) -> Iterator[MeasuringGpu]:
-        """As `Backend` has it."""
         target = cast(CudaTarget, device.target)  # of this backend's kind
         with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
             num_sms = int(device.record["num_sms"])
@@ -101,11 +100,10 @@ class CudaBackend:
         }
 
     def doubt(self, report: Mapping[str, Any]) -> str | None:
-        """None: a GPU's sweep is of its own clock."""
+        """Return None: a GPU's sweep is read from its own clock."""
         return None
 
     def sum_order(self, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
-        """As `Backend` has it."""
         return micro_kernel.sum_order
 
     def least_size(
@@ -114,10 +112,13 @@ class CudaBackend:
         """As `Backend` has it: a copy for each architecture, and PTX, which is as long."""
         return 0, 1.0 if cap is None else len({target.arch, *archs}) + 1.0
 
+    def code_of(self, report: Mapping[str, Any]) -> tuple[str, Callable[[Mapping[str, Any]], str]]:
+        """As `Backend` has it: what the CUDA compiler is given."""
+        problem, target = Problem.from_json(report["problem"]), CudaTarget.from_json(report["target"])
+        return "cuda", lambda row: cuda_text(problem, [CudaMicroKernel.from_json(row)], target)
+
     def emit(self, parts: Parts) -> dict[str, bytes]:
-        """As `Backend` has it."""
         return cuda_library_files(parts)
 
     def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> LibraryCall:
-        """As `Backend` has it."""
         return LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))

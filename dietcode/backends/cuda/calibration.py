@@ -26,9 +26,16 @@ TimeSweep = Callable[[Problem, CudaMicroKernel, list[dict[str, int]], Point], Ti
 
 
 def calibrate_gpu(target: CudaTarget, num_sms: int, operand_dtype: str, time: TimeSweep) -> dict[str, Any]:
-    """The line of records that κ is fitted on, of the unit that multiplies operands of a dtype.
+    """Return the calibration line of the unit that multiplies operands of a dtype.
 
-    What is multiplied is the same for all workloads of the dtype: κ is the unit's, on this device.
+    The problem is the same for all workloads of the dtype: κ belongs to the unit of this device.
+
+    Parameters
+    ----------
+    num_sms : int
+        Multiprocessors of the device.
+    time : callable
+        As `TimeSweep`.
 
     Raises
     ------
@@ -36,7 +43,7 @@ def calibrate_gpu(target: CudaTarget, num_sms: int, operand_dtype: str, time: Ti
         The sweep does not run.
     """
     limits = CudaLimits.of(target)
-    tile = hardware_seeds(_problem(1, operand_dtype), limits)[0].tile
+    tile = hardware_seeds(_problem(1, operand_dtype), limits)[0].micro_kernel
     problem = _problem(_COLUMN_TILES * tile.columns, operand_dtype)
     first = {"m": tile.rows, "n": _COLUMN_TILES * tile.columns, "k": _STEPS}
     wave = num_sms * int(time(problem, tile, [], first).facts["resident_blocks"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.backends.protocol import Domain
 from dietcode.cost_model.cuda.features import CudaEstimator
 from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Extents, Fitted
@@ -24,7 +25,7 @@ from dietcode.target.cuda import CudaTarget
 
 
 @dataclass(frozen=True)
-class CudaDomain:
+class CudaDomain(Domain):
     """`dietcode.backends.protocol.Domain` of a GPU.
 
     Attributes
@@ -45,46 +46,39 @@ class CudaDomain:
         return CudaLimits.of(self.target)
 
     def hardware_seeds(self) -> list[CudaSeed]:
-        """As `Domain` has it."""
         return hardware_seeds(self.problem, self.limits)
 
     def seed_of(self, facts: Mapping[str, Any], source: str) -> CudaSeed:
-        """As `Domain` has it."""
         return CudaSeed(CudaMicroKernel.from_json(facts["micro_kernel"]), source)
 
     def starting(self, seeds: Sequence[CudaSeed], extents: Extents, mutate: bool) -> list[Candidate]:
-        """As `Domain` has it."""
         if not mutate:
-            return [Candidate(s.tile, s.source) for s in seeds if self.limits.holds(self.problem, s.tile)]
+            held = [seed for seed in seeds if self.limits.holds(self.problem, seed.micro_kernel)]
+            return [Candidate(seed.micro_kernel, seed.source) for seed in held]
         largest = {index: int(np.max(values)) for index, values in extents.items()}
         return starting_candidates(self.problem, list(seeds), self.limits, largest)
 
     def allows(self, micro_kernel: CudaMicroKernel) -> bool:
-        """As `Domain` has it."""
         return self.limits.holds(self.problem, micro_kernel)
 
     def micro_kernel(self, facts: Mapping[str, Any]) -> CudaMicroKernel:
-        """As `Domain` has it."""
         return CudaMicroKernel.from_json(facts)
 
     def tails(self, micro_kernel: CudaMicroKernel) -> list[CudaMicroKernel]:
-        """As `Domain` has it."""
         if micro_kernel.tails != TAILS[0]:
             return []
         others = (replace(micro_kernel, tails=tails) for tails in micro_kernel.allowed_tails[1:])
         return [other for other in others if self.allows(other)]
 
     def neighbours(self, micro_kernel: CudaMicroKernel, longest: int) -> list[CudaMicroKernel]:
-        """As `Domain` has it."""
         return neighbours(self.problem, micro_kernel, self.limits, longest)
 
     def fitting_tiles(self, rows: int, columns: int) -> list[CudaMicroKernel]:
         """As `Domain` has it, around the hardware's seeds."""
-        tiles = [seed.tile for seed in self.hardware_seeds()]
+        tiles = [seed.micro_kernel for seed in self.hardware_seeds()]
         return fitting_tiles(self.problem, tiles, rows, columns, self.limits)
 
     def ways(self, micro_kernel: CudaMicroKernel) -> frozenset[str]:
-        """As `Domain` has it."""
         axes = {
             micro_kernel.tails: True,
             micro_kernel.unit: True,
@@ -94,11 +88,9 @@ class CudaDomain:
         return frozenset(name for name, is_on in axes.items() if is_on)
 
     def estimator(self, records: Records) -> CudaEstimator | None:
-        """As `Domain` has it."""
         if records.calibration is None:
             return None
         return CudaEstimator.of(self.target, self.num_sms, records.calibration)
 
     def fit(self, records: Records, extents: Extents) -> Fitted:
-        """As `Domain` has it."""
         return fit_cuda(self.problem, records, extents)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.backends.cuda.calibration import calibrate_gpu
-from dietcode.backends.protocol import SeedFound, SeedSought
+from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.gpu_worker import CudaRecipe, KernelCall
@@ -16,10 +16,10 @@ from dietcode.measure.measurer import RunResult
 from dietcode.measure.points import can_grow, full_wave
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, CheckRequest, Point, TimeRequest, TimeResult
+from dietcode.measure.seed_search import SeedResult
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import search_seed, unit_of
-from dietcode.search_space.cuda.shape import grid_of
-from dietcode.search_space.partition import NumpyOps
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.problem import Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
@@ -34,7 +34,7 @@ _MAX_SEED_SECS = 600.0
 
 
 @dataclass
-class MeasuringGpu:
+class MeasuringGpu(MeasuringDevice):
     """`dietcode.backends.protocol.MeasuringDevice` of a GPU.
 
     Parameters
@@ -53,11 +53,10 @@ class MeasuringGpu:
     seed_trials_are_candidates: bool = True
 
     def num_seed_trials(self, num_trials: int) -> int:
-        """As `MeasuringDevice` has it."""
         wanted = num_trials // _SHARE_OF_TRIALS
         return wanted if wanted >= _MIN_SEED_TRIALS else 0
 
-    def find_seed(self, sought: SeedSought) -> SeedFound:
+    def find_seed(self, sought: SeedSought) -> SeedResult:
         """As `MeasuringDevice` has it: what MetaSchedule proposes is measured as any other candidate."""
 
         def progress(done: int, secs: float | None) -> None:
@@ -75,16 +74,15 @@ class MeasuringGpu:
                 progress=progress,
             )
         except TuningError as error:
-            return SeedFound(None, f"none from MetaSchedule: {error}")
-        tile = seed.tile
+            return SeedResult(None, f"none from MetaSchedule: {error}")
+        tile = seed.micro_kernel
         facts = {"tile": [tile.rows, tile.columns], "micro_kernel": tile.to_json(), "decisions": []}
         (secs,) = sought.measure([tile])
         flops = float(self.problem.flops(dict(sought.task.largest)))
         best = None if secs is None else round(flops / secs / 1e9, 3)
-        return SeedFound(facts | {"trials": sought.num_trials, "secs": 0.0, "best_gflops": best})
+        return SeedResult(facts | {"trials": sought.num_trials, "secs": 0.0, "best_gflops": best})
 
     def calibrate(self) -> dict[str, Any]:
-        """As `MeasuringDevice` has it."""
         return calibrate_gpu(self.target, self.num_sms, self.problem.operand_dtype, self._time_sweep)
 
     def _time_sweep(
@@ -110,14 +108,12 @@ class MeasuringGpu:
         return dict(earlier) if earlier.get("unit", "simt") == own else None
 
     def describe(self, calibration: Mapping[str, Any]) -> str:
-        """As `MeasuringDevice` has it."""
         return f"{len(calibration['secs'])} grids, waves of {calibration['wave_blocks']} blocks"
 
     def attach(self, calibration: Mapping[str, Any]) -> None:
-        """Nothing: readings are of the GPU's own clock."""
+        """Do nothing: readings are of the GPU's own clock."""
 
     def build(self, micro_kernels: Sequence[CudaMicroKernel], prefix: str) -> list[BuildResult]:
-        """As `MeasuringDevice` has it."""
         requests = [
             BuildRequest(
                 str(self.folder / f"{prefix}_{tile.name}.cubin"), CudaRecipe(self.problem, tile, self.target)
@@ -143,7 +139,7 @@ class MeasuringGpu:
             return full
         threads, shared = micro_kernel.threads, facts.shared_bytes
         wave = self.num_sms * max(1, self.target.sm.resident_blocks(threads, facts.registers, shared))
-        grid = grid_of(problem, micro_kernel, dict(full), NumpyOps())
+        grid = CallShape(problem, micro_kernel, dict(full)).grid
         row_tiles = -(-full[rows[-1]] // micro_kernel.rows)
         per_row = int(grid.blocks) * micro_kernel.splits // row_tiles
         waves = -(-row_tiles * per_row // wave)
@@ -152,14 +148,12 @@ class MeasuringGpu:
     def check(
         self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:
-        """As `MeasuringDevice` has it."""
         assert built.path is not None
         call, most = KernelCall(micro_kernel), min(max_flops, _MAX_CHECKED_FLOPS)
         request = CheckRequest(self.problem, built.path, call, tuple(points), max_flops=most)
         return self.children.check(request, _TIMEOUT_SECS).error
 
     def time(self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
-        """As `MeasuringDevice` has it."""
         assert built.path is not None
         call = KernelCall(micro_kernel)
         given = tuple(points), (), MIN_SECS, READINGS
@@ -168,5 +162,4 @@ class MeasuringGpu:
         return RunResult(found.secs, error=found.error)
 
     def fixed_bytes(self, records: Records) -> int | None:
-        """As `MeasuringDevice` has it."""
         return None

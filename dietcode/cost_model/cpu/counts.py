@@ -1,4 +1,4 @@
-"""How one micro-kernel covers many instances: tiles, padding and imbalance, all counted, none measured."""
+"""Counts of one micro-kernel at many instances: tiles, padding and imbalance."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Counts:
     tiles: FloatArray
     visits: FloatArray
     padded_tiles: FloatArray
-    tail_pieces: FloatArray
+    tail_bodies: FloatArray
     tail_vectors: FloatArray
     packed: FloatArray
     gathered: FloatArray
@@ -54,7 +54,7 @@ class Counts:
         return self.flops / self.padded_flops
 
     def stretch(self, kappa: float) -> FloatArray:
-        """κ·x + 1 − κ, the time of a partly filled wave over that of a full one; 1 / f_spatial."""
+        """Return κ·x + 1 − κ, the time of a partly filled wave over that of a full one; 1 / f_spatial."""
         return kappa * self.imbalance + 1.0 - kappa
 
 
@@ -66,7 +66,7 @@ def count(
     Parameters
     ----------
     extents : dict of str to int64 array [num_instances]
-        Extent of every letter.
+        Extent of every index.
     """
     ops, problem = NumpyOps(), problem_for(problem, micro_kernel)
     shape = next(iter(extents.values())).shape
@@ -87,13 +87,13 @@ def count(
     visits = own_batch * blocks * column_tiles / grid.column_parts
     full = (rows // micro_kernel.rows) * (columns // micro_kernel.columns) * batch
     flops = 2.0 * batch * rows * columns * reduction
-    pieces, vectors = _tails(rows, columns, micro_kernel, lanes)
+    bodies, vectors = _tails(rows, columns, micro_kernel, lanes)
     panels = ceildiv(columns, lanes, ops)
     if micro_kernel.tails == "partition":
         computed = batch * rows * panels * lanes
     else:
         computed = tiles * micro_kernel.rows * micro_kernel.columns
-        pieces, vectors = pieces * 0, vectors * 0
+        bodies, vectors = bodies * 0, vectors * 0
     packs = not problem.column_operand_constant and not micro_kernel.direct
     packed = own_batch * blocks * panels * lanes / grid.column_parts * reduction
     gathered = own_batch * rows / grid.row_parts * reduction
@@ -105,7 +105,7 @@ def count(
         tiles=tiles / limits.num_cores,
         visits=visits,
         padded_tiles=(tiles - full) / limits.num_cores,
-        tail_pieces=batch * pieces / limits.num_cores,
+        tail_bodies=batch * bodies / limits.num_cores,
         tail_vectors=batch * vectors / limits.num_cores,
         packed=packed * packs,
         gathered=gathered * copies_rows(problem, micro_kernel),
@@ -117,7 +117,7 @@ def count(
 def _tails(
     rows: IntArray, columns: IntArray, micro_kernel: MicroKernel, lanes: int
 ) -> tuple[IntArray, IntArray]:
-    """Bodies of loop partitioning in one batch's tails, and the rows × vectors that they compute.
+    """Return the bodies of loop partitioning in one batch's tails, and the rows × vectors that they compute.
 
     Left-over rows take one body for each bit of their number; left-over columns one, or one for each
     vector in wide tiles; where both are left over, one for each of both.
@@ -127,8 +127,8 @@ def _tails(
     left_vectors = -(-left_columns // lanes)
     bits = sum((left_rows >> bit) & 1 for bit in range(micro_kernel.rows.bit_length()))
     wide = micro_kernel.columns // lanes > MOST_VECTORS
-    bodies = left_vectors if wide else np.minimum(left_vectors, 1)
-    pieces = bits * (full_columns + bodies) + full_rows * bodies
+    across = left_vectors if wide else np.minimum(left_vectors, 1)
+    bodies = bits * (full_columns + across) + full_rows * across
     vectors_wide = full_columns * (micro_kernel.columns // lanes)
     vectors = left_rows * (vectors_wide + left_vectors) + full_rows * micro_kernel.rows * left_vectors
-    return pieces, vectors
+    return bodies, vectors

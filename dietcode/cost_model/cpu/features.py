@@ -1,4 +1,4 @@
-"""The features that f_local is learned from: what a schedule asks of a core, counted, never measured.
+"""The features that f_local is learned from: demands of a micro-kernel on a core, counted, never measured.
 
 The set has a version. A later version may add, drop or recount; a model is never fitted on two of them,
 because features are computed from records when they are needed and are not stored.
@@ -26,7 +26,7 @@ VERSION = 3
 _FLOAT_BYTES = 4
 _PAGE_BYTES = 4096
 _L2_BYTES_PER_CYCLE = 32
-_LAUNCH_SECS = (5e-7, 2e-5)  # what is believed of a fork and join
+_LAUNCH_SECS = (5e-7, 2e-5)  # bounds on a fork and join
 _FLOPS_PER_LANE = 4  # of a cycle: two units, a multiplication and an addition each
 _BODY_CYCLES = 80  # begin and end of a tile, measured with 9x48
 _PACKED_PER_CYCLE = 4  # elements: 60 cycles for a square of 16 x 16
@@ -53,7 +53,7 @@ FEATURES = (
     Feature("blocks_rows", "log2 tiles", "row tiles that stay in half of L2 together"),
     Feature("log_batch", "log2", "flattened batch"),
     Feature("narrow", "0/1", "vectors are narrower than a register"),
-    Feature("log_steps", "log2 steps", "steps of the reduction at a time; 0 for all of them"),
+    Feature("log_k_tile", "log2 steps", "steps of the reduction at a time; 0 for all of them"),
     Feature("direct", "0/1", "a column operand that is not constant is read where it lies"),
     Feature("window", "0/1", "windows are read from a padded copy of their rows"),
     Feature("packed_per_flop", "elements/FLOP", "elements that tasks pack over FLOPs"),
@@ -61,12 +61,12 @@ FEATURES = (
     Feature("reduction_is_last", "0/1", "the row operand's reduction is contiguous"),
     Feature("row_stride_aliases", "0/1", "the row operand's rows lie a multiple of 4096 bytes apart"),
     Feature("stages", "stages", "epilogue stages"),
-    Feature("log_estimate", "log2 seconds", "`estimate_secs` of the call, to see launch and small calls"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call, to see launch and small calls"),
 )
 
 
 def step_cycles(micro_kernel: MicroKernel, lanes: int) -> float:
-    """Cycles of one step of the reduction on a core with two FMA and two load ports.
+    """Return the cycles of one step of the reduction on a core with two FMA and two load ports.
 
     The largest of the FMAs, the loads and the FMAs' latency, each over the two ports, and of the panels'
     bytes, which come from L2 at 32 bytes a cycle.
@@ -86,9 +86,9 @@ class CpuEstimator:
     kappa : float
         κ of f_spatial.
     flops_per_sec : float
-        Full waves of the reference kernel.
+        Rate of full waves of the reference kernel.
     launch_secs : float
-        A call of no work.
+        Seconds of a call without work.
     """
 
     limits: Limits
@@ -99,7 +99,7 @@ class CpuEstimator:
 
     @classmethod
     def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> CpuEstimator:
-        """From a calibration on record: ``t(n) = launch + w·pad(n, P)`` over its sweep of n tiles."""
+        """Return a calibration's estimator: ``t(n) = launch + w·pad(n, P)`` over its sweep of n tiles."""
         gflops = np.asarray(calibration["tile_gflops"], dtype=np.float64)
         tiles = np.asarray(calibration["num_tiles"], dtype=np.float64)
         secs = tiles / gflops  # in units of a tile's GFLOPs
@@ -110,97 +110,88 @@ class CpuEstimator:
         return cls(limits, float(calibration["kappa"]), float(gflops.max()) * 1e9, launch)
 
     def allows(self, problem: Problem, micro_kernel: MicroKernel) -> bool:
-        """As `Estimator` has it."""
+        """Return what `dietcode.search_space.cpu.axes.allows` does."""
         return allows(problem, micro_kernel, self.limits)
 
     def estimate(self, problem: Problem, micro_kernel: MicroKernel, extents: Extents) -> FloatArray:
-        """As `estimate_secs`."""
-        return estimate_secs(count(problem, micro_kernel, self.limits, extents), micro_kernel, self)
+        """Return the seconds of a call by arithmetic alone, [num_points].
+
+        Whole tiles and the bodies of partitioned tails take their steps, a begin and an end each; what tasks
+        copy is added, and the launch.
+        """
+        return self._secs(count(problem, micro_kernel, self.limits, extents), micro_kernel)
+
+    def _secs(self, counts: Counts, micro_kernel: MicroKernel) -> FloatArray:
+        limits = self.limits
+        lanes, reference = limits.lanes_of(micro_kernel), limits.narrow_tile()
+        busy = reference.rows * (reference.columns // limits.lanes) / 2 / step_cycles(reference, limits.lanes)
+        cycles_per_sec = self.flops_per_sec / (limits.num_cores * _FLOPS_PER_LANE * limits.lanes * busy)
+        partitions = micro_kernel.tails == "partition"
+        whole = counts.tiles - counts.padded_tiles if partitions else counts.tiles
+        tails = np.maximum(counts.tail_vectors / 2, counts.tail_bodies * _LEAST_CHAIN / 2)
+        cycles = counts.reduction * (whole * step_cycles(micro_kernel, lanes) + tails)
+        cycles += (whole + counts.tail_bodies) * _BODY_CYCLES
+        copied = counts.packed / _PACKED_PER_CYCLE + (counts.gathered + counts.copied) / _GATHERED_PER_CYCLE
+        secs: FloatArray = self.launch_secs + (cycles * counts.stretch(self.kappa) + copied) / cycles_per_sec
+        return secs
 
     def features(
         self, problem: Problem, micro_kernel: MicroKernel, extents: Extents
     ) -> tuple[Table, FloatArray]:
-        """As `features`."""
-        return features(problem, micro_kernel, self, extents)
+        """Return features and estimate of one micro-kernel at many shapes.
 
-
-def estimate_secs(counts: Counts, micro_kernel: MicroKernel, device: CpuEstimator) -> FloatArray:
-    """Seconds of a call by arithmetic alone [num_points]; the model learns what this misses.
-
-    Whole tiles and the bodies of partitioned tails take their steps, a begin and an end each; what tasks copy
-    is added, and the launch.
-    """
-    limits = device.limits
-    lanes, reference = limits.lanes_of(micro_kernel), limits.narrow_tile()
-    busy = reference.rows * (reference.columns // limits.lanes) / 2 / step_cycles(reference, limits.lanes)
-    cycles_per_sec = device.flops_per_sec / (limits.num_cores * _FLOPS_PER_LANE * limits.lanes * busy)
-    partitions = micro_kernel.tails == "partition"
-    whole = counts.tiles - counts.padded_tiles if partitions else counts.tiles
-    tails = np.maximum(counts.tail_vectors / 2, counts.tail_pieces * _LEAST_CHAIN / 2)
-    cycles = counts.reduction * (whole * step_cycles(micro_kernel, lanes) + tails)
-    cycles += (whole + counts.tail_pieces) * _BODY_CYCLES
-    copied = counts.packed / _PACKED_PER_CYCLE + (counts.gathered + counts.copied) / _GATHERED_PER_CYCLE
-    secs: FloatArray = device.launch_secs + (cycles * counts.stretch(device.kappa) + copied) / cycles_per_sec
-    return secs
-
-
-def features(
-    problem: Problem, micro_kernel: MicroKernel, device: CpuEstimator, extents: dict[str, IntArray]
-) -> tuple[Table, FloatArray]:
-    """Features and estimate of one micro-kernel at many shapes.
-
-    Returns
-    -------
-    float32 [num_points, num_features], float64 [num_points]
-        Columns as in `FEATURES`; seconds as in `estimate_secs`.
-    """
-    limits = device.limits
-    counts = count(problem, micro_kernel, limits, extents)
-    estimate = estimate_secs(counts, micro_kernel, device)
-    lanes = limits.lanes_of(micro_kernel)
-    vectors = micro_kernel.columns // lanes
-    accumulators = micro_kernel.rows * vectors
-    tile = (
-        micro_kernel.rows,
-        vectors,
-        accumulators,
-        (accumulators + vectors + 1) / limits.num_registers,
-        (micro_kernel.rows + vectors) / accumulators,
-        step_cycles(micro_kernel, lanes) / accumulators,
-        *(micro_kernel.tails == name for name in TAILS[1:]),
-    )
-    batch = problem.product(problem.batch, extents)
-    in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
-    l2 = limits.l2_bytes / _FLOAT_BYTES
-    shape = (
-        np.log2(counts.reduction),
-        np.log2(counts.tiles),
-        np.log2(np.maximum(counts.tiles / counts.visits, 1e-3)),
-        counts.padded_tiles / counts.tiles,
-        np.minimum(micro_kernel.columns * counts.reduction / l2, 4.0),
-        np.minimum(micro_kernel.rows * counts.reduction / l2, 4.0),
-        np.log2(in_l2),
-        np.log2(batch),
-        lanes < limits.lanes,
-        np.log2(max(1, micro_kernel.steps)),
-        micro_kernel.direct,
-        micro_kernel.window,
-        counts.packed * limits.num_cores / counts.flops,
-        counts.gathered * limits.num_cores / counts.flops,
-        problem.subscripts[problem.row_operand][-1] in problem.reduction,
-        _row_stride_bytes(problem, extents) % _PAGE_BYTES == 0,
-        len(problem.stages),
-        np.log2(estimate),
-    )
-    num_points = len(counts.flops)
-    table: Table = np.empty((num_points, len(FEATURES)), dtype=np.float32)
-    for column, value in enumerate((*tile, *shape)):
-        table[:, column] = value
-    return table, estimate
+        Returns
+        -------
+        float32 [num_points, num_features], float64 [num_points]
+            Columns as in `FEATURES`; seconds as in `estimate`.
+        """
+        limits = self.limits
+        counts = count(problem, micro_kernel, limits, extents)
+        estimate = self._secs(counts, micro_kernel)
+        lanes = limits.lanes_of(micro_kernel)
+        vectors = micro_kernel.columns // lanes
+        accumulators = micro_kernel.rows * vectors
+        tile = (
+            micro_kernel.rows,
+            vectors,
+            accumulators,
+            (accumulators + vectors + 1) / limits.num_registers,
+            (micro_kernel.rows + vectors) / accumulators,
+            step_cycles(micro_kernel, lanes) / accumulators,
+            *(micro_kernel.tails == name for name in TAILS[1:]),
+        )
+        batch = problem.product(problem.batch, extents)
+        in_l2 = row_tiles_in_l2(counts.reduction, micro_kernel.rows, limits.l2_bytes, NumpyOps())
+        l2 = limits.l2_bytes / _FLOAT_BYTES
+        shape = (
+            np.log2(counts.reduction),
+            np.log2(counts.tiles),
+            np.log2(np.maximum(counts.tiles / counts.visits, 1e-3)),
+            counts.padded_tiles / counts.tiles,
+            np.minimum(micro_kernel.columns * counts.reduction / l2, 4.0),
+            np.minimum(micro_kernel.rows * counts.reduction / l2, 4.0),
+            np.log2(in_l2),
+            np.log2(batch),
+            lanes < limits.lanes,
+            np.log2(max(1, micro_kernel.k_tile)),
+            micro_kernel.direct,
+            micro_kernel.window,
+            counts.packed * limits.num_cores / counts.flops,
+            counts.gathered * limits.num_cores / counts.flops,
+            problem.indices[problem.row_operand][-1] in problem.reduction,
+            _row_stride_bytes(problem, extents) % _PAGE_BYTES == 0,
+            len(problem.stages),
+            np.log2(estimate),
+        )
+        num_points = len(counts.flops)
+        table: Table = np.empty((num_points, len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate((*tile, *shape)):
+            table[:, column] = value
+        return table, estimate
 
 
 def _row_stride_bytes(problem: Problem, extents: dict[str, IntArray]) -> IntArray:
-    """Bytes from one row of the row operand to the next; 1 where there is no constant step."""
+    """Return the bytes from one row of the row operand to the next; 1 where they are not constant."""
     stride = view_of(problem, problem.row_operand).stride(problem.rows)
     anything = np.ones_like(next(iter(extents.values())))
     if stride is None or stride == ZERO:

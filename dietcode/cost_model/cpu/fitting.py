@@ -1,4 +1,4 @@
-"""Every measured micro-kernel of a CPU fitted, every instance predicted."""
+"""The fit of every measured micro-kernel of a CPU, and predictions at every instance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from dietcode.target.cpu import CpuTarget
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel and predict every instance.
 
+    Parameters
+    ----------
+    target : CpuTarget
+        The device's.
+    records : Records
+        Of the workload on that device.
+    extents : dict of str to int64 array [num_instances]
+
     Raises
     ------
     TuningError
@@ -24,18 +32,20 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Exte
         raise TuningError("the records hold no calibration of their device; measure again without --records")
     kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
     models, fixed = [], records.fixed_bytes or 0
-    for kernel, measurement in records.measurements.items():
-        if measurement.usable and allows(problem, kernel, limits):
+    for micro_kernel, measurement in records.measurements.items():
+        if measurement.usable and allows(problem, micro_kernel, limits):
             try:
-                models.append(fit_local(problem, kernel, limits, kappa, measurement.points, measurement.secs))
+                models.append(
+                    fit_local(problem, micro_kernel, limits, kappa, measurement.points, measurement.secs)
+                )
             except CandidateError:
                 continue
 
     def predict_one(model: LocalModel, extents: Extents) -> Factors:
         return model.predict(problem, limits, kappa, extents)
 
-    def size(kernel: MicroKernel) -> int:
-        """What a micro-kernel adds: its object file less what every library has."""
-        return records.measurements[kernel].object_bytes - fixed
+    def size(micro_kernel: MicroKernel) -> int:
+        """Return what a micro-kernel adds: its object file less what every library has."""
+        return records.measurements[micro_kernel].object_bytes - fixed
 
     return Fitted.of(problem, models, predict_one, size, extents)

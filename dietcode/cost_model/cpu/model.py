@@ -1,26 +1,26 @@
 """f_local fitted from measured waves, and the product of the three factors.
 
 The paper's f_local is one number, the throughput of a full wave. On a CPU a wave's throughput depends on how
-often a panel of the packed operand is reused after it was streamed in, so f_local is a function of the
+often a panel of the packed operand is reused after it was streamed in, so that f_local is a function of the
 shape, fitted for each micro-kernel on its own measured waves (non-negative least squares on relative
 errors):
 
     t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
-What the terms are depends on how the micro-kernel treats tails:
+The terms depend on how the micro-kernel treats tails:
 
     local, checked   visits·K, tiles·K, tiles, padded tiles·K
-    partition        visits·K, full tiles·K, bodies, tail vectors·K, tail pieces·K
+    partition        visits·K, full tiles·K, bodies, tail vectors·K, tail bodies·K
     global           visits·K, tiles·K, tiles, copied elements
     any              packed elements, where tasks pack the column operand
     any              gathered elements, where tasks copy the row operand
 
-The coefficient of visits·K is the time to stream a panel beyond what computing hides (the place of bytes /
+The coefficient of visits·K is the time to stream a panel beyond what computing hides (instead of bytes /
 bandwidth), that of tiles·K the steady rate, that of tiles the prologue and write-back of a tile, that of
 padded tiles·K what local padding, or a check, adds. With loop partitioning a tail costs what it computes
-(tail vectors·K) and what its small register tiles miss of the steady rate (tail pieces·K), and every body has
-a prologue (bodies = full tiles + tail pieces). With global padding all tiles are alike, and the copies are
+(tail vectors·K) and what its small register tiles miss of the steady rate (tail bodies·K), and every body has
+a prologue (bodies = full tiles + tail bodies). With global padding all tiles are alike, and the copies are
 added. c₀ is the launch.
 """
 
@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dietcode.cost_model.cpu.counts import Counts, count
 from dietcode.cost_model.model import Factors, FloatArray
-from dietcode.errors import CandidateError
+from dietcode.cost_model.regression import fit_terms, measured
 from dietcode.search_space.cpu.axes import copies_rows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import IntArray, Problem
@@ -63,7 +62,16 @@ class LocalModel:
     def predict(
         self, problem: Problem, limits: Limits, kappa: float, extents: dict[str, IntArray]
     ) -> Factors:
-        """The three factors and their product for every instance."""
+        """Return the three factors and their product for every instance.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        extents : dict of str to int64 array [num_instances]
+        """
         counts = count(problem, self.micro_kernel, limits, extents)
         work = _work(counts, self.terms) @ self.coefficients[1:]
         f_local = counts.padded_flops / np.maximum(work, 1e-12)
@@ -74,7 +82,7 @@ class LocalModel:
         return Factors(*rates, counts.imbalance, counts.tiles)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the report."""
+        """Return plain data for the report."""
         names = ("launch_secs", *self.terms)
         return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
             "median_fit_error": self.fit_error
@@ -82,16 +90,16 @@ class LocalModel:
 
 
 _PACKED, _GATHERED = "secs_per_packed_element", "secs_per_gathered_element"
-# What a coefficient is the seconds of, by its name in the report.
+# The term of each coefficient, by its name in the report.
 _TERMS: dict[str, Callable[[Counts], FloatArray]] = {
     "secs_per_visit_k": lambda c: c.visits * c.reduction,
     "secs_per_tile_k": lambda c: c.tiles * c.reduction,
     "secs_per_tile": lambda c: c.tiles,
     "secs_per_padded_tile_k": lambda c: c.padded_tiles * c.reduction,
     "secs_per_full_tile_k": lambda c: (c.tiles - c.padded_tiles) * c.reduction,
-    "secs_per_body": lambda c: c.tiles - c.padded_tiles + c.tail_pieces,
+    "secs_per_body": lambda c: c.tiles - c.padded_tiles + c.tail_bodies,
     "secs_per_tail_vector_k": lambda c: c.tail_vectors * c.reduction,
-    "secs_per_tail_piece_k": lambda c: c.tail_pieces * c.reduction,
+    "secs_per_tail_piece_k": lambda c: c.tail_bodies * c.reduction,
     "secs_per_copied_element": lambda c: c.copied,
     _PACKED: lambda c: c.packed,
     _GATHERED: lambda c: c.gathered,
@@ -112,7 +120,7 @@ _TERMS_OF: dict[str, tuple[str, ...]] = {
 
 
 def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
-    """Names of the terms of t_work."""
+    """Return the names of the terms of t_work."""
     terms = _TERMS_OF[micro_kernel.tails]
     if not problem.column_operand_constant and not micro_kernel.direct:
         terms = (*terms, _PACKED)
@@ -122,7 +130,7 @@ def terms_of(problem: Problem, micro_kernel: MicroKernel) -> tuple[str, ...]:
 
 
 def _work(counts: Counts, terms: tuple[str, ...]) -> FloatArray:
-    """The terms of t_work, [num_instances, num_terms]."""
+    """Return the terms of t_work, [num_instances, num_terms]."""
     return np.stack([_TERMS[name](counts) for name in terms], axis=1)
 
 
@@ -136,22 +144,23 @@ def fit_local(
 ) -> LocalModel:
     """Fit all coefficients on the measured waves of one micro-kernel.
 
+    Parameters
+    ----------
+    limits : Limits
+        Of the target.
+    kappa : float
+        κ of f_spatial.
+    points, secs
+        As `measured` takes them.
+
     Raises
     ------
     CandidateError
         There is no usable measurement.
     """
-    times = np.asarray(secs, dtype=np.float64)
-    known = all(set(p) == set(problem.extents) and min(p.values()) >= 1 for p in points)
-    if not known or not len(times) or not np.all(np.isfinite(times)) or np.any(times <= 0):
-        raise CandidateError(f"{micro_kernel.name}: no usable measurement")
-    extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in points[0]}
+    extents, times = measured(problem, micro_kernel, points, secs)
     counts = count(problem, micro_kernel, limits, extents)
     terms = terms_of(problem, micro_kernel)
     work = _work(counts, terms) * counts.stretch(kappa)[:, None]
-    regressors = np.column_stack([np.ones_like(times), work])
-    scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
-    solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
-    coefficients = solution / scale
-    error = float(np.median(np.abs(regressors @ coefficients / times - 1.0)))
+    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
     return LocalModel(micro_kernel, coefficients, terms, error)

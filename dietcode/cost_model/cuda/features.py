@@ -1,4 +1,4 @@
-"""What f_local is learned from on a GPU: what a block asks of a multiprocessor, counted, never measured."""
+"""The features that f_local is learned from on a GPU: demands of a block, counted, never measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
 VERSION = 1
-_SWEEP_COST = 1.5  # `step_cost` of what is swept: 8x8 of a thread, 64x64 of a warp
+_SWEEP_COST = 1.5  # `step_cost` of the sweep's micro-kernel: 8x8 of a thread, 64x64 of a warp
 _READ_COST = {"simt": 2.0, "mma": 16.0}  # of an element from shared memory, in multiply-adds
 _COPY_COST = 64.0  # of an element that another function reads or writes, in FLOPs of a full wave
 
@@ -26,8 +26,8 @@ FEATURES = (
     Feature("log_columns", "log2 elements", "columns of a block's tile"),
     Feature("thread_rows", "elements", "rows of a thread's tile, or a warp's"),
     Feature("thread_columns", "elements", "columns of a thread's tile, or a warp's"),
-    Feature("steps", "steps", "steps of the reduction in shared memory at a time"),
-    Feature("stages", "stages", "pieces of the reduction on their way or in use"),
+    Feature("k_tile", "steps", "steps of the reduction in shared memory at a time"),
+    Feature("stages", "stages", "tiles of the reduction on their way or in use"),
     Feature("splits", "parts", "parts of the reduction"),
     Feature("threads", "threads", "threads of a block"),
     Feature("resident", "blocks", "blocks on a multiprocessor, by estimated registers"),
@@ -38,7 +38,7 @@ FEATURES = (
     Feature("is_global", "0/1", "tails are padded in memory"),
     Feature("is_checked", "0/1", "checks are left in the loop"),
     Feature("is_mma", "0/1", "tensor cores multiply"),
-    Feature("log_steps", "log2 steps", "steps of the reduction that a block does"),
+    Feature("log_num_steps", "log2 steps", "steps of the reduction that a block does"),
     Feature("log_waves", "log2 waves", "blocks over those that run at a time"),
     Feature("imbalance", "ratio", "pad(n, P) / n"),
     Feature("f_pad", "ratio", "FLOPs over those of whole tiles"),
@@ -47,10 +47,12 @@ FEATURES = (
 )
 
 
-def step_cost(tile: CudaMicroKernel) -> float:
-    """Multiply-adds and reads of shared memory in a step of a thread or warp, over the multiply-adds."""
-    fmas = tile.thread_rows * tile.thread_columns
-    return 1.0 + _READ_COST[tile.unit] * (tile.thread_rows + tile.thread_columns) / fmas
+def step_cost(micro_kernel: CudaMicroKernel) -> float:
+    """Return multiply-adds and shared-memory reads of a thread's or warp's step over its multiply-adds."""
+    fmas = micro_kernel.num_accumulators
+    return (
+        1.0 + _READ_COST[micro_kernel.unit] * (micro_kernel.thread_rows + micro_kernel.thread_columns) / fmas
+    )
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class CudaEstimator:
     spread : Spread
         κ of f_spatial.
     flops_per_sec : float
-        Full waves of the sweep's micro-kernel, less what its reads cost.
+        Rate of full waves of the sweep's micro-kernel, if its reads cost nothing.
     launch_secs : float
-        A call of no work.
+        Seconds of a call without work.
     """
 
     target: CudaTarget
@@ -76,61 +78,62 @@ class CudaEstimator:
 
     @classmethod
     def of(cls, target: CudaTarget, num_sms: int, calibration: Mapping[str, Any]) -> CudaEstimator:
-        """From a calibration on record.
+        """Return the estimator of a calibration on record.
 
         Raises
         ------
         TuningError
-            Nothing can be told from its sweep.
+            Its sweep cannot be fitted.
         """
         sweep = fit_sweep(calibration, num_sms)
         return cls(target, num_sms, sweep.spread, _SWEEP_COST * sweep.flops_per_sec, sweep.launch_secs)
 
     def allows(self, problem: Problem, micro_kernel: CudaMicroKernel) -> bool:
-        """As `Estimator` has it."""
+        """Return what `CudaLimits.holds` does."""
         return CudaLimits.of(self.target).holds(problem, micro_kernel)
 
     def _count(
-        self, problem: Problem, tile: CudaMicroKernel, extents: Extents
+        self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents
     ) -> tuple[CudaCounts, int, int]:
-        """Counts, the blocks on a multiprocessor, and a thread's registers; the latter two are estimates."""
-        registers = CudaLimits.of(self.target).registers(problem, tile)
-        resident = max(1, self.target.sm.resident_blocks(tile.threads, registers, tile.shared_bytes))
-        return count(problem, tile, self.num_sms * resident, extents), resident, registers
+        """Return counts, and estimates of the blocks on a multiprocessor and of a thread's registers."""
+        registers = CudaLimits.of(self.target).registers(problem, micro_kernel)
+        resident = max(
+            1, self.target.sm.resident_blocks(micro_kernel.threads, registers, micro_kernel.shared_bytes)
+        )
+        return count(problem, micro_kernel, self.num_sms * resident, extents), resident, registers
 
     def estimate(self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents) -> FloatArray:
-        """As `Estimator` has it."""
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
         return self._secs(self._count(problem, micro_kernel, extents)[0], micro_kernel)
 
-    def _secs(self, counts: CudaCounts, tile: CudaMicroKernel) -> FloatArray:
-        """Padded work at the sweep's rate, stretched where SMs idle; copies and launch are added."""
-        work = counts.padded_flops * step_cost(tile) * counts.stretched(self.spread) / counts.waves
+    def _secs(self, counts: CudaCounts, micro_kernel: CudaMicroKernel) -> FloatArray:
+        """Return padded work at the sweep's rate, stretched where SMs idle, with copies and launch."""
+        work = counts.padded_flops * step_cost(micro_kernel) * counts.stretched(self.spread) / counts.waves
         secs: FloatArray = self.launch_secs + (work + _COPY_COST * counts.elements) / self.flops_per_sec
         return secs
 
     def features(
         self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents
     ) -> tuple[Table, FloatArray]:
-        """As `Estimator` has it; columns as in `FEATURES`."""
-        tile = micro_kernel
-        counts, resident, registers = self._count(problem, tile, extents)
-        estimate = self._secs(counts, tile)
+        """Return features, columns as in `FEATURES`, and `estimate`."""
+        counts, resident, registers = self._count(problem, micro_kernel, extents)
+        estimate = self._secs(counts, micro_kernel)
         columns = (
-            np.log2(tile.rows),
-            np.log2(tile.columns),
-            tile.thread_rows,
-            tile.thread_columns,
-            tile.steps,
-            tile.stages,
-            tile.splits,
-            tile.threads,
+            np.log2(micro_kernel.rows),
+            np.log2(micro_kernel.columns),
+            micro_kernel.thread_rows,
+            micro_kernel.thread_columns,
+            micro_kernel.k_tile,
+            micro_kernel.stages,
+            micro_kernel.splits,
+            micro_kernel.threads,
             resident,
             registers,
-            tile.shared_bytes,
-            step_cost(tile),
-            *(tile.tails == name for name in TAILS[1:]),
-            tile.unit == "mma",
-            np.log2(counts.steps),
+            micro_kernel.shared_bytes,
+            step_cost(micro_kernel),
+            *(micro_kernel.tails == name for name in TAILS[1:]),
+            micro_kernel.unit == "mma",
+            np.log2(counts.num_steps),
             np.log2(counts.waves),
             counts.imbalance,
             counts.f_pad,

@@ -1,4 +1,4 @@
-"""Every measured micro-kernel of a GPU fitted, every instance predicted."""
+"""The fit of every measured micro-kernel of a GPU, and predictions at every instance."""
 
 from __future__ import annotations
 
@@ -28,39 +28,43 @@ def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
     spread, target = spread_of(records), CudaTarget.from_json(records.device["target"])
     limits = CudaLimits.of(target)
     models, unused = [], {}
-    for tile, measurement in records.measurements.items():
-        reason = measurement.error or limits.why_not(problem, tile)
+    for micro_kernel, measurement in records.measurements.items():
+        reason = measurement.error or limits.why_not(problem, micro_kernel)
         if reason is None and measurement.facts is not None and not measurement.usable:
             reason = f"spills {measurement.facts.stack_bytes} bytes a thread"
         if reason is None and measurement.facts is None:
-            reason = "nothing is known of its registers"
+            reason = "the records do not have its registers"
         if reason is None and measurement.facts is not None:
             try:
-                wave = wave_blocks(target, records.device["num_sms"], tile, measurement.facts)
-                models.append(fit_local(problem, tile, wave, spread, measurement.points, measurement.secs))
+                wave = wave_blocks(target, records.device["num_sms"], micro_kernel, measurement.facts)
+                models.append(
+                    fit_local(problem, micro_kernel, wave, spread, measurement.points, measurement.secs)
+                )
                 continue
             except CandidateError as error:
                 reason = str(error)
-        unused[tile.name] = str(reason)
+        unused[micro_kernel.name] = str(reason)
 
     def predict_one(model: CudaLocalModel, extents: Extents) -> Factors:
         return model.predict(problem, spread, extents)
 
-    def size(tile: CudaMicroKernel) -> int:
-        facts = records.measurements[tile].facts
+    def size(micro_kernel: CudaMicroKernel) -> int:
+        facts = records.measurements[micro_kernel].facts
         return 0 if facts is None else facts.code_bytes
 
     return Fitted.of(problem, models, predict_one, size, extents, unused)
 
 
 def spread_of(records: Records) -> Spread:
-    """How the device that measured spreads blocks.
+    """Return how the device that measured spreads blocks.
 
     Raises
     ------
     TuningError
-        The records hold no calibration, or nothing can be told from it.
+        The records hold no calibration, or it cannot be fitted.
     """
     if records.calibration is None:
-        raise TuningError("the records hold no calibration of their device: no κ can be told")
+        raise TuningError(
+            "the records hold no calibration of their device, and so no κ; measure again without --records"
+        )
     return fit_sweep(records.calibration, records.device["num_sms"]).spread

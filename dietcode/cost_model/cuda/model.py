@@ -2,21 +2,21 @@
 
     Cost_M(W) = f_local(M) · f_spatial(W/M) · f_pad(W, M)              FLOP/s, equation 3
 
-P = SMs × resident blocks is the wave: blocks that run at a time. A wave of a micro-kernel takes longer the
-more steps of the reduction each block does, so that f_local is a function of their number, fitted for each
+P = SMs × resident blocks is the wave: the blocks that run at a time. A wave takes the longer, the more steps
+of the reduction each block does, so that f_local is a function of their number, fitted for each
 micro-kernel on its measured waves (non-negative least squares on relative errors):
 
-    t_wave = α + β·steps                          seconds; steps are padded to whole pieces
+    t_wave = α + β·num_steps                      seconds; steps are padded to whole tiles of k
     t      = c₀ + t_wave · w + γ·elements         w = n/P · (κ·x + σ·y + 1 − κ − σ), n blocks
 
-x = pad(n, P) / n is of whole waves, y = pad(n, S) / n of whole blocks on each of S multiprocessors.
+x = pad(n, P) / n stands for whole waves, y = pad(n, S) / n for whole blocks on each of S multiprocessors.
 
-c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where the block function is not
-alone: others read and write `elements` numbers, to add the parts of a split reduction, or to copy operands
-and output with global padding. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5 inverted: the paper's are
-ratios of time, and everything here is throughput.
+c₀ is the launch, shared by all shapes of a micro-kernel; γ is there only where a call launches functions
+beside the block function: they read and write `elements` numbers, to add the parts of a split reduction, or
+to copy operands and output with global padding. f_spatial = 1 / (κ·x + 1 − κ) is equations 4 and 5 inverted:
+the paper's are ratios of time, and everything here is throughput.
 
-No number comes from a data sheet: without measurements there is no model, and so no prediction.
+No number comes from a data sheet: without measurements there is no model, and no prediction.
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ import numpy as np
 from scipy.optimize import nnls
 
 from dietcode.cost_model.model import Factors, FloatArray
+from dietcode.cost_model.regression import fit_terms, measured
 from dietcode.errors import CandidateError, TuningError
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import writes_parts
-from dietcode.search_space.cuda.shape import copy_shapes, grid_of
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.partition import NumpyOps, ceildiv
 from dietcode.search_space.problem import IntArray, Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 
 _MIN_SWEEP = 4
-_BLOCK_FLOPS = 2 * 128 * 128 * 256  # of the sweep, where records of an earlier version do not say
+_BLOCK_FLOPS = 2 * 128 * 128 * 256  # of the sweep, for records of an earlier version
 
 
-def wave_blocks(target: CudaTarget, num_sms: int, tile: CudaMicroKernel, facts: KernelFacts) -> int:
-    """P, the blocks of one wave: multiprocessors by the blocks that are resident on each.
+def wave_blocks(target: CudaTarget, num_sms: int, micro_kernel: CudaMicroKernel, facts: KernelFacts) -> int:
+    """Return P, the blocks of one wave: multiprocessors times the blocks that are resident on each.
 
     Parameters
     ----------
+    target : CudaTarget
+        Its architecture.
     num_sms : int
         Of the device that measured.
+    micro_kernel : CudaMicroKernel
     facts : KernelFacts
         Registers and shared memory, from the cubin.
 
@@ -57,16 +61,17 @@ def wave_blocks(target: CudaTarget, num_sms: int, tile: CudaMicroKernel, facts: 
     CandidateError
         Not even one block fits.
     """
-    resident = target.sm.resident_blocks(tile.threads, facts.registers, facts.shared_bytes)
+    resident = target.sm.resident_blocks(micro_kernel.threads, facts.registers, facts.shared_bytes)
     if not resident:
-        needs = f"{tile.threads} threads of {facts.registers} registers, {facts.shared_bytes} bytes shared"
-        raise CandidateError(f"{tile.name}: {needs}: no multiprocessor of {target.arch} holds that")
+        needs = f"{micro_kernel.threads} threads of {facts.registers} registers, {facts.shared_bytes} bytes"
+        problem = f"{needs} shared: no multiprocessor of {target.arch} holds that"
+        raise CandidateError(f"{micro_kernel.name}: {problem}")
     return num_sms * resident
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the blocks of a call are spread over a device: κ of f_spatial, in two parts.
+    """The spread of a call's blocks over a device: κ of f_spatial, in two parts.
 
     Blocks run in waves of P, and each multiprocessor takes whole blocks: a grid of one block a multiprocessor
     takes longer than one of half a block, though neither fills a wave.
@@ -86,26 +91,26 @@ class Spread:
     num_sms: int = 1
 
     def waves(self, blocks: FloatArray, waves: FloatArray, imbalance: FloatArray) -> FloatArray:
-        """w: the full waves that take as long, [num_instances]."""
+        """Return w, the full waves that take as long, [num_instances]."""
         by_sm = np.ceil(blocks / self.num_sms) * self.num_sms / blocks
         rest = 1.0 - self.kappa - self.sm_share
         return waves * (self.kappa * imbalance + self.sm_share * by_sm + rest)
 
     def to_json(self) -> dict[str, float]:
-        """Plain data for the report."""
+        """Return plain data for the report."""
         return {"kappa": self.kappa, "sm_share": self.sm_share}
 
 
 @dataclass(frozen=True)
 class SweepFit:
-    """What the sweep of a device tells.
+    """The result of the sweep of a device.
 
     Attributes
     ----------
     flops_per_sec : float
-        Of full waves.
+        Rate of full waves.
     launch_secs : float
-        A call of no work.
+        Seconds of a call without work.
     """
 
     spread: Spread
@@ -115,7 +120,7 @@ class SweepFit:
 
 @dataclass(frozen=True)
 class CudaCounts:
-    """How a micro-kernel covers many instances; every array is float64 [num_instances].
+    """Counts of a micro-kernel at many instances; every array is float64 [num_instances].
 
     Attributes
     ----------
@@ -123,7 +128,7 @@ class CudaCounts:
     blocks : n, the blocks of all parts of the reduction.
     imbalance : x = pad(n, P) / n.
     waves : n / P.
-    steps : steps of the reduction that a block does, whole pieces.
+    num_steps : steps of the reduction that a block does, in whole tiles.
     elements : elements that other functions than the block function read and write.
     """
 
@@ -132,7 +137,7 @@ class CudaCounts:
     blocks: FloatArray
     imbalance: FloatArray
     waves: FloatArray
-    steps: FloatArray
+    num_steps: FloatArray
     elements: FloatArray
 
     @property
@@ -141,11 +146,13 @@ class CudaCounts:
         return self.flops / self.padded_flops
 
     def stretched(self, spread: Spread) -> FloatArray:
-        """w: waves, as they are spread."""
+        """Return w: waves, taken as they are spread."""
         return spread.waves(self.blocks, self.waves, self.imbalance)
 
 
-def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[str, IntArray]) -> CudaCounts:
+def count(
+    problem: Problem, micro_kernel: CudaMicroKernel, wave: int, extents: Mapping[str, IntArray]
+) -> CudaCounts:
     """Count for all instances at once.
 
     Parameters
@@ -153,24 +160,25 @@ def count(problem: Problem, tile: CudaMicroKernel, wave: int, extents: Mapping[s
     wave : int
         P, see `wave_blocks`.
     extents : mapping of str to int64 array [num_instances]
-        Extent of every letter.
+        Extent of every index.
     """
-    ops, given = NumpyOps(), dict(extents)
+    given = dict(extents)
     shape = next(iter(given.values())).shape
-    grid = grid_of(problem, tile, given, ops)
-    pieces = ceildiv(np.asarray(grid.step_tiles), tile.splits, ops)
-    blocks = np.broadcast_to(np.asarray(grid.blocks * tile.splits, dtype=np.float64), shape)
-    steps = np.broadcast_to(np.asarray(pieces * tile.steps, dtype=np.float64), shape)
-    copied = sum(2 * copy.elements for copy in copy_shapes(problem, tile, given, ops).values())
-    added = grid.elements * (tile.splits + 1 if writes_parts(problem, tile) else 0)
+    call = CallShape(problem, micro_kernel, given)
+    grid = call.grid
+    k_tiles = ceildiv(np.asarray(grid.k_tiles), micro_kernel.splits, NumpyOps())
+    blocks = np.broadcast_to(np.asarray(grid.blocks * micro_kernel.splits, dtype=np.float64), shape)
+    num_steps = np.broadcast_to(np.asarray(k_tiles * micro_kernel.k_tile, dtype=np.float64), shape)
+    copied = sum(2 * copy.elements for copy in call.copies.values())
+    added = grid.elements * (micro_kernel.splits + 1 if writes_parts(problem, micro_kernel) else 0)
     waves = blocks / wave
     return CudaCounts(
         flops=np.broadcast_to(np.asarray(problem.flops(given), dtype=np.float64), shape),
-        padded_flops=2.0 * blocks * tile.rows * tile.columns * steps,
+        padded_flops=2.0 * blocks * micro_kernel.rows * micro_kernel.columns * num_steps,
         blocks=blocks,
         imbalance=np.ceil(waves) * wave / blocks,
         waves=waves,
-        steps=steps,
+        num_steps=num_steps,
         elements=np.broadcast_to(np.asarray(copied + added, dtype=np.float64), shape),
     )
 
@@ -184,7 +192,7 @@ class CudaLocalModel:
     wave : int
         P.
     coefficients : float64 array [num_terms]
-        c₀, α, β, and γ where the block function is not alone.
+        c₀, α, β, and γ where other functions are launched too.
     fit_error : float
         Median relative error on the measured points.
     """
@@ -195,10 +203,10 @@ class CudaLocalModel:
     fit_error: float
 
     def predict(self, problem: Problem, spread: Spread, extents: Mapping[str, IntArray]) -> Factors:
-        """The three factors and their product for every instance."""
+        """Return the three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, self.wave, extents)
         launch, alpha, beta, *gamma = self.coefficients
-        wave_secs = np.maximum(alpha + beta * counts.steps, 1e-12)
+        wave_secs = np.maximum(alpha + beta * counts.num_steps, 1e-12)
         f_local = counts.padded_flops / (counts.waves * wave_secs)
         f_spatial = counts.waves / counts.stretched(spread)
         secs = launch + counts.flops / (f_local * f_spatial * counts.f_pad)
@@ -206,7 +214,7 @@ class CudaLocalModel:
         return Factors(f_local, f_spatial, counts.f_pad, counts.flops / secs, counts.imbalance, counts.waves)
 
     def to_json(self) -> dict[str, float]:
-        """Plain data for the report."""
+        """Return plain data for the report."""
         names = ("launch_secs", "secs_per_wave", "secs_per_wave_step", "secs_per_copied_element")
         facts = dict(zip(names, (float(c) for c in self.coefficients), strict=False))
         return facts | {"wave_blocks": self.wave, "median_fit_error": self.fit_error}
@@ -214,7 +222,7 @@ class CudaLocalModel:
 
 def fit_local(
     problem: Problem,
-    tile: CudaMicroKernel,
+    micro_kernel: CudaMicroKernel,
     wave: int,
     spread: Spread,
     points: Sequence[Mapping[str, int]],
@@ -222,36 +230,32 @@ def fit_local(
 ) -> CudaLocalModel:
     """Fit the coefficients of one micro-kernel on its measured calls.
 
+    Parameters
+    ----------
+    wave : int
+        P, see `wave_blocks`.
+    spread : Spread
+        Of the device.
+    points, secs
+        As `measured` takes them.
+
     Raises
     ------
     CandidateError
         There is no usable measurement.
     """
-    times = np.asarray(secs, dtype=np.float64)
-    known = all(set(p) == set(problem.extents) and min(p.values()) >= 1 for p in points)
-    if (
-        not known
-        or not len(times)
-        or len(times) != len(points)
-        or not np.all(np.isfinite(times) & (times > 0))
-    ):
-        raise CandidateError(f"{tile.name}: no usable measurement")
-    extents = {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in problem.extents}
-    counts = count(problem, tile, wave, extents)
+    extents, times = measured(problem, micro_kernel, points, secs)
+    counts = count(problem, micro_kernel, wave, extents)
     stretched = counts.stretched(spread)
-    terms = [np.ones_like(times), stretched, stretched * counts.steps]
+    terms = [np.ones_like(times), stretched, stretched * counts.num_steps]
     if counts.elements.any():
         terms.append(counts.elements)
-    regressors = np.column_stack(terms)
-    scale = np.maximum(np.abs(regressors).max(axis=0), 1e-30)
-    solution, _ = nnls(regressors / scale / times[:, None], np.ones_like(times))
-    coefficients = solution / scale
-    error = float(np.median(np.abs(regressors @ coefficients / times - 1.0)))
-    return CudaLocalModel(tile, wave, coefficients, error)
+    coefficients, error = fit_terms(np.column_stack(terms), times)
+    return CudaLocalModel(micro_kernel, wave, coefficients, error)
 
 
 def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> SweepFit:
-    """How a device spreads blocks, from calls of up to 4·P blocks of one micro-kernel (paper, Figure 13).
+    """Fit how a device spreads blocks to calls of up to 4·P blocks of one micro-kernel (paper, Figure 13).
 
     ``t = c₀ + t_wave · (κ·⌈n/P⌉ + σ·⌈n/S⌉·S/P + (1 − κ − σ)·n/P)`` by non-negative least squares on relative
     errors.
@@ -266,7 +270,7 @@ def fit_sweep(calibration: Mapping[str, Any], num_sms: int | None = None) -> Swe
     Raises
     ------
     TuningError
-        There are too few points, or all fill their last waves alike, so that nothing can be told.
+        There are too few points, or all fill their last waves alike, so that κ cannot be fitted.
     """
     wave = calibration["wave_blocks"]
     n = np.asarray(calibration["num_blocks"], dtype=np.float64)

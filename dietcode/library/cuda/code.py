@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import tvm_ffi.libinfo
-from tvm.support.cc import get_cc
 
 from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
+from dietcode.library.files import find_linker
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
@@ -39,9 +39,9 @@ class CudaCode:
     kernels : dict
         Facts of each function by architecture and symbol.
     ptx_arch : str
-        Of the PTX for newer GPUs.
+        Architecture of the PTX for newer GPUs.
     left_out : dict of str to str
-        Architectures that there is no code for, because one of the micro-kernels cannot run there, and why.
+        Architectures without code, and why one of the micro-kernels cannot run there.
     """
 
     library: bytes
@@ -50,7 +50,7 @@ class CudaCode:
     left_out: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the report: what each kernel takes, and whether it spills."""
+        """Return plain data for the report: resources of each kernel, and whether it spills."""
         return {
             arch: {name: facts.to_json() | {"spills": facts.stack_bytes > 0} for name, facts in known.items()}
             for arch, known in self.kernels.items()
@@ -77,9 +77,9 @@ def compile_library(
     Raises
     ------
     TargetError
-        The compiler is not installed, or knows one of the architectures not.
+        The compiler is not installed, or does not know one of the architectures.
     TuningError
-        A micro-kernel cannot run on the first architecture, the text is refused, what comes out is no machine
+        A micro-kernel cannot run on the first architecture, the text is refused, the result is not machine
         code or lacks a kernel, or nothing can be linked.
     """
     distinct = list(dict.fromkeys(tiles))
@@ -96,7 +96,7 @@ def compile_library(
         if lacking:
             raise TuningError(f"{target.arch}: the machine code lacks {sorted(lacking)[0]}")
         images.append(Image(target.arch, False, name))
-    newest = _without_suffix(max(targets, key=lambda target: target.number))
+    newest = CudaTarget(f"sm_{max(target.number for target in targets)}")  # without a suffix, for later ones
     ptx = f"{newest.arch}.ptx"
     files[ptx] = compile_ptx(cuda_text(problem, distinct, newest), newest, reproducible=True)
     images.append(Image(newest.arch, True, ptx))
@@ -108,7 +108,7 @@ def compile_library(
 def _left_out(
     problem: Problem, tiles: Sequence[CudaMicroKernel], targets: Sequence[CudaTarget]
 ) -> dict[str, str]:
-    """Architectures that cannot run one of the micro-kernels, and why not."""
+    """Return architectures that cannot run one of the micro-kernels, and why not."""
     found = {}
     for target in targets:
         reasons = [CudaLimits.of(target).why_never(device_problem(problem), tile) for tile in tiles]
@@ -120,23 +120,22 @@ def _left_out(
     return found
 
 
-def _without_suffix(target: CudaTarget) -> CudaTarget:
-    """What later architectures keep: ``sm_90`` of ``sm_90a``."""
-    return CudaTarget(f"sm_{target.number}")
-
-
 def _link(text: str, files: dict[str, bytes]) -> bytes:
     """Compile the host part with the images beside it, by names that are the same on every machine."""
-    compiler = get_cc()
-    if compiler is None:
-        raise TuningError("no C compiler found to link with; install cc, gcc or clang, or set CC")
     includes = {tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()}
     with tempfile.TemporaryDirectory(prefix="dietcode-") as temporary:
         folder = Path(temporary)
         for name, data in files.items():
             (folder / name).write_bytes(data)
         (folder / "library.c").write_text(text, encoding="utf-8")
-        command = [compiler, *_FLAGS, *(f"-I{path}" for path in sorted(includes)), "-x", "c", "library.c"]
+        command = [
+            find_linker(),
+            *_FLAGS,
+            *(f"-I{path}" for path in sorted(includes)),
+            "-x",
+            "c",
+            "library.c",
+        ]
         done = subprocess.run(
             [*command, "-o", "library.so", "-ldl", "-lpthread"],
             cwd=folder,

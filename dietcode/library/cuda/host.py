@@ -9,7 +9,7 @@ from typing import Any
 
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import MAX_REGIONS, alignments, grids_of, regions_of
+from dietcode.search_space.cuda.shape import MAX_REGIONS, CallShape, alignments
 from dietcode.search_space.cuda.source import functions_of
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem
@@ -29,7 +29,7 @@ class Image:
     is_ptx : bool
         Text that the driver compiles, for that architecture and all later ones.
     file : str
-        Where its bytes are, beside the C text.
+        Name of the file with its bytes, beside the C text.
     """
 
     arch: str
@@ -38,7 +38,7 @@ class Image:
 
 
 class _Size:
-    """An int64 expression of C, so that `grids_of` and `regions_of` can be asked for text."""
+    """An int64 expression of C, so that `CallShape` gives text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -58,7 +58,7 @@ class _COps:
     """`dietcode.search_space.partition.Ops` over C expressions; a grid takes divisions alone."""
 
     def floordiv(self, a: Any, b: Any) -> Any:
-        """Of non-negative integers."""
+        """Divide non-negative integers."""
         return _Size(f"({_text(a)} / {_text(b)})")
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
@@ -70,7 +70,7 @@ class _COps:
         raise NotImplementedError
 
     def bind(self, value: Any) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
 
@@ -86,20 +86,20 @@ def host_text(
     images: Sequence[Image],
     min_driver: int,
 ) -> str:
-    """The C file.
+    """Return the C text.
 
     Parameters
     ----------
     tiles : sequence of CudaMicroKernel
         One for each category, in the order that the tree's leaves number them.
     tree : DispatchTree
-        Which category serves which values of the shape variables.
+        Category of each value of the shape variables.
     min_driver : int
-        The least version of CUDA that the driver must be for, as 13000 for 13.0.
+        Least version of CUDA of the driver, as 13000 for 13.0.
     """
     problem = device_problem(problem)
     names = (*problem.inputs, problem.output)
-    letters = sorted(problem.extents)
+    indices = sorted(problem.extents)
     shared = {f.symbol: f.shared_bytes for tile in tiles for f in functions_of(problem, tile)}
     kernels = list(shared)
     known = ", ".join(f"{i.arch}{' and newer (PTX)' if i.is_ptx else ''}" for i in images)
@@ -107,7 +107,7 @@ def host_text(
         "NUM_IMAGES": len(images),
         "NUM_KERNELS": len(kernels),
         "NUM_TENSORS": len(names),
-        "NUM_LETTERS": len(letters),
+        "NUM_INDICES": len(indices),
         "NUM_DYNAMIC": len(problem.dynamic),
         "NUM_VARIABLES": len(variables),
         "NUM_WINDOWS": len(problem.windows),
@@ -124,14 +124,14 @@ def host_text(
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _array("const unsigned shared_bytes[NUM_KERNELS]", [f"{shared[name]}" for name in kernels]),
         _tensors(problem, tiles, names),
-        _axes(problem, names, letters),
-        _windows(problem, letters),
-        _array("const int64_t fixed[NUM_LETTERS]", [f"{problem.extents[k] or 0}" for k in letters]),
+        _axes(problem, names, indices),
+        _windows(problem, indices),
+        _array("const int64_t fixed[NUM_INDICES]", [f"{problem.extents[k] or 0}" for k in indices]),
         _array(
-            "const int dynamic[NUM_DYNAMIC + 1]", [*(str(letters.index(k)) for k in problem.dynamic), "-1"]
+            "const int dynamic[NUM_DYNAMIC + 1]", [*(str(indices.index(k)) for k in problem.dynamic), "-1"]
         ),
-        _select(tree, variables),
-        _plan(problem, tiles, kernels, names, letters),
+        f"static int64_t select_category(const int64_t* values) {{\n{_branches(tree, variables, '  ')}}}\n",
+        _plan(problem, tiles, kernels, names, indices),
     ]
     return "\n".join(parts)
 
@@ -169,26 +169,22 @@ def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence
     return _array("const Tensor tensors[NUM_TENSORS]", rows)
 
 
-def _axes(problem: Problem, names: Sequence[str], letters: Sequence[str]) -> str:
-    """The letters of each axis as callers see it: one, or two of which the outer one is fixed."""
+def _axes(problem: Problem, names: Sequence[str], indices: Sequence[str]) -> str:
+    """Return the indices of each axis as callers see it: one, or two of which the outer one is fixed."""
     rows = []
     for name in names:
-        places = [[letters.index(letter) for letter in reversed(parts)] for parts in problem.axes(name)]
-        rows.append("{" + ", ".join(f"{{{own[0]}, {own[1] if own[1:] else -1}}}" for own in places) + "}")
+        axes = [[indices.index(index) for index in reversed(parts)] for parts in problem.axes(name)]
+        rows.append("{" + ", ".join(f"{{{own[0]}, {own[1] if own[1:] else -1}}}" for own in axes) + "}")
     return _array("const Axis axes[NUM_TENSORS][MAX_RANK]", rows)
 
 
-def _windows(problem: Problem, letters: Sequence[str]) -> str:
+def _windows(problem: Problem, indices: Sequence[str]) -> str:
     rows = [
-        f"{{{letters.index(w.axis)}, {letters.index(w.output)}, {letters.index(w.kernel)}, "
+        f"{{{indices.index(w.axis)}, {indices.index(w.output)}, {indices.index(w.kernel)}, "
         f"{w.stride}, {w.dilation}, {w.padding}}}"
         for w in problem.windows
     ]
     return _array("const Window windows[NUM_WINDOWS + 1]", [*rows, "{0}"])
-
-
-def _select(tree: DispatchTree, variables: Sequence[str]) -> str:
-    return f"static int64_t select_category(const int64_t* values) {{\n{_branches(tree, variables, '  ')}}}\n"
 
 
 def _branches(tree: DispatchTree, variables: Sequence[str], indent: str) -> str:
@@ -205,23 +201,23 @@ def _plan(
     tiles: Sequence[CudaMicroKernel],
     kernels: Sequence[str],
     names: Sequence[str],
-    letters: Sequence[str],
+    indices: Sequence[str],
 ) -> str:
-    """What a call of each category launches, one function after the other, and where its workspace goes."""
+    """Return what a call of each category launches, in order, and where its workspace is."""
     extents: dict[str, Any] = {
-        k: _Size(f"extents[{letters.index(k)}]") if extent is None else extent
+        k: _Size(f"extents[{indices.index(k)}]") if extent is None else extent
         for k, extent in problem.extents.items()
     }
     text = "static Plan plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
     text += "  Plan result = {0};\n  (void)extents;\n  switch (category) {\n"
     for category, tile in enumerate(tiles):
         functions = functions_of(problem, tile)
-        grids = grids_of(problem, tile, extents, _COps())
-        regions = regions_of(problem, tile, extents, _COps())
-        places = {name: index for index, name in enumerate([*names, *regions])}
+        shape = CallShape(problem, tile, extents, _COps())
+        regions = shape.regions
+        positions = {name: index for index, name in enumerate([*names, *regions])}
         text += f"    case {category}: {{\n"
-        for index, (function, (x, y)) in enumerate(zip(functions, grids, strict=True)):
-            given = [str(places[name]) for name in function.arguments]
+        for index, (function, (x, y)) in enumerate(zip(functions, shape.grids, strict=True)):
+            given = [str(positions[name]) for name in function.arguments]
             text += f"      static const int of_{index}[] = {{{', '.join(given)}}};\n"
             text += (
                 f"      launches[{index}] = (Launch){{{_text(x)}, {y}, {function.threads}, "

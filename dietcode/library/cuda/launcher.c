@@ -1,7 +1,7 @@
 /* The host part of a library for CUDA: picks machine code for the GPU at hand, and launches it on the caller's
  * current stream. It waits for nothing, copies nothing and allocates nothing.
  *
- * The driver is looked for when it is first needed, so that the library loads where there is none, and says so.
+ * The driver is loaded when it is first needed, so that the library loads without one and reports that.
  * What describes this library is generated: sizes ahead of this text, and behind it images, kernels, categories.
  */
 #include <dlfcn.h>
@@ -33,11 +33,11 @@ typedef struct {
 } Tensor;
 
 typedef struct {
-  int letter, outer; /* the axis is of outer·letter elements, the outer extent fixed; outer is -1 for none */
+  int index, outer; /* the axis is of outer·index elements, the outer extent fixed; outer is -1 for none */
 } Axis;
 
 typedef struct {
-  int axis, output, kernel; /* letters */
+  int axis, output, kernel; /* indices */
   int64_t stride, dilation, padding;
 } Window;
 
@@ -62,7 +62,7 @@ static const unsigned shared_bytes[NUM_KERNELS]; /* that a launch asks for */
 static const Tensor tensors[NUM_TENSORS];
 static const Axis axes[NUM_TENSORS][MAX_RANK];
 static const Window windows[NUM_WINDOWS + 1];
-static const int64_t fixed[NUM_LETTERS]; /* extents; 0 for those that a call's tensors tell */
+static const int64_t fixed[NUM_INDICES]; /* extents; 0 for those that come from a call's tensors */
 static const int dynamic[NUM_DYNAMIC + 1];
 static int64_t select_category(const int64_t* values);
 static Plan plan(int64_t category, const int64_t* extents, Launch* launches);
@@ -262,19 +262,19 @@ static int64_t bytes_of(const DLTensor* tensor) {
   return bytes;
 }
 
-/* Extents of all letters, from shapes that fit each other. */
+/* Extents of all indices, from shapes that fit each other. */
 static int read_extents(const DLTensor* const* found, int64_t* extents) {
-  for (int i = 0; i < NUM_LETTERS; ++i) extents[i] = -1;
+  for (int i = 0; i < NUM_INDICES; ++i) extents[i] = -1;
   for (int i = 0; i < NUM_TENSORS; ++i) {
     for (int at = 0; at < tensors[i].rank; ++at) {
       Axis axis = axes[i][at];
-      int64_t extent = found[i]->shape[at], *letter = &extents[axis.letter];
+      int64_t extent = found[i]->shape[at], *index = &extents[axis.index];
       int64_t outer = axis.outer < 0 ? 1 : fixed[axis.outer];
       if (axis.outer >= 0) extents[axis.outer] = outer;
-      if (*letter == -1) *letter = fixed[axis.letter] ? fixed[axis.letter] : extent / outer;
-      if (*letter * outer != extent) {
+      if (*index == -1) *index = fixed[axis.index] ? fixed[axis.index] : extent / outer;
+      if (*index * outer != extent) {
         return fail("ValueError", "%s: extent %lld of axis %d; allowed: %lld", tensors[i].name, (long long)extent,
-                    at, (long long)(*letter * outer));
+                    at, (long long)(*index * outer));
       }
     }
   }
@@ -334,7 +334,7 @@ static int read_call(const TVMFFIAny* args, const TVMFFIAny* variables, const DL
   int64_t values[NUM_VARIABLES + 1];
   if (read_tensors(args, found) != 0 || read_extents(found, extents) != 0) return -1;
   *result = (Plan){0};
-  for (int i = 0; i < NUM_LETTERS; ++i) {
+  for (int i = 0; i < NUM_INDICES; ++i) {
     if (extents[i] == 0) return 0;
   }
   for (int i = 0; i < NUM_VARIABLES; ++i) values[i] = variables[i].v_int64;
@@ -345,7 +345,7 @@ static int read_call(const TVMFFIAny* args, const TVMFFIAny* variables, const DL
 /* workspace(inputs..., output, variables...) -> bytes that `run` needs at its workspace address */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
-  int64_t extents[NUM_LETTERS + 1];
+  int64_t extents[NUM_INDICES + 1];
   Launch launches[MAX_LAUNCHES];
   Plan planned;
   result->type_index = kTVMFFIInt;
@@ -359,7 +359,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, in
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
   void* addresses[NUM_TENSORS + MAX_REGIONS];
-  int64_t extents[NUM_LETTERS + 1];
+  int64_t extents[NUM_INDICES + 1];
   Launch launches[MAX_LAUNCHES];
   Plan planned;
   void *stream, *current = NULL, *popped = NULL;

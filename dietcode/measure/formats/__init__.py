@@ -1,6 +1,6 @@
-"""What records hold that is of one kind of device alone; the format of lines is one, and so is what reads it.
+"""What is particular to one kind of device in records; lines and their reader are the same for all kinds.
 
-``base`` (what a kind has to say), ``cpu``, ``cuda``. A kind is what ``target.kind`` says in the header.
+``base`` (what a kind provides), ``cpu``, ``cuda``. A kind is what ``target.kind`` says in the header.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ FORMATS: dict[str, RecordFormat] = {known.kind: known for known in (CPU, CUDA)}
 
 
 def format_of_target(target: Mapping[str, Any]) -> RecordFormat:
-    """The format of records for a target, by its kind; that of CPUs where it names none."""
+    """Return the format of records for a target, by its kind; that of CPUs where it names none."""
     return FORMATS.get(str(target.get("kind", CPU.kind)), CPU)
 
 
 def format_of(device: Mapping[str, Any]) -> RecordFormat:
-    """The format of records by the device in their header.
+    """Return the format of records by the device in their header.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        It is no device.
+        It is not a device.
     """
     target = device.get("target")
     return format_of_target(target if isinstance(target, Mapping) else {})

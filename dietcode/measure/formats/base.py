@@ -1,4 +1,4 @@
-"""What a kind of device has to say about its records."""
+"""What a kind of device provides for its records."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def _without_facts(body: Body) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """One kind of device, as records have it. What refuses raises one of `dietcode.measure.checks.WRONG`.
+    """One kind of device in records; functions that refuse raise one of `dietcode.measure.checks.WRONG`.
 
     Attributes
     ----------
     kind : str
-        Of the target in the header.
+        As the target in the header has it.
     word : str
-        What such a device is, for messages.
+        Noun for such a device, for messages.
     micro_kernel : callable
-        A micro-kernel from plain data that may hold more; the inverse of its ``to_json``.
+        Makes a micro-kernel of plain data, which may hold more; the inverse of its ``to_json``.
     calibration : callable
-        What is kept of a calibration line; refuses one that is none.
+        Returns what is kept of a calibration line; refuses any other.
     check_device : callable
-        Refuses a header that names no such device.
+        Refuses the header of any other device; by default it is checked where it is used.
     whole_measurement : callable
-        A line about a micro-kernel with every field, from one that an earlier version wrote, and `facts` as
-        `Measurement` has them; refuses what the kind alone can tell to be wrong.
+        Returns a line about a micro-kernel with every field, also of one that an earlier version wrote, and
+        `facts` as `Measurement` has them; refuses what is wrong for this kind alone.
     header_facts : tuple of str
-        What the header says of a device beside id, name and target.
+        Fields of a device in the header beside id, name and target.
     is_imported : bool
         Whether a server takes such records from elsewhere; those of other kinds its own runners measure.
     """
@@ -44,7 +44,7 @@ class RecordFormat:
     word: str
     micro_kernel: Callable[[Body], AnyMicroKernel]
     calibration: Callable[[Body], dict[str, Any]]
-    check_device: Callable[[Body], None]
+    check_device: Callable[[Body], None] = lambda device: None
     whole_measurement: Callable[[Body], dict[str, Any]] = _without_facts
     header_facts: tuple[str, ...] = ()
     is_imported: bool = False

@@ -14,7 +14,7 @@ _MIN_SWEEP = 2  # points that a line goes through
 
 
 def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
-    """κ, the sweep of tiles and the reference kernel's reading."""
+    """Return κ, the sweep of tiles and the reference kernel's reading."""
     checks.real(body["kappa"], "kappa", least=0.0, most=1.0)
     checks.real(body["reference_secs"], "reference_secs", above=0.0)
     counts = checks.array(body["num_tiles"], "num_tiles")
@@ -30,8 +30,4 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     return dict(body)
 
 
-def _check_device(device: Mapping[str, Any]) -> None:
-    """A CPU's header says what a server or a command line resolved; its target is read where it is used."""
-
-
-CPU = RecordFormat("llvm", "a CPU", MicroKernel.from_json, _calibration, _check_device)
+CPU = RecordFormat("llvm", "a CPU", MicroKernel.from_json, _calibration)

@@ -8,7 +8,7 @@
      "error": null, …}
     {"kind": "round", "number": 1, "measured": ["128x128-…", …], "gain": null, "stop": null, …}
 
-Records that no device measured say ``synthetic: true``, and nothing is published from them.
+Records that no device measured have ``synthetic: true``, and nothing is published from them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MIN_SECS, _MAX_SECS = 1e-12, 1e6  # of one call
 _MAX_TIMES = 1024  # of one line
 _CALIBRATION = ("micro_kernel", "unit", "block_flops", "wave_blocks", "num_blocks", "secs", "from_workload")
 _FACTS = ("registers", "shared_bytes", "stack_bytes", "code_bytes")
-# What lines of before GPUs had the one format of all records do not say.
+# What lines lack that were written before all records had one format.
 _DEFAULTS = {"object_bytes": 0, "build_secs": 0.0, "drift": 1.0, "attempts": 1, "num_readings": 1}
 
 
 def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The sweep of grids that κ is fitted on: blocks and seconds of each call, and the blocks of a wave."""
+    """Return the sweep that κ is fitted on: blocks and seconds of each call, and the blocks of a wave."""
     for name in ("micro_kernel", "unit", "from_workload"):
         checks.line(body.get(name, ""), name)
     checks.whole(body.get("block_flops", 1), "block_flops", most=checks.MAX_EXTENT)
@@ -48,7 +48,7 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole_measurement(body: Mapping[str, Any]) -> dict[str, Any]:
-    """With what the compiler tells, and seconds within bounds: such lines may come from strangers."""
+    """Return a line with the compiler's facts; seconds are bounded, since strangers may send such lines."""
     whole = _DEFAULTS | dict(body)
     _check_secs(checks.array(whole["secs"], "secs"))
     facts = whole.get("facts")

@@ -1,4 +1,4 @@
-"""Axes of a micro-kernel beside its tile and its tails: where they are allowed, and a step along each."""
+"""Axes of a micro-kernel beside its tile and its tails: where they are allowed, and neighbours along each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
 
-STEPS = 512  # of the reduction at a time
+K_TILE = 512  # steps of the reduction at a time
 _FLOAT_BYTES = 4
 
 
@@ -19,20 +19,20 @@ def copies_rows(problem: Problem, micro_kernel: MicroKernel) -> bool:
 
 
 def splits_rows_first(problem: Problem, micro_kernel: MicroKernel) -> bool:
-    """Whether tasks rather split rows than columns, because each copies all the rows that it reads."""
+    """Whether tasks split rows before columns, because each copies all the rows that it reads."""
     return must_gather(problem) and not micro_kernel.window
 
 
 def problem_for(problem: Problem, micro_kernel: MicroKernel) -> Problem:
-    """The problem with the roles that a micro-kernel gives its letters.
+    """Return the problem with the roles that a micro-kernel gives its indices.
 
-    With `MicroKernel.window` rows are those of one line, and which line is a batch index, the place of the
-    window across lines its last letter.
+    With `MicroKernel.window` rows are those of one line, and the line is a batch index, whose last index is
+    the position of the window across lines.
 
     Raises
     ------
     ValueError
-        The micro-kernel is for windows that the problem does not have.
+        The micro-kernel needs a window that the problem does not have.
     """
     if not micro_kernel.window:
         return problem
@@ -47,7 +47,7 @@ def problem_for(problem: Problem, micro_kernel: MicroKernel) -> Problem:
 def allows(problem: Problem, micro_kernel: MicroKernel, limits: Limits) -> bool:
     """Whether code for a micro-kernel can be generated, and its tile fits the register file."""
     if limits.lanes_of(micro_kernel) < limits.lanes and problem.column_operand_constant:
-        return False  # its panels are packed once for all, as wide as a register
+        return False  # its panels are packed once, as wide as a register
     if micro_kernel.direct and not can_read_directly(problem):
         return False
     if micro_kernel.window and not can_window(problem):
@@ -58,16 +58,16 @@ def allows(problem: Problem, micro_kernel: MicroKernel, limits: Limits) -> bool:
 def neighbours(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, longest: int
 ) -> list[MicroKernel]:
-    """Micro-kernels that differ in one axis: steps, gather, direct or window.
+    """Return micro-kernels that differ in one axis: k_tile, gather, direct or window.
 
     Parameters
     ----------
     longest : int
-        Longest reduction there is.
+        Longest reduction of any instance.
     """
     found = []
-    if longest >= 2 * STEPS:
-        found.append(replace(micro_kernel, steps=0 if micro_kernel.steps else STEPS))
+    if longest >= 2 * K_TILE:
+        found.append(replace(micro_kernel, k_tile=0 if micro_kernel.k_tile else K_TILE))
     if not must_gather(problem) and micro_kernel.tails != "global":
         found.append(replace(micro_kernel, gather=not micro_kernel.gather))
     found.append(replace(micro_kernel, direct=not micro_kernel.direct))
@@ -79,10 +79,10 @@ def neighbours(
 
 
 def ways(micro_kernel: MicroKernel, limits: Limits) -> frozenset[str]:
-    """What a micro-kernel does beside its tile: the names of its axes that are not at rest."""
+    """Return the names of the axes beside the tile that differ from their defaults, tails included."""
     axes = {
         micro_kernel.tails: True,
-        "steps": micro_kernel.steps > 0,
+        "k_tile": micro_kernel.k_tile > 0,
         "gather": micro_kernel.gather,
         "direct": micro_kernel.direct,
         "window": micro_kernel.window,
@@ -94,33 +94,40 @@ def ways(micro_kernel: MicroKernel, limits: Limits) -> frozenset[str]:
 def workspace_bytes(
     problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: dict[str, int]
 ) -> int:
-    """Bytes that a call takes from the workspace pool: copies of global padding, and what each task keeps."""
-    ops, tile, problem = NumpyOps(), micro_kernel, problem_for(problem, micro_kernel)
+    """Return the bytes that a call takes from the workspace pool: padded copies, and buffers of each task.
+
+    Parameters
+    ----------
+    extents : dict of str to int
+        Of every index.
+    """
+    ops, problem = NumpyOps(), problem_for(problem, micro_kernel)
     batch, rows, columns, reduction = (int(size) for size in problem.sizes(extents))
-    row_tiles, column_tiles = ceildiv(rows, tile.rows, ops), ceildiv(columns, tile.columns, ops)
-    rows_first = splits_rows_first(problem, tile)
+    row_tiles = ceildiv(rows, micro_kernel.rows, ops)
+    column_tiles = ceildiv(columns, micro_kernel.columns, ops)
+    rows_first = splits_rows_first(problem, micro_kernel)
     grid = choose_partition(
         batch, row_tiles, column_tiles, limits.num_cores, bool(problem.batch), ops, rows_first
     )
     height = ceildiv(row_tiles, int(grid.row_parts), ops)
-    blocks = ceildiv(height, int(row_tiles_in_l2(reduction, tile.rows, limits.l2_bytes, ops)), ops)
+    blocks = ceildiv(height, int(row_tiles_in_l2(reduction, micro_kernel.rows, limits.l2_bytes, ops)), ops)
     tallest = int(ceildiv(height, max(1, blocks), ops))
-    kept = tallest * tile.rows * tile.columns if tile.steps else 0
-    if tile.window:
-        kept += _lines_elements(problem, extents)
-    elif copies_rows(problem, tile):
-        ranged = tile.steps and not must_gather(problem)
-        kept += tallest * tile.rows * (-(-reduction // tile.steps) * tile.steps if ranged else reduction)
-    if not problem.column_operand_constant and not tile.direct:
-        kept += (tile.steps or reduction) * tile.columns
+    own = tallest * micro_kernel.rows * micro_kernel.columns if micro_kernel.k_tile else 0
+    if micro_kernel.window:
+        own += _lines_elements(problem, extents)
+    elif copies_rows(problem, micro_kernel):
+        k_tile = 1 if must_gather(problem) else micro_kernel.k_tile or 1
+        own += tallest * micro_kernel.rows * -(-reduction // k_tile) * k_tile
+    if not problem.column_operand_constant and not micro_kernel.direct:
+        own += (micro_kernel.k_tile or reduction) * micro_kernel.columns
     shared = 0
-    if tile.tails == "global":
-        shared = batch * row_tiles * tile.rows * (reduction + column_tiles * tile.columns)
-    return int(shared + limits.num_cores * kept) * _FLOAT_BYTES
+    if micro_kernel.tails == "global":
+        shared = batch * row_tiles * micro_kernel.rows * (reduction + column_tiles * micro_kernel.columns)
+    return int(shared + limits.num_cores * own) * _FLOAT_BYTES
 
 
 def _lines_elements(problem: Problem, extents: dict[str, int]) -> int:
-    """Elements of a task's ring of lines, see `dietcode.search_space.cpu.windowing`."""
+    """Return the elements of a task's ring of lines, see `dietcode.search_space.cpu.windowing`."""
     lines = lines_of(problem)
     assert lines is not None
     pitch = extents[lines.along.axis] + 2 * lines.along.padding

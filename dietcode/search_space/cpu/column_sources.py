@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
-from dietcode.search_space.access import ONE, size_of, windows_of
+from dietcode.search_space.access import ONE, has_windows, size_of
 from dietcode.search_space.cpu.kernel import Kernel
 from dietcode.search_space.cpu.panels import pack_panels
 from dietcode.search_space.cpu.sources import Block, ColumnSource, ColumnTile, KRange, PanelFetch, Prefetch
@@ -21,7 +21,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class _Columns(ColumnSource):
-    """What the three have in common: when they ask for the columns that come next."""
+    """Base of the three: decides when to prefetch the columns that come next."""
 
     kernel: Kernel
     operand: str
@@ -29,7 +29,7 @@ class _Columns(ColumnSource):
     def next_columns(
         self, now: ColumnTile, after: ColumnTile, k_range: KRange, turn: Any
     ) -> Sequence[Prefetch]:
-        """Nothing where the columns would push out what is in L2."""
+        """Prefetch nothing where the columns would evict what is in L2."""
         if self._overflows_l2():
             return ()
         k, tile = self._following(now, after, k_range)
@@ -38,10 +38,10 @@ class _Columns(ColumnSource):
 
     @abstractmethod
     def _prefetches(self, tile: ColumnTile, k: Any) -> Sequence[Prefetch]:
-        """Of the vector that begins a tile, `k` steps further than the loop over the reduction begins."""
+        """Return prefetches of a tile's first vector, from `k` steps behind the first of the loop."""
 
     def _following(self, now: ColumnTile, after: ColumnTile, k_range: KRange) -> tuple[Any, ColumnTile]:
-        """The step of the reduction that is next, and of which columns: the same, while there are more."""
+        """Return the step of the reduction that is next, and its columns: the same, while there are more."""
         if not self.kernel.k_tile:
             return i64(0), after
         bind, high = self.kernel.ops.bind, k_range.high
@@ -51,7 +51,7 @@ class _Columns(ColumnSource):
         )
 
     def _overflows_l2(self) -> bool:
-        """Whether what is read next takes more than a quarter of the cache, of which half is for rows."""
+        """Whether the columns that come next take more than a quarter of L2, of which half is for rows."""
         kernel = self.kernel
         num_steps: Any = i64(kernel.k_tile) if kernel.k_tile else kernel.reduction
         if not isinstance(num_steps, tirx.IntImm):
@@ -64,13 +64,13 @@ class PackedAhead(_Columns):
     """``packed[b, n // lanes, k, n % lanes]``, see `dietcode.search_space.cpu.packing`."""
 
     def _offset(self, batch: Any, panel: Any) -> Any:
-        """Where a panel begins."""
+        """Return the offset of a panel."""
         memory, kernel = self.kernel.memory, self.kernel
         start = memory.offset(memory.panels_view, kernel.problem.batch, batch) * kernel.panels
         return (start + panel) * memory.reduction * kernel.lanes
 
     def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
-        """Whole panels."""
+        """Fetch whole panels."""
         buffer, lanes = self.kernel.memory.buffers[self.operand], self.kernel.lanes
         starts = [self._offset(at.batch, panel) for panel in panels]
         return lambda v, k: load(buffer, [starts[v] + k * lanes], lanes)
@@ -78,7 +78,7 @@ class PackedAhead(_Columns):
     def next_columns(
         self, now: ColumnTile, after: ColumnTile, k_range: KRange, turn: Any
     ) -> Sequence[Prefetch]:
-        """Nothing where the whole operand stays in L2."""
+        """Prefetch nothing where the whole operand stays in L2."""
         return () if self._stays_in_l2() else super().next_columns(now, after, k_range, turn)
 
     def _stays_in_l2(self) -> bool:
@@ -100,7 +100,7 @@ class ColumnsInPlace(_Columns):
     """Columns next to each other where the operand lies, by masked loads at their end."""
 
     def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
-        """By the strides of the operand."""
+        """Fetch by the strides of the operand."""
         problem, memory, lanes = self.kernel.problem, self.kernel.memory, self.kernel.lanes
         view, buffer = memory.views[self.operand], memory.buffers[self.operand]
         start = memory.offset(view, problem.batch, at.batch)
@@ -116,11 +116,11 @@ class ColumnsInPlace(_Columns):
         return fetch
 
     def _prefetches(self, tile: ColumnTile, k: Any) -> Sequence[Prefetch]:
-        """Where columns or steps are next to each other."""
+        """Prefetch where columns or steps are next to each other."""
         kernel, problem, memory = self.kernel, self.kernel.problem, self.kernel.memory
         view, buffer = memory.views[self.operand], memory.buffers[self.operand]
         across, along = view.stride(problem.columns), view.stride(problem.reduction)
-        if windows_of(problem, self.operand) or across is None or along is None:
+        if has_windows(problem, self.operand) or across is None or along is None:
             return ()
         start = memory.offset(view, problem.batch, tile.batch) + tile.column * memory.value(across)
         if across == ONE:
@@ -140,7 +140,7 @@ class PackedByTasks(ColumnsInPlace):
     buffer : Buffer
         ``[vectors, k_tile or reduction, lanes]``.
     first_column : int64 expression
-        Of the tile that is there now.
+        Of the tile in the buffer.
     """
 
     buffer: Any = None
@@ -148,16 +148,16 @@ class PackedByTasks(ColumnsInPlace):
 
     @property
     def pitch(self) -> Any:
-        """Steps of the reduction that a panel has room for."""
+        """Steps of the reduction that a panel has room for, int64."""
         return i64(self.kernel.k_tile) if self.kernel.k_tile else self.kernel.reduction
 
     def pack(self, tile: ColumnTile, k_range: KRange) -> PackedByTasks:
-        """Pack the tile."""
+        """Pack a tile; return the source with that tile."""
         pack_panels(self.kernel, self.operand, self.buffer, self.pitch, tile, k_range)
         return replace(self, first_column=tile.column)
 
     def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
-        """Whole panels."""
+        """Fetch whole panels."""
         lanes, low, pitch = self.kernel.lanes, at.k_range.low, self.pitch
         first = tirx.truncdiv(self.first_column, lanes)
         return lambda v, k: load(self.buffer, [((panels[v] - first) * pitch + (k - low)) * lanes], lanes)
@@ -165,7 +165,7 @@ class PackedByTasks(ColumnsInPlace):
 
 @contextmanager
 def open_columns(kernel: Kernel, operand: str) -> Iterator[ColumnSource]:
-    """How a task reads the columns of an operand, with room for what it packs while its user runs."""
+    """Yield the source of a task's columns, with a buffer for what the task packs."""
     if kernel.problem.column_operand_constant:
         yield PackedAhead(kernel, operand)
     elif kernel.micro_kernel.direct:

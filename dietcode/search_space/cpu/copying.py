@@ -1,6 +1,6 @@
-"""Emits copies of what tiles read: whole reductions of a row, next to each other, a window's zeros written.
+"""Copies of what tiles read: whole reductions of a row, next to each other, with the zeros of windows.
 
-Copies are caches of a task, so that what is copied is read while it is near.
+Each task has its own copies, so that they are read while they are in a near cache.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, ZERO, Group, Size, size_of, windows_of
+from dietcode.search_space.access import ONE, ZERO, Group, Size, has_windows, size_of
 from dietcode.search_space.cpu.kernel import Kernel
 from dietcode.search_space.problem import Window
 from dietcode.search_space.tir import DTYPE, i64, load, prefetch, store
 
-_AHEAD = 1024  # elements that a copy asks for in advance
+_PREFETCH_DISTANCE = 1024  # elements
 
 
 def split_index(kernel: Kernel, indices: tuple[str, ...], flattened: Any) -> dict[str, Any]:
-    """Each index of a role from the flattened one."""
+    """Return the value of each index of a role from the flattened one."""
     result: dict[str, Any] = {}
     for axis, index in reversed(list(enumerate(indices))):
         extent = kernel.memory.value(size_of(kernel.problem, index))
@@ -31,8 +31,8 @@ def split_index(kernel: Kernel, indices: tuple[str, ...], flattened: Any) -> dic
 
 
 @dataclass(frozen=True)
-class SeenWindows:
-    """Where the windows over an operand begin for one position of the output.
+class WindowStarts:
+    """The starts of the windows over an operand for one position of the output.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class SeenWindows:
     begins : dict of str to int64 expression
         Along the operand's axis, by the window's index of the reduction.
     padding : int64 expression
-        All before the operand's first element that the windows see, in elements.
+        Elements of padding before the operand's first element.
     """
 
     kernel: Kernel
@@ -49,21 +49,21 @@ class SeenWindows:
     padding: Any
 
     @classmethod
-    def of(cls, kernel: Kernel, operand: str, index: dict[str, Any]) -> SeenWindows:
-        """The windows at an index of the output."""
+    def of(cls, kernel: Kernel, operand: str, index: dict[str, Any]) -> WindowStarts:
+        """Return the windows at an index of the output."""
         problem, memory = kernel.problem, kernel.memory
-        windows = tuple(w for w in problem.windows if w.axis in problem.subscripts[operand])
+        windows = tuple(w for w in problem.windows if w.axis in problem.indices[operand])
         begins = {w.kernel: kernel.ops.bind(index[w.output] * w.stride - w.padding) for w in windows}
         padding: Any = i64(0)
         for window in windows:
-            padding = padding + memory.value(memory.views[operand].steps[window.axis]) * window.padding
+            padding = padding + memory.value(memory.views[operand].axis_strides[window.axis]) * window.padding
         return cls(kernel, windows, begins, padding)
 
     def _extent(self, index: str) -> Any:
         return self.kernel.memory.value(size_of(self.kernel.problem, index))
 
     def inside(self) -> Any:
-        """Whether the whole windows lie inside."""
+        """Return whether the whole windows lie inside."""
         conditions = []
         for window in self.windows:
             begin = self.begins[window.kernel]
@@ -72,7 +72,7 @@ class SeenWindows:
         return tirx.all(*conditions)
 
     def holds(self, window: Window, position: Any) -> Any:
-        """Whether one position of a window lies inside."""
+        """Return whether one position of a window lies inside."""
         index = self.begins[window.kernel] + position * window.dilation
         return tirx.all(index >= 0, index < self._extent(window.axis))
 
@@ -94,17 +94,17 @@ class Copy:
     target: Any
 
     def row(self, batch: Any, row: Any, offset: Any) -> None:
-        """``target[offset + k] = A[batch, row, k]`` for all k."""
+        """Emit ``target[offset + k] = A[batch, row, k]`` for all k."""
         problem, memory, bind = self.kernel.problem, self.kernel.memory, self.kernel.ops.bind
         view = memory.views[self.operand]
         start = memory.offset(view, problem.batch, batch) + memory.offset(view, problem.rows, row)
         offset = bind(offset)
         groups = view.groups(problem.reduction)
-        if not windows_of(problem, self.operand):
+        if not has_windows(problem, self.operand):
             self.groups(bind(start), offset, groups)
             return
         index = split_index(self.kernel, problem.rows, row) | split_index(self.kernel, problem.batch, batch)
-        windows = SeenWindows.of(self.kernel, self.operand, index)
+        windows = WindowStarts.of(self.kernel, self.operand, index)
         source = bind(start - windows.padding)
         with T.If(windows.inside()):
             with T.Then():
@@ -115,7 +115,7 @@ class Copy:
     def groups(self, source: Any, offset: Any, groups: list[Group]) -> None:
         """Copy a whole reduction, group by group."""
         value = self.kernel.memory.value
-        *outer, last = groups or [Group("", ONE, ONE)]  # none where the whole reduction is one step
+        *outer, last = groups or [Group("", ONE, ONE)]  # no group where the whole reduction is one step
         with ExitStack() as loops:
             length = value(last.extent)
             index: Any = i64(0)
@@ -143,7 +143,17 @@ class Copy:
             done += width
 
     def run(self, source: Any, length: Any, stride: Size, offset: Any) -> None:
-        """Copy a run of some length and stride; what whole vectors leave over, element by element."""
+        """Copy a run: whole vectors, then element by element.
+
+        Parameters
+        ----------
+        source, offset : int64 expressions
+            Offsets in the operand and in the target.
+        length : int64 expression
+            Elements.
+        stride : Size
+            Elements of the operand from one to the next.
+        """
         whole, step = i64(0), self.kernel.memory.value(stride)
         if stride == ONE:
             whole = self.kernel.ops.bind(tirx.truncdiv(length, self.kernel.limits.lanes))
@@ -155,15 +165,15 @@ class Copy:
     def _vectors(self, source: Any, number: Any, offset: Any) -> None:
         lanes = self.kernel.limits.lanes
         with T.serial(i64(0), number) as v:
-            prefetch(self.kernel.memory.buffers[self.operand], source + v * lanes + _AHEAD)
+            prefetch(self.kernel.memory.buffers[self.operand], source + v * lanes + _PREFETCH_DISTANCE)
             self._some(source, offset, v * lanes, lanes)
 
     def _some(self, source: Any, offset: Any, first: Any, lanes: int) -> None:
         value = load(self.kernel.memory.buffers[self.operand], [source + first], lanes)
         store(self.target, value, [offset + first], lanes)
 
-    def _windows(self, windows: SeenWindows, source: Any, offset: Any) -> None:
-        """Copy what lies inside, and zeros for the rest."""
+    def _windows(self, windows: WindowStarts, source: Any, offset: Any) -> None:
+        """Copy what lies inside, and write zeros for the rest."""
         problem, memory = self.kernel.problem, self.kernel.memory
         view = memory.views[self.operand]
         by_index = {window.kernel: window for window in windows.windows}

@@ -1,4 +1,4 @@
-"""Tiles made for one shape that today's tiles serve badly (paper, Figure 9)."""
+"""Tiles made for one shape that the tiles of the space serve badly (paper, Figure 9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dietcode.search_space.problem import Problem
 
 
 def fitting_tiles(problem: Problem, rows: int, columns: int, limits: Limits) -> list[MicroKernel]:
-    """Viable tiles that cut a shape into equal rows of tiles with least padding.
+    """Return viable tiles that cut a shape into equal rows of tiles with least padding.
 
     For each width every height ⌈rows / j⌉ that the register file holds: shrunk tiles are more tiles, for
     shapes that leave cores idle; stretched ones are fewer, for shapes whose last tile is mostly padding.
@@ -24,7 +24,6 @@ def fitting_tiles(problem: Problem, rows: int, columns: int, limits: Limits) -> 
     -------
     list of MicroKernel
         Wider before narrower, taller before shorter; no column tile wider than the columns need.
-
     """
     narrow = [width for width in (limits.lanes // 2, limits.lanes // 4) if width >= max(columns, 4)]
     widest = min(limits.num_registers - 2, -(-columns // limits.lanes))

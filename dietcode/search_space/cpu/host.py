@@ -22,7 +22,7 @@ from dietcode.search_space.cpu.lowering import lower
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import call, i64
+from dietcode.search_space.tir import as_int64, call, i64
 
 RUN, SELECT, PACK = "run", "select", "pack"
 
@@ -34,7 +34,7 @@ def build_module(
     variables: Sequence[str],
     limits: Limits,
 ) -> IRModule:
-    """All functions of a library.
+    """Return all functions of a library.
 
     Parameters
     ----------
@@ -85,19 +85,15 @@ def _match(
 ) -> dict[str, Any]:
     return {
         name: T.match_buffer(
-            handle, tuple(_int64(s) for s in shapes[name]), str(storage[name]), align=storage[name].itemsize
+            handle, tuple(as_int64(s) for s in shapes[name]), str(storage[name]), align=storage[name].itemsize
         )
         for name, handle in handles.items()
     }
 
 
-def _int64(size: Any) -> Any:
-    return i64(size) if isinstance(size, int) else size
-
-
 def _symbolic_extents(problem: Problem) -> dict[str, Any]:
     return {
-        letter: i64(extent) if extent is not None else T.int64() for letter, extent in problem.extents.items()
+        index: i64(extent) if extent is not None else T.int64() for index, extent in problem.extents.items()
     }
 
 
@@ -122,7 +118,7 @@ def _run_function(
         order = sorted(names, key=lambda name: name == problem.column_operand)
         storage = {name: problem.storage(name) for name in names}
         buffers = _match({name: handles[name] for name in order}, shapes, storage)
-        sizes = [extents[letter] for letter in problem.dynamic]
+        sizes = [extents[index] for index in problem.dynamic]
         pointers = [buffers[name].data for name in names]
         _emit_tree(tree, values, lambda category: call(kernels[category], [*pointers, *sizes]))
     return builder.get()
@@ -151,7 +147,7 @@ def _pack_function(problem: Problem, packing: Any, limits: Limits) -> Any:
         }
         buffers = _match(handles, shapes, dict.fromkeys(handles, problem.storage(operand)))
         sizes = [
-            extents[k] if k in problem.letters_of(operand) else tirx.IntImm("int64", 1)
+            extents[k] if k in problem.role_indices(operand) else tirx.IntImm("int64", 1)
             for k in problem.dynamic
         ]
         call(packing, [buffers[operand].data, buffers["packed"].data, *sizes])

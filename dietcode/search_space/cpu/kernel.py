@@ -1,4 +1,4 @@
-"""One micro-kernel of one problem, while its function is built: sizes, tensors, the loop over products."""
+"""The context in which code of a micro-kernel is generated: sizes, tensors, the loop over products."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dietcode.search_space.cpu.sources import Block, KRange, Product
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.tir import TirOps, i64, load, splat, store
+from dietcode.search_space.tir import TirOps, as_int64, i64, load, splat, store
 
 # One buffer for each column operand, row and vector, in registers.
 Accumulators: TypeAlias = "list[list[list[Any]]]"
 
 
-def possible_rests(problem: Problem, indices: tuple[str, ...], extent: int) -> frozenset[int]:
-    """What whole tiles of `extent` may leave over of a role; fixed extents rule much out.
+def possible_remainders(problem: Problem, indices: tuple[str, ...], extent: int) -> frozenset[int]:
+    """Return the possible remainders of a role divided by `extent`; fixed extents rule many out.
 
     ``m = 37, extent = 8 -> {5}``; ``b = 4 and any m, extent = 8 -> {0, 4}``; ``any m -> {0, 1, … 7}``.
     """
@@ -36,7 +36,7 @@ def possible_rests(problem: Problem, indices: tuple[str, ...], extent: int) -> f
 
 @dataclass(frozen=True)
 class Kernel:
-    """What code generation of one micro-kernel shares.
+    """The context of code generation of one micro-kernel.
 
     Attributes
     ----------
@@ -71,13 +71,19 @@ class Kernel:
         pointers: Mapping[str, Any],
         extents: dict[str, Any],
     ) -> Kernel:
-        """The kernel on the pointers that its function was given; declares their buffers."""
+        """Return the kernel on the pointers that its function was given; declares their buffers.
+
+        Parameters
+        ----------
+        pointers : mapping of str to pointer
+            By tensor name.
+        extents : dict of str to int64 expression
+            Of every index.
+        """
         ops, lanes = TirOps(), limits.lanes_of(micro_kernel)
-        batch, rows, columns, reduction = (
-            i64(size) if isinstance(size, int) else size for size in problem.sizes(extents)
-        )
+        batch, rows, columns, reduction = (as_int64(size) for size in problem.sizes(extents))
         panels = ceildiv(columns, lanes, ops)
-        memory = Memory(problem, extents, pointers, lanes, panels, ops)
+        memory = Memory(problem, extents, pointers, lanes, panels)
         return cls(problem, micro_kernel, limits, memory, batch, rows, columns, reduction, panels, lanes, ops)
 
     @property
@@ -88,7 +94,7 @@ class Kernel:
     @property
     def k_tile(self) -> int:
         """Steps of the reduction after which a tile is set aside; 0 for all of them at once."""
-        return self.micro_kernel.steps
+        return self.micro_kernel.k_tile
 
     @property
     def spills(self) -> bool:
@@ -97,7 +103,7 @@ class Kernel:
 
     @contextmanager
     def k_ranges(self) -> Iterator[KRange]:
-        """A loop over the ranges of the reduction, without one where there is only one."""
+        """Loop over the ranges of the reduction, or emit no loop where there is only one."""
         if not self.k_tile:
             yield KRange(i64(0), self.reduction)
             return
@@ -106,14 +112,14 @@ class Kernel:
             yield KRange(bind(n * k_tile), bind(tirx.min((n + 1) * k_tile, self.reduction)))
 
     def tasks(self) -> Any:
-        """A parallel loop with one turn for each core."""
+        """Return a parallel loop with one iteration for each core."""
         num_cores = self.limits.num_cores
-        # A loop without annotations is dropped where it has one turn; its buffers would then be lifted out
-        # of the device's scope, which does not compile.
+        # A loop of one iteration without annotations is dropped; its buffers would then be lifted out of the
+        # device's scope, which does not compile.
         return T.parallel(i64(0), i64(num_cores), annotations={"dietcode.tasks": num_cores})
 
     def part(self, total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-        """Bounds of one of `parts` nearly equal ranges of ``0…total``."""
+        """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
         return (
             self.ops.bind(tirx.truncdiv(part * total, parts)),
             self.ops.bind(tirx.truncdiv((part + 1) * total, parts)),
@@ -129,7 +135,7 @@ class Kernel:
         cut: bool = False,
         next_rows: bool = True,
     ) -> None:
-        """``acc[j, i, v] += A[i, k] · B[j, k, v]`` over the reduction, in order whatever the tile.
+        """Emit ``acc[j, i, v] += A[i, k] · B[j, k, v]`` over the reduction, in order whatever the tile.
 
         Parameters
         ----------
@@ -138,13 +144,13 @@ class Kernel:
         cut : bool
             Whether the last column may be within a panel.
         next_rows : bool
-            Whether each step asks for a part of the rows that are read next, beside that of the columns.
+            Whether each step prefetches a part of the rows that are read next, beside that of the columns.
         """
         for product in products:
             row_fetch = product.rows.fetch(at, rows)
             panel_fetches = [columns.fetch(at, panels, cut) for columns in product.columns]
             prefetches = [*(product.rows.next_rows(at) if next_rows else ()), *product.next_columns]
-            with product.rows.steps(at.k_range) as step:
+            with product.rows.k_loop(at.k_range) as step:
                 for prefetch in prefetches:
                     prefetch.emit(step.k)
                 vectors = [[T.Bind(fetch(v, step.k)) for v in range(len(panels))] for fetch in panel_fetches]

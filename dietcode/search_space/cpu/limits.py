@@ -1,4 +1,4 @@
-"""What one core holds: the bounds of the search space, all derived from the target."""
+"""The limits of one core, which bound the search space, all derived from the target."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dietcode.search_space.tails import TAILS
 if TYPE_CHECKING:  # records are read by processes without the compiler
     from dietcode.target.cpu import CpuTarget
 
-# A core with two load ports and two FMA ports is not held up by loads below one load an FMA; two thirds
-# leaves room for the loads of the packed operand that miss L1.
+# Loads do not slow down a core with two load ports and two FMA ports below one load an FMA; two thirds
+# leave room for the loads of the packed operand that miss L1.
 _MAX_LOADS_PER_FMA = 2 / 3
 
 
-# In loop partitioning, left-over columns take one body in tiles of up to so many vectors, one a vector above.
 MOST_VECTORS = 3
+"""Vectors of the widest tile whose left-over columns take one body; in wider ones each vector takes one."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MicroKernel:
         Extents in elements; `columns` is a multiple of the vector lanes.
     tails : str
         One of `TAILS`, see `dietcode.search_space.cpu.tails`.
-    steps : int
+    k_tile : int
         Steps of the reduction after which the tile is set aside for the next one, so that a panel of the
         column operand stays in L1 while the rows pass by; 0 for all of them at once.
     gather : bool
@@ -41,19 +41,19 @@ class MicroKernel:
     direct : bool
         Whether a column operand that is not constant is read where it lies, rather than packed by the tasks.
     window : bool
-        Whether each task keeps the lines that a window sees, rather than each row of the window apart; see
+        Whether each task keeps the lines under a window, rather than each row of the window by itself; see
         `dietcode.search_space.cpu.windowing`.
 
     Raises
     ------
     ValueError
-        `tails` is none of them, or `steps` is negative.
+        `tails` is not one of `TAILS`, or `k_tile` is negative.
     """
 
     rows: int
     columns: int
     tails: str = TAILS[0]
-    steps: int = 0
+    k_tile: int = 0
     gather: bool = False
     direct: bool = False
     window: bool = False
@@ -61,38 +61,38 @@ class MicroKernel:
     def __post_init__(self) -> None:
         if self.tails not in TAILS:
             raise ValueError(f"tails {str(self.tails)[:40]!r}; allowed: {', '.join(TAILS)}")
-        if self.steps < 0:
-            raise ValueError(f"steps {self.steps}; allowed: from 0")
+        if self.k_tile < 0:
+            raise ValueError(f"steps {self.k_tile}; allowed: from 0")
 
     @property
     def name(self) -> str:
-        """As in ``12x32`` for what is the default, ``12x32-partition-k256-gather`` otherwise."""
+        """The tile, then what is not the default: ``12x32``, ``12x32-partition-k256-gather``."""
         parts = [f"{self.rows}x{self.columns}"]
         parts += [self.tails] * (self.tails != TAILS[0])
-        parts += [f"k{self.steps}"] * bool(self.steps)
+        parts += [f"k{self.k_tile}"] * bool(self.k_tile)
         parts += ["gather"] * self.gather + ["direct"] * self.direct + ["window"] * self.window
         return "-".join(parts)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """What micro-kernels are sorted by: rows, columns, then as in `TAILS`, then the other axes."""
-        others = (self.steps, self.gather, self.direct, self.window)
+        """Sort key: rows, columns, position in `TAILS`, then the other axes."""
+        others = (self.k_tile, self.gather, self.direct, self.window)
         return self.rows, self.columns, TAILS.index(self.tails), *others
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data, as records have it."""
         data: dict[str, Any] = {"rows": self.rows, "columns": self.columns, "tails": self.tails}
-        others = {name: getattr(self, name) for name in ("steps", "gather", "direct", "window")}
+        others = {"steps": self.k_tile, "gather": self.gather, "direct": self.direct, "window": self.window}
         return data | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> MicroKernel:
-        """The inverse of `to_json`; other keys are passed over, and without `tails` it is local padding.
+        """Read what `to_json` returns; other keys are ignored, and tails are local where none are given.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is no micro-kernel.
+            The data describe no micro-kernel.
         """
         rows, columns = int(data["rows"]), int(data["columns"])
         if rows < 1 or columns < 1:
@@ -124,30 +124,29 @@ class Limits:
 
     @classmethod
     def of(cls, target: CpuTarget) -> Limits:
-        """Limits of a resolved CPU target, for float32."""
+        """Return the limits of a resolved CPU target, for float32."""
         return cls(target.lanes(), target.num_vector_registers, target.l2_bytes, target.num_cores)
 
     def holds(self, micro_kernel: MicroKernel) -> bool:
-        """Whether accumulators, one row of column vectors and one broadcast fit the register file, and no two
-        axes contradict each other.
-        """
-        other = micro_kernel.steps or micro_kernel.gather or micro_kernel.tails == "global"
+        """Whether accumulators, a row of vectors and a broadcast fit the registers, and the axes agree."""
+        other = micro_kernel.k_tile or micro_kernel.gather or micro_kernel.tails == "global"
         if micro_kernel.window and other:
             return False
-        vectors, rest = divmod(micro_kernel.columns, self.lanes_of(micro_kernel))
-        if rest or vectors < 1 or micro_kernel.rows < 1:
+        vectors, remainder = divmod(micro_kernel.columns, self.lanes_of(micro_kernel))
+        if remainder or vectors < 1 or micro_kernel.rows < 1:
             return False
         return micro_kernel.rows * vectors + vectors + 1 <= self.num_registers
 
     def lanes_of(self, micro_kernel: MicroKernel) -> int:
-        """Lanes of the vectors that a tile is made of: narrower ones where its columns are half or a quarter
-        of a register. A constant column operand has one packed layout, of whole registers.
+        """Return the lanes of a tile's vectors: half or a quarter of a register where its columns are as few.
+
+        A constant column operand has one packed layout, of whole registers.
         """
         narrow = {self.lanes // 2, self.lanes // 4} - {0, 1, 2}
         return micro_kernel.columns if micro_kernel.columns in narrow else self.lanes
 
     def narrow_tile(self) -> MicroKernel:
-        """The tile that fills the register file with the fewest column vectors at ≤ 2/3 load an FMA.
+        """Return the tile that fills the register file with the fewest column vectors at ≤ 2/3 load an FMA.
 
         14×32 for AVX-512, 6×16 for AVX2.
         """
@@ -158,7 +157,7 @@ class Limits:
         return MicroKernel(max(1, rows), vectors * self.lanes)
 
     def square_tile(self) -> MicroKernel:
-        """The tile with the fewest loads for each FMA: 5×80 for AVX-512, 4×24 for AVX2."""
+        """Return the tile with the fewest loads for each FMA: 5×80 for AVX-512, 4×24 for AVX2."""
         tiles = [(self._tallest(v), v) for v in range(1, self.num_registers) if self._tallest(v) >= 1]
         rows, vectors = min(tiles, key=lambda t: ((t[0] + t[1]) / (t[0] * t[1]), t[1]))
         return MicroKernel(rows, vectors * self.lanes)

@@ -35,7 +35,7 @@ from dietcode.search_space.tir import CPU, INT32, i64, small_buffer, workspace
 
 
 def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str) -> Any:
-    """The private function ``name(inputs…, output, dynamic extents…) -> status`` on raw pointers.
+    """Return the private function ``name(inputs…, output, dynamic extents…) -> status`` on raw pointers.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
     Returns
     -------
     tvm.tirx.PrimFunc
-        Pointers of `Problem.inputs` and the output, then an int64 for each letter of `Problem.dynamic`.
+        Pointers of `Problem.inputs` and the output, then an int64 for each index of `Problem.dynamic`.
     """
     problem = problem_for(problem, micro_kernel)
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
@@ -61,7 +61,7 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
             tensor: T.arg(tensor, T.ptr(str(problem.storage(tensor))))
             for tensor in (*problem.inputs, problem.output)
         }
-        sizes = {letter: T.arg(f"extent_{letter}", T.int64()) for letter in problem.dynamic}
+        sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
         T.func_ret(INT32)
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         # Local buffers need to know their device; a packed function learns it from its tensors.
@@ -74,7 +74,7 @@ def lower(problem: Problem, micro_kernel: MicroKernel, limits: Limits, name: str
 
 
 def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
-    """One task's rectangle of tiles, in every batch of its part."""
+    """Emit one task's rectangle of tiles, in every batch of its part."""
     bind, micro_kernel = kernel.ops.bind, kernel.micro_kernel
     spilled = None
     if tails.spilled_vectors:
@@ -91,9 +91,9 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
         rows_first=splits_rows_first(kernel.problem, micro_kernel),
     )
     column_part = bind(tirx.truncmod(task, grid.column_parts))
-    rest = bind(tirx.truncdiv(task, grid.column_parts))
-    row_part = bind(tirx.truncmod(rest, grid.row_parts))
-    batch_part = bind(tirx.truncdiv(rest, grid.row_parts))
+    remainder = bind(tirx.truncdiv(task, grid.column_parts))
+    row_part = bind(tirx.truncmod(remainder, grid.row_parts))
+    batch_part = bind(tirx.truncdiv(remainder, grid.row_parts))
     batches = kernel.part(kernel.batch, batch_part, grid.batch_parts)
     rows = kernel.part(row_tiles, row_part, grid.row_parts)
     columns = kernel.part(column_tiles, column_part, grid.column_parts)
@@ -102,8 +102,8 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
     # Lines are few, and shared by the tiles along them.
     num_blocks = i64(1) if micro_kernel.window else bind(ceildiv(height, in_l2, kernel.ops))
     tallest = bind(ceildiv(height, tirx.max(num_blocks, 1), kernel.ops))
-    with ExitStack() as kept:
-        product, partial = _keep(kernel, tallest, kept)
+    with ExitStack() as buffers:
+        product, partial = _open_sources(kernel, tallest, buffers)
         rectangle = _Rectangle(kernel, tails, Output(kernel, spilled, partial), columns)
         with T.serial(*batches) as batch:
             product = replace(product, rows=product.rows.advance(batch, batches[0]))
@@ -114,19 +114,19 @@ def _task(kernel: Kernel, tails: Tails, task: Any) -> None:
                 rectangle.block_of_rows(product, (batch, after), part)
 
 
-def _keep(kernel: Kernel, tallest: Any, kept: ExitStack) -> tuple[Product, Any]:
-    """The operands as a task reads them, and its partial sums, for blocks of at most `tallest` tiles."""
+def _open_sources(kernel: Kernel, tallest: Any, buffers: ExitStack) -> tuple[Product, Any]:
+    """Return a task's sources and its partial sums, for blocks of at most `tallest` tiles of rows."""
     micro_kernel, problem = kernel.micro_kernel, kernel.problem
     rows: RowSource = RowsInPlace(kernel, problem.row_operand)
     if micro_kernel.window:
-        rows = kept.enter_context(line_buffer(kernel, problem.row_operand))
+        rows = buffers.enter_context(line_buffer(kernel, problem.row_operand))
     elif copies_rows(problem, micro_kernel):
         num_rows = tallest * micro_kernel.rows
-        rows = kept.enter_context(gathered_rows(kernel, problem.row_operand, num_rows))
+        rows = buffers.enter_context(gathered_rows(kernel, problem.row_operand, num_rows))
     partial = None
     if kernel.k_tile:
-        partial = kept.enter_context(workspace(tallest * (micro_kernel.rows * micro_kernel.columns)))
-    columns = kept.enter_context(open_columns(kernel, problem.column_operand))
+        partial = buffers.enter_context(workspace(tallest * (micro_kernel.rows * micro_kernel.columns)))
+    columns = buffers.enter_context(open_columns(kernel, problem.column_operand))
     return Product(rows, (columns,)), partial
 
 
@@ -146,9 +146,16 @@ class _Rectangle:
     columns: tuple[Any, Any]
 
     def block_of_rows(self, product: Product, batches: tuple[Any, Any], rows: tuple[Any, Any]) -> None:
-        """A block of rows that stays in L2 while every column panel passes by once, for all rows of tiles.
+        """Emit a block of rows that stays in L2 while every column panel passes by once.
 
-        `batches` are the batch index, and that of the block which comes next.
+        Parameters
+        ----------
+        product : Product
+            The operands.
+        batches : tuple of int64 expressions
+            The batch index, and that of the next block.
+        rows : tuple of int64 expressions
+            First tile of rows, and the one after the last.
         """
         kernel, bind, micro_kernel = self.kernel, self.kernel.ops.bind, self.kernel.micro_kernel
         first_row = bind(rows[0] * micro_kernel.rows)
@@ -166,10 +173,10 @@ class _Rectangle:
             packed = tuple(columns.pack(now, k_range) for columns in product.columns)
             with T.serial(*rows) as row_tile:
                 turn = row_tile - rows[0]
-                ahead = [
-                    line for columns in packed for line in columns.next_columns(now, after, k_range, turn)
-                ]
+                prefetches = tuple(
+                    p for columns in packed for p in columns.next_columns(now, after, k_range, turn)
+                )
                 slot = bind(turn * (micro_kernel.rows * micro_kernel.columns)) if kernel.k_tile else 0
                 row = bind(row_tile * micro_kernel.rows)
                 at = Block(batches[0], row, column, panel, micro_kernel.rows, kernel.vectors, k_range, slot)
-                self.tails.tile(at, (Product(source, packed, tuple(ahead)),), self.output)
+                self.tails.tile(at, (Product(source, packed, prefetches),), self.output)

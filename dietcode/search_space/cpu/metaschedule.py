@@ -24,62 +24,62 @@ _WORKLOADS, _TRIALS = "database_workload.json", "database_tuning_record.json"
 
 
 def static_contraction(problem: Problem, extents: dict[str, int]) -> Any:
-    """The largest instance as a static PrimFunc, without the epilogue.
+    """Return the largest instance as a static PrimFunc, without the epilogue.
 
-    A constant column operand may be laid out freely. What a window reads outside its axis is padded in a
-    stage of its own, as MetaSchedule's rules expect it.
+    A constant column operand may be laid out freely. Operands under windows are padded in a stage of their
+    own, as MetaSchedule's rules expect.
 
     Parameters
     ----------
     extents : dict of str to int
-        Of every letter of the problem, at least.
+        Of every index of the problem, at least.
     """
     operands = [
-        te.placeholder([extents[k] for k in problem.subscripts[name]], name=name)
+        te.placeholder([extents[k] for k in problem.indices[name]], name=name)
         for name in (problem.row_operand, problem.column_operand)
     ]
     axes = {k: te.reduce_axis((0, extents[k]), k) for k in problem.reduction}
-    letters = [problem.subscripts[name] for name in (problem.row_operand, problem.column_operand)]
-    padded = [_padded(problem, *pair, extents) for pair in zip(operands, letters, strict=True)]
-    output_letters = problem.subscripts[problem.output]
+    indices = [problem.indices[name] for name in (problem.row_operand, problem.column_operand)]
+    padded = [_padded(problem, *pair, extents) for pair in zip(operands, indices, strict=True)]
+    output_indices = problem.indices[problem.output]
 
     def element(*spatial: Any) -> Any:
-        index = dict(zip(output_letters, spatial, strict=True)) | axes
+        values = dict(zip(output_indices, spatial, strict=True)) | axes
         first, second = (
-            operand(*(_place(problem, k, index) for k in own))
-            for operand, own in zip(padded, letters, strict=True)
+            operand(*(_position(problem, k, values) for k in own))
+            for operand, own in zip(padded, indices, strict=True)
         )
         return te.sum(first * second, axis=list(axes.values())) if axes else first * second
 
-    output = te.compute([extents[k] for k in output_letters], element, name=problem.output)
+    output = te.compute([extents[k] for k in output_indices], element, name=problem.output)
     function = te.create_prim_func([*operands, output]).with_attr("global_symbol", "main")
     return function.with_attr("layout_free_buffers", [1]) if problem.column_operand_constant else function
 
 
-def _padded(problem: Problem, operand: Any, letters: str, extents: dict[str, int]) -> Any:
-    """The operand with what its windows read outside it: zeros on both sides."""
+def _padded(problem: Problem, operand: Any, indices: str, extents: dict[str, int]) -> Any:
+    """Return the operand with the zeros that its windows read on both sides of it."""
     before, after = [], []
-    for letter in letters:
-        window = problem.window_over(letter)
-        last = 0  # place that the last position of a window reads, from the operand's first element
+    for index in indices:
+        window = problem.window_over(index)
+        last = 0  # what the last position of a window reads, from the operand's first element
         if window is not None:
             last = (extents[window.output] - 1) * window.stride - window.padding
             last += (extents[window.kernel] - 1) * window.dilation
         before.append(0 if window is None else window.padding)
-        after.append(max(0, last - extents[letter] + 1))
+        after.append(max(0, last - extents[index] + 1))
     return topi.nn.pad(operand, before, after) if any(before + after) else operand
 
 
-def _place(problem: Problem, letter: str, index: dict[str, Any]) -> Any:
-    """Place along an axis of a padded operand."""
-    window = problem.window_over(letter)
+def _position(problem: Problem, axis: str, values: dict[str, Any]) -> Any:
+    """Return the position along an axis of a padded operand, from the value of each index."""
+    window = problem.window_over(axis)
     if window is None:
-        return index[letter]
-    return index[window.output] * window.stride + index[window.kernel] * window.dilation
+        return values[axis]
+    return values[window.output] * window.stride + values[window.kernel] * window.dilation
 
 
 def tune(request: dict[str, Any]) -> None:
-    """Run the trials that the database does not hold yet."""
+    """Run the trials that are not in the database yet."""
     target = CpuTarget.from_json(request["target"])
     work_dir = Path(request["work_dir"])
     drop_torn_line(work_dir / _WORKLOADS)
@@ -109,13 +109,13 @@ def tune(request: dict[str, Any]) -> None:
 
 
 def _strategy(num_trials: int) -> Any:
-    """Samples alone where all trials are one round: evolution by a model that has seen none is random too."""
+    """Return a search; in a single round it only samples, as an untrained model is random too."""
     one_round = num_trials <= _TRIALS_PER_ROUND
     return ms.search_strategy.ReplayTrace() if one_round else ms.search_strategy.EvolutionarySearch()
 
 
 def drop_torn_line(path: Path) -> int:
-    """Cut off what a killed run left half written, which MetaSchedule would not read; the number of lines."""
+    """Cut off an incomplete last line, which MetaSchedule refuses; return the number of lines."""
     if not path.exists():
         return 0
     text = path.read_bytes()
@@ -126,7 +126,7 @@ def drop_torn_line(path: Path) -> int:
 
 
 def start_builder() -> None:
-    """First thing in each builder process."""
+    """Initialise a builder process."""
     die_with_parent()
     skip_foreign_intrinsics()
 

@@ -1,4 +1,4 @@
-"""How tiles begin and end: accumulators, partial sums, and the way out through the epilogue."""
+"""The begin and end of tiles: accumulators, partial sums, and the output through the epilogue."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _LINE = 16  # elements of a cache line
 
 @dataclass(frozen=True)
 class Output:
-    """Where the tiles of one task go.
+    """The destination of the tiles of one task.
 
     Attributes
     ----------
     spilled : Buffer or None
-        One tile on its way out, of which not all exists.
+        One tile that exists in part, on its way to the output.
     partial : Buffer or None
-        Tiles that are set aside between two ranges of the reduction.
+        Partial sums of tiles between two ranges of the reduction.
     """
 
     kernel: Kernel
@@ -49,9 +49,9 @@ class Output:
     partial: Any = None
 
     def accumulators(self, at: Block, products: Sequence[Product]) -> Accumulators:
-        """Accumulators of a block, not set yet; all products have the same number of column operands.
+        """Allocate accumulators of a block; all products have the same number of column operands.
 
-        There is one buffer a vector: a larger one would be written and read for each k.
+        There is one buffer for each vector: a larger one would be written and read for each k.
         """
         lanes = self.kernel.lanes
         return [
@@ -60,7 +60,7 @@ class Output:
         ]
 
     def start(self, accumulators: Accumulators, at: Block) -> None:
-        """Set to zero, or to what an earlier range of the reduction came to."""
+        """Set accumulators to zero, or to the partial sums of the earlier ranges of the reduction."""
         if self.partial is None:
             self._clear(accumulators)
             return
@@ -73,7 +73,7 @@ class Output:
                     store(accumulator, value, [0], self.kernel.lanes)
 
     def finish(self, accumulators: Accumulators, at: Block, write: Callable[[], None]) -> None:
-        """Write, or set aside where there is more to come of the reduction."""
+        """Write, or store partial sums where a range of the reduction follows."""
         if self.partial is None:
             write()
             return
@@ -91,7 +91,7 @@ class Output:
             store(accumulator, zero, [0], self.kernel.lanes)
 
     def _offsets(self, accumulators: Accumulators, at: Block) -> list[tuple[Any, Any]]:
-        """Each accumulator with its offset among the partial sums."""
+        """Return each accumulator with its offset among the partial sums."""
         kernel, rows = self.kernel, self.kernel.micro_kernel.rows
         return [
             (at.slot + ((j * rows + i) * kernel.vectors + v) * kernel.lanes, accumulator)
@@ -99,8 +99,9 @@ class Output:
         ]
 
     def prefetch(self, at: Block) -> None:
-        """Ask for the lines that a block is written to, and for what its epilogue reads of each row, unless
-        it is set aside first.
+        """Prefetch the lines that a block is written to, and what its epilogue reads of each row.
+
+        Nothing is prefetched where the block's partial sums are stored first.
         """
         kernel = self.kernel
         with ExitStack() as last:
@@ -110,11 +111,13 @@ class Output:
             for tensor in self._tensors_by_rows():
                 for i in range(at.rows):
                     for column in range(0, at.vectors * kernel.lanes, _LINE):
-                        offset = kernel.memory.place(tensor, at.batch, at.row + i, at.column + column)
+                        offset = kernel.memory.element_offset(
+                            tensor, at.batch, at.row + i, at.column + column
+                        )
                         prefetch(kernel.memory.buffers[tensor], offset, FROM_L2)
 
     def _tensors_by_rows(self) -> Iterator[str]:
-        """The output, and the epilogue's tensors, whose rows differ and are next to each other's columns."""
+        """Yield the output and the epilogue's tensors whose rows differ and have contiguous columns."""
         problem, memory = self.kernel.problem, self.kernel.memory
         if not memory.whole_vectors:
             return
@@ -133,13 +136,19 @@ class Output:
         Parameters
         ----------
         values : sequence
-            One for each column operand, as summed.
+            Sums, one for each column operand.
+        batch, row, column : int64 expressions
+            Flattened index of the first element.
+        lanes : int
+            Of the vector; 1 for an element.
+        count : int64 expression, optional
+            How many lanes exist; all by default.
         """
         problem, memory = self.kernel.problem, self.kernel.memory
         mask = None if count is None else first_lanes(count, lanes)
 
         def read(tensor: str) -> Any:
-            offset = memory.place(tensor, batch, row, column)
+            offset = memory.element_offset(tensor, batch, row, column)
             stride, buffer = memory.views[tensor].stride(problem.columns), memory.buffers[tensor]
             if lanes > 1 and stride == ZERO:
                 return splat(load(buffer, [offset], 1), lanes)
@@ -152,7 +161,7 @@ class Output:
         for stage in problem.stages:
             value = apply(stage, value, lanes, read)
         value = convert(value, problem.output_dtype, lanes)
-        offset = memory.place(problem.output, batch, row, column)
+        offset = memory.element_offset(problem.output, batch, row, column)
         if mask is None:
             store(memory.buffers[problem.output], value, [offset], lanes)
         else:
@@ -166,14 +175,14 @@ class Output:
             self._write_vectors(accumulators, at)
 
     def write_columns(self, accumulators: Accumulators, at: Block, num_columns: Any) -> None:
-        """Write all rows of a block, and the columns of it that exist, one at least of the last vector."""
+        """Write all rows of a block and its first `num_columns` columns, at least one of the last vector."""
         if self.kernel.spills:
             self.write_part(accumulators, at, i64(at.rows), num_columns)
         else:
             self._write_vectors(accumulators, at, num_columns)
 
     def _write_vectors(self, accumulators: Accumulators, at: Block, num_columns: Any | None = None) -> None:
-        """Write all vectors, the last of them as far as there are columns."""
+        """Write all vectors, of the last one the columns that exist."""
         lanes = self.kernel.lanes
         for i in range(at.rows):
             for v in range(at.vectors):
@@ -183,7 +192,13 @@ class Output:
                 self.write(values, at.batch, at.row + i, at.column + v * lanes, lanes, count)
 
     def write_part(self, accumulators: Accumulators, at: Block, num_rows: Any, num_columns: Any) -> None:
-        """Spill a block, then copy the part that exists; keeps the accumulators in registers until then."""
+        """Spill a block, then copy the part that exists, so that accumulators stay in registers until then.
+
+        Parameters
+        ----------
+        num_rows, num_columns : int64 expressions
+            How many of them exist.
+        """
         kernel, lanes = self.kernel, self.kernel.lanes
         width = at.vectors * lanes
         for j, i, v, accumulator in _each(accumulators):
@@ -203,7 +218,7 @@ class Output:
 
 
 def _each(accumulators: Accumulators) -> Iterator[tuple[int, int, int, Any]]:
-    """``(column operand, row, vector, accumulator)``."""
+    """Yield ``(column operand, row, vector, accumulator)``."""
     for j, own in enumerate(accumulators):
         for i, row in enumerate(own):
             for v, accumulator in enumerate(row):

@@ -20,32 +20,32 @@ from dietcode.search_space.tir import DTYPE, INT32, TirOps, i64, load, store
 
 
 def packed_batch(problem: Problem) -> tuple[str, ...]:
-    """Batch letters of the column operand: it is packed once for the others."""
-    return tuple(k for k in problem.batch if k in problem.subscripts[problem.column_operand])
+    """Return the batch indices of the column operand: it is packed once for the others."""
+    return tuple(k for k in problem.batch if k in problem.indices[problem.column_operand])
 
 
 def packed_shape(problem: Problem, extents: dict[str, Any], lanes: int) -> tuple[Any, Any, Any, Any]:
-    """``(batch, panels, reduction, lanes)`` for TIR extents, or numbers."""
+    """Return ``(batch, panels, reduction, lanes)`` for TIR extents, or numbers."""
     batch, columns, reduction = (
-        problem.product(letters, extents)
-        for letters in (packed_batch(problem), problem.columns, problem.reduction)
+        problem.product(indices, extents)
+        for indices in (packed_batch(problem), problem.columns, problem.reduction)
     )
     return batch, ceildiv(columns, lanes, TirOps()), reduction, lanes
 
 
 def lower_packing(problem: Problem, lanes: int, name: str) -> Any:
-    """The private function ``name(operand, packed, dynamic extents…) -> status`` on raw pointers."""
-    operand, ops = problem.column_operand, TirOps()
+    """Return the private function ``name(operand, packed, dynamic extents…) -> status`` on raw pointers."""
+    operand = problem.column_operand
     with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
         source_pointer = T.arg(operand, T.ptr(DTYPE))
         packed_pointer = T.arg("packed", T.ptr(DTYPE))
-        sizes = {letter: T.arg(f"extent_{letter}", T.int64()) for letter in problem.dynamic}
+        sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
         T.func_ret(INT32)
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         batch, panels, reduction, _ = packed_shape(problem, extents, lanes)
-        memory = Memory(problem, extents, {}, lanes, panels, ops)
+        memory = Memory(problem, extents, {}, lanes, panels)
         view = view_of(problem, operand)
         source = T.decl_buffer((memory.value(view.size),), DTYPE, data=source_pointer, align=4)
         packed = T.decl_buffer((batch * panels * reduction * lanes,), DTYPE, data=packed_pointer, align=4)
@@ -55,10 +55,10 @@ def lower_packing(problem: Problem, lanes: int, name: str) -> Any:
             first = tirx.truncmod(index, panels) * lanes
             with T.serial(i64(0), reduction) as k, T.serial(i64(0), i64(lanes)) as lane:
                 column = first + lane
-                # Clamped, so that the padded lanes read something that exists and then drop it.
-                place = memory.offset(view, problem.columns, tirx.min(column, columns - 1))
-                place = start + place + memory.offset(view, problem.reduction, k)
-                padded = tirx.Select(column < columns, load(source, [place], 1), tirx.const(0, DTYPE))
+                # Clamped, so that padded lanes read an element that exists, and drop it.
+                offset = memory.offset(view, problem.columns, tirx.min(column, columns - 1))
+                offset = start + offset + memory.offset(view, problem.reduction, k)
+                padded = tirx.Select(column < columns, load(source, [offset], 1), tirx.const(0, DTYPE))
                 store(packed, padded, [(index * reduction + k) * lanes + lane], 1)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()

@@ -1,8 +1,8 @@
-"""How a task packs a tile of columns into panels, vectors wide.
+"""Packing of a tile of columns into panels, vectors wide, by a task.
 
     packed[v, k - low, lane] = B[column + v·lanes + lane, k]   for k in low…high
 
-Lanes past the last column hold anything that exists.
+Lanes past the last column hold elements of other columns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ONE, size_of, windows_of
-from dietcode.search_space.cpu.copying import SeenWindows, split_index
+from dietcode.search_space.access import ONE, has_windows, size_of
+from dietcode.search_space.cpu.copying import WindowStarts, split_index
 from dietcode.search_space.cpu.kernel import Kernel
 from dietcode.search_space.cpu.sources import ColumnTile, KRange
 from dietcode.search_space.problem import Window
@@ -33,18 +33,21 @@ def pack_panels(
     Parameters
     ----------
     packed : Buffer
+        What is written.
     pitch : int64 expression
         Steps of the reduction that a panel of it has room for.
+    tile, k_range
+        Which columns, and which range of the reduction.
     """
     problem, memory, lanes = kernel.problem, kernel.memory, kernel.lanes
     view, bind = memory.views[operand], kernel.ops.bind
     source = bind(memory.offset(view, problem.batch, tile.batch))
     with T.serial(i64(0), i64(kernel.vectors)) as v:
         first = bind(tile.column + v * lanes)
-        # Past the last panel nothing is read, so nothing needs to be packed.
+        # Nothing is read past the last panel, so nothing needs to be packed.
         with T.If(first < kernel.columns), T.Then():
             panel = _Panel(kernel, operand, packed, bind(v * pitch * lanes), source, first, k_range)
-            if windows_of(problem, operand):
+            if has_windows(problem, operand):
                 panel.pack_windows(tile.batch)
             elif view.stride(problem.columns) == ONE:
                 panel.pack_vectors()
@@ -56,14 +59,14 @@ def pack_panels(
 
 @dataclass(frozen=True)
 class _Panel:
-    """A panel that is packed.
+    """A panel while it is packed.
 
     Attributes
     ----------
     packed, offset
-        The buffer, and where in it the panel begins.
+        The buffer, and the panel's offset in it.
     source : int64 expression
-        Where in the operand its batch index begins.
+        Offset of its batch index in the operand.
     first : int64 expression
         First column.
     """
@@ -81,28 +84,28 @@ class _Panel:
         return self.kernel.memory.buffers[self.operand]
 
     def _column(self, column: Any) -> Any:
-        """Offset of a column from `source`."""
+        """Return the offset of a column from `source`."""
         memory, problem = self.kernel.memory, self.kernel.problem
         return memory.offset(memory.views[self.operand], problem.columns, column)
 
     def _step(self, k: Any) -> Any:
-        """Offset of a step of the reduction."""
+        """Return the offset of a step of the reduction."""
         memory, problem = self.kernel.memory, self.kernel.problem
         return memory.offset(memory.views[self.operand], problem.reduction, k)
 
     def _target(self, k: Any) -> Any:
-        """Where the lanes of a step lie in the buffer."""
+        """Return the offset of a step's lanes in the buffer."""
         return self.offset + (k - self.k_range.low) * self.kernel.lanes
 
     def pack_elements(self, low: Any) -> None:
-        """Element by element, from the step `low` on; the last column for those past it."""
+        """Pack element by element, from the step `low` on; the last column for those past it."""
         with T.serial(low, self.k_range.high) as k, T.serial(i64(0), i64(self.kernel.lanes)) as lane:
             clamped = tirx.min(self.first + lane, self.kernel.columns - 1)
             value = load(self._buffer, [self.source + (self._column(clamped) + self._step(k))], 1)
             store(self.packed, value, [self._target(k) + lane], 1)
 
     def pack_vectors(self) -> None:
-        """Columns are next to each other."""
+        """Pack by vectors: columns are next to each other."""
         lanes = self.kernel.lanes
         mask = first_lanes(self.kernel.columns - self.first, lanes)
         with T.serial(self.k_range.low, self.k_range.high) as k:
@@ -110,7 +113,7 @@ class _Panel:
             store(self.packed, value, [self._target(k)], lanes)
 
     def pack_squares(self) -> None:
-        """The reduction is contiguous: squares of lanes × lanes are transposed in registers."""
+        """Pack squares of lanes × lanes, transposed in registers: the reduction is contiguous."""
         lanes, bind, low = self.kernel.lanes, self.kernel.ops.bind, self.k_range.low
         starts = []
         for lane in range(lanes):
@@ -127,7 +130,7 @@ class _Panel:
         self.pack_elements(low + squares * lanes)
 
     def pack_windows(self, batch: Any) -> None:
-        """Columns are positions of windows: by vectors within one row of the output, else one by one."""
+        """Pack positions of windows: by vectors within one row of the output, else one by one."""
         problem, memory, lanes = self.kernel.problem, self.kernel.memory, self.kernel.lanes
         last = problem.columns[-1]
         width = memory.value(size_of(problem, last))
@@ -143,7 +146,7 @@ class _Panel:
                 self._pack_positions(batch)
 
     def _inside(self, window: Window, position: Any) -> tuple[Any, Any]:
-        """Whether what one position of a window sees, and `lanes` elements on from each, lies inside."""
+        """Return whether a position of a window, and the `lanes - 1` that follow, lie inside."""
         problem, memory = self.kernel.problem, self.kernel.memory
         reach = window.dilation * (memory.value(size_of(problem, window.kernel)) - 1)
         begin = position * window.stride - window.padding
@@ -156,22 +159,22 @@ class _Panel:
             self._pack_position(batch, column, lane, 1)
 
     def _pack_position(self, batch: Any, column: Any, lane: Any, lanes: int) -> None:
-        """`lanes` columns from `column` on, into the panel's lanes from `lane` on."""
+        """Pack `lanes` columns from `column` on into the panel's lanes from `lane` on."""
         kernel, problem = self.kernel, self.kernel.problem
         index = split_index(kernel, problem.columns, column) | split_index(kernel, problem.batch, batch)
-        windows = SeenWindows.of(kernel, self.operand, index)
+        windows = WindowStarts.of(kernel, self.operand, index)
         start = self.source + self._column(column) - windows.padding
         with T.serial(self.k_range.low, self.k_range.high) as k:
             source = kernel.ops.bind(start + self._step(k))
             target = self._target(k) + lane
-            steps = split_index(kernel, problem.reduction, k)
-            condition = tirx.all(*(windows.holds(w, steps[w.kernel]) for w in windows.windows))
+            k_indices = split_index(kernel, problem.reduction, k)
+            condition = tirx.all(*(windows.holds(w, k_indices[w.kernel]) for w in windows.windows))
             with _or_zeros(condition, self.packed, target, lanes):
                 store(self.packed, load(self._buffer, [source], lanes), [target], lanes)
 
 
 def transposed(quad: Callable[[int, int], Any], lanes: int) -> list[Any]:
-    """Columns of a square of lanes × lanes, of which ``quad(row, k)`` loads four elements from k on.
+    """Return the columns of a square of lanes × lanes, whose ``quad(row, k)`` loads four elements from k on.
 
     Each register is put together from quads, four rows apart, while it is loaded; then squares of four are
     transposed within each quarter of a register, which shuffles half as often as halves would.
@@ -180,7 +183,7 @@ def transposed(quad: Callable[[int, int], Any], lanes: int) -> list[Any]:
     quads = range(0, lanes, _QUAD)
 
     def shuffled(first: Any, second: Any, pattern: tuple[int, ...]) -> Any:
-        """Every quarter by the same pattern; 4 to 7 are the second register's."""
+        """Shuffle every quarter by the same pattern; 4 to 7 are the second register's."""
         indices = [i64(at + p % _QUAD + (p >= _QUAD) * lanes) for at in quads for p in pattern]
         return T.Bind(tirx.Shuffle([first, second], indices))
 
@@ -197,7 +200,7 @@ def transposed(quad: Callable[[int, int], Any], lanes: int) -> list[Any]:
 
 @contextmanager
 def _or_zeros(condition: Any, target: Any, offset: Any, lanes: int) -> Iterator[None]:
-    """What is emitted inside where `condition` holds, zeros elsewhere."""
+    """Do what is emitted inside where `condition` holds, and write zeros elsewhere."""
     with T.If(condition):
         with T.Then():
             yield

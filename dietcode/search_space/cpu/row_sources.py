@@ -1,4 +1,4 @@
-"""Rows of an operand: read where they lie, or from a copy of a block of rows next to each other."""
+"""Sources of rows: the operand itself, or a copy of a block of rows next to each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowsInPlace(RowSource):
     operand: str
 
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """By the strides of the operand."""
+        """Fetch by the strides of the operand."""
         problem, memory = self.kernel.problem, self.kernel.memory
         view, buffer = memory.views[self.operand], memory.buffers[self.operand]
         start = memory.offset(view, problem.batch, at.batch)
@@ -33,7 +33,7 @@ class RowsInPlace(RowSource):
         return lambda i, step: load(buffer, [starts[i] + memory.offset(view, problem.reduction, step.k)], 1)
 
     def next_rows(self, at: Block) -> Sequence[Prefetch]:
-        """The rows below, where they follow each other in memory."""
+        """Prefetch the rows below, where they follow each other in memory."""
         problem, memory = self.kernel.problem, self.kernel.memory
         view, reduction = memory.views[self.operand], size_of(problem, problem.reduction)
         if (
@@ -56,7 +56,7 @@ class GatheredRows(RowSource):
     buffer : Buffer
         ``[num_rows, reduction]``, or ``[ranges, num_rows, k_tile]``.
     num_rows, first_row : int64 expressions
-        Rows that there is room for, and the first that is there now.
+        Rows that there is room for, and the first one in the buffer.
     k_tile : int
         Where it is not 0, rows lie range by range of the reduction.
     """
@@ -69,7 +69,7 @@ class GatheredRows(RowSource):
     first_row: Any = None
 
     def copy_rows(self, batch: Any, first: Any, last: Any) -> GatheredRows:
-        """Copy the block."""
+        """Copy the block; return the source of its rows."""
         copy = Copy(self.kernel, self.operand, self.buffer)
         if self.k_tile:
             self._copy_ranges(copy, batch, first, last)
@@ -79,7 +79,7 @@ class GatheredRows(RowSource):
         return replace(self, first_row=first)
 
     def _copy_ranges(self, copy: Copy, batch: Any, first: Any, last: Any) -> None:
-        """``buffer[range, row - first, k - low] = A[row, k]`` for rows ``first…last``, all ranges."""
+        """Emit ``buffer[range, row - first, k - low] = A[row, k]`` for rows ``first…last``, all ranges."""
         problem, memory, bind = self.kernel.problem, self.kernel.memory, self.kernel.ops.bind
         view = memory.views[self.operand]
         start = bind(memory.offset(view, problem.batch, batch))
@@ -91,30 +91,30 @@ class GatheredRows(RowSource):
             copy.run(source, now.high - now.low, stride, offset)
 
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """From the copy."""
+        """Fetch from the copy."""
         low = self._low(at)
         return lambda i, step: load(self.buffer, [self._offset(at, rows[i]) + (step.k - low)], 1)
 
     def next_rows(self, at: Block) -> Sequence[Prefetch]:
-        """The rows below."""
+        """Prefetch the rows below."""
         if self.kernel.k_tile and not self.k_tile:
             return ()
         offset = self._offset(at, at.row + at.rows) - self._low(at) * at.rows
         return (Prefetch(self.buffer, offset, at.rows),)
 
     def _low(self, at: Block) -> Any:
-        """The first step of the reduction of the part that is read now."""
+        """Return the first step of the reduction of the part that is read now."""
         return at.k_range.low if self.k_tile else 0
 
     def _offset(self, at: Block, row: Any) -> Any:
-        """Where a row begins, or the part of it that is read now."""
+        """Return the offset of a row, or of the part of it that is read now."""
         pitch = i64(self.k_tile) if self.k_tile else self.kernel.reduction
         return self._low(at) * self.num_rows + (row - self.first_row) * pitch
 
 
 @contextmanager
 def gathered_rows(kernel: Kernel, operand: str, num_rows: Any) -> Iterator[GatheredRows]:
-    """Room for the copies of one task, while its user runs.
+    """Yield a source with a buffer for the copies of one task.
 
     Rows that have to be gathered in any case are copied as a whole, others range by range.
     """

@@ -1,7 +1,7 @@
 """The seed: an Ansor-style run of MetaSchedule on the largest instance (paper, section 4.3).
 
 The run happens in a process of its own (``python -m dietcode.search_space.cpu.metaschedule``), so that it can
-be stopped at any moment; its database is on disk and a later run goes on from it.
+be stopped at any moment; its database is on disk, and a later run resumes from it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def run_seed(
     Parameters
     ----------
     extents : dict of str to int
-        Extents of the largest instance; of more letters than the problem's is fine.
+        Extents of the largest instance, of all indices of the problem at least.
     work_dir : Path
         Where MetaSchedule keeps its database; trials already in it are not repeated.
     num_trials, max_secs
-        Bounds on the run; it is stopped where the first one is met.
+        Bounds on the run, which stops at the first that it reaches.
     progress : callable
         Called with the number of finished trials and the best GFLOP/s so far.
 
     Returns
     -------
     Seed, dict
-        T0, and what a report says of it: trials, seconds, best GFLOP/s, decisions.
+        T0, and facts for the report: trials, seconds, best GFLOP/s, decisions.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def run_seed(
     flops = float(problem.flops({k: float(v) for k, v in extents.items()}))
     started = time.monotonic()
 
-    def goes_on() -> bool:  # after the last trial MetaSchedule would prepare for seconds what it never tries
+    def goes_on() -> bool:  # after the last trial MetaSchedule would spend seconds on trials that never run
         progress(*_state(work_dir, flops))
         return _num_finished(work_dir) < num_trials
 
@@ -115,7 +115,7 @@ def _run_worker(
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a child still runs; it stays to be waited for.
+    """Whether a child still runs; it is not reaped.
 
     Not `subprocess.Popen.poll`: an interrupt in the middle leaves its lock held, and the next `wait` hangs.
     """
@@ -123,13 +123,13 @@ def _is_running(pid: int) -> bool:
 
 
 def _num_finished(work_dir: Path) -> int:
-    """Trials on disk, failed ones too."""
+    """Return the number of trials on disk, failed ones included."""
     path = work_dir / "database_tuning_record.json"
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _records(work_dir: Path) -> list[tuple[float, list[Any]]]:
-    """``(seconds, sampled decisions)`` of the finished trials in MetaSchedule's JSON database."""
+    """Return ``(seconds, sampled decisions)`` of the finished trials in MetaSchedule's JSON database."""
     path = work_dir / "database_tuning_record.json"
     found = []
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -156,13 +156,13 @@ def _best_record(work_dir: Path) -> tuple[float, list[Any]] | None:
 
 
 def _inner_tiles(problem: Problem, decisions: list[Any]) -> tuple[int, int]:
-    """Innermost tile of the rows and of the columns, flattened over their letters."""
+    """Return the innermost tile of the rows and of the columns, flattened over their indices."""
     tiles = [value for kind, value in decisions if kind == "SamplePerfectTile"]
-    order = [*problem.subscripts[problem.output], *problem.reduction]
-    inner = {letter: int(tile[-1]) for letter, tile in zip(order, tiles, strict=False)}
+    order = [*problem.indices[problem.output], *problem.reduction]
+    inner = {index: int(tile[-1]) for index, tile in zip(order, tiles, strict=False)}
     rows = columns = 1
-    for letter in problem.rows:
-        rows *= inner.get(letter, 1)
-    for letter in problem.columns:
-        columns *= inner.get(letter, 1)
+    for index in problem.rows:
+        rows *= inner.get(index, 1)
+    for index in problem.columns:
+        columns *= inner.get(index, 1)
     return rows, columns

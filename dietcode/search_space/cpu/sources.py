@@ -1,8 +1,8 @@
-"""What a tile reads: operands from wherever their rows and columns lie, and what is prefetched of them.
+"""The sources of what a tile reads: rows and columns of operands, wherever they lie, and their prefetches.
 
-Sources are frozen. What the loops around a tile fix, a batch index, a block of rows or a tile of columns, is
-told to a source by a method that emits what has to happen there, a copy for example, and returns the source
-from there on.
+Sources are frozen. A batch index, a block of rows or a tile of columns, which the loops around a tile fix, is
+passed to a method of the source that emits what has to happen there, a copy for example, and returns the
+source for what is inside that loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReductionStep:
     k : int64 expression
         Its flattened index.
     offset : int64 expression
-        What a source that lays the reduction out in its own way adds for it.
+        Offset of the step, for a source that has a layout of its own.
     """
 
     k: Any
@@ -53,9 +53,9 @@ class Block:
     rows, vectors : int
         Extents.
     k_range : KRange
-        What is added of the reduction.
+        The range of the reduction that is added.
     slot : int64 expression
-        Where in the task's partial sums the block lies, in elements.
+        Offset of the block among the task's partial sums, in elements.
     """
 
     batch: Any
@@ -78,17 +78,16 @@ class ColumnTile:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """A cache line of `buffer` that each step of the reduction asks for.
+    """A cache line of `buffer` that each step of the reduction prefetches.
 
-    A core's own prefetchers start anew with every row and every panel, and know nothing of the tile that
-    comes next.
+    A core's own prefetchers start anew with every row and every panel, and cannot know the next tile.
 
     Attributes
     ----------
     offset, stride : int64 expressions
-        Of the element that is asked for where k is 0, and from one step to the next.
+        Offset of the element where k is 0, and elements from one step to the next.
     far : bool
-        Whether L2 is near enough, since it is not read by the next tile.
+        Whether L2 is near enough, since the next tile does not read it.
     """
 
     buffer: Any
@@ -97,7 +96,7 @@ class Prefetch:
     far: bool = False
 
     def emit(self, k: Any) -> None:
-        """Emit the request of one step."""
+        """Emit the prefetch of one step."""
         prefetch(self.buffer, self.offset + k * self.stride, FROM_L2 if self.far else 0)
 
 
@@ -106,53 +105,55 @@ PanelFetch: TypeAlias = Callable[[int, Any], Any]
 
 
 class RowSource(ABC):
-    """Where the rows of an operand are read."""
+    """A source of the rows of an operand."""
 
     def advance(self, batch: Any, first: Any) -> RowSource:
-        """Emit what a batch index begins with, `first` being the task's first; the source within it."""
+        """Emit the begin of a batch index, `first` being the task's first; return the source within it."""
         return self
 
     def copy_rows(self, batch: Any, first: Any, last: Any) -> RowSource:
-        """Emit what a block of the rows ``first…last`` begins with; the source within it."""
+        """Emit the begin of a block of the rows ``first…last``; return the source within it."""
         return self
 
     @abstractmethod
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """``(i, step) -> A[rows[i], step]``, where `rows` are flattened indices."""
+        """Return ``(i, step) -> A[rows[i], step]``, where `rows` are flattened indices."""
 
     def next_rows(self, at: Block) -> Sequence[Prefetch]:
-        """What is read after a tile, where it is one piece of memory."""
+        """Return prefetches of what is read after a tile, where that is contiguous."""
         return ()
 
     @contextmanager
-    def steps(self, k_range: KRange) -> Iterator[ReductionStep]:
-        """The loop, or loops, over a range of the reduction, in its order."""
+    def k_loop(self, k_range: KRange) -> Iterator[ReductionStep]:
+        """Emit the loop, or loops, over a range of the reduction, in its order."""
         with T.serial(k_range.low, k_range.high) as k:
             yield ReductionStep(k)
 
 
 class ColumnSource(ABC):
-    """Where the columns of an operand are read, a vector of them at a time."""
+    """A source of the columns of an operand, a vector of them at a time."""
 
     def pack(self, tile: ColumnTile, k_range: KRange) -> ColumnSource:
-        """Emit what a tile of columns begins with; the source within it."""
+        """Emit the begin of a tile of columns; return the source within it."""
         return self
 
     @abstractmethod
     def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
-        """``(v, k) -> B[lanes of panels[v], k]``; `cut` where the last column may be within a panel."""
+        """Return ``(v, k) -> B[lanes of panels[v], k]``; `cut`: the last column may be within a panel."""
 
     def next_columns(
         self, now: ColumnTile, after: ColumnTile, k_range: KRange, turn: Any
     ) -> Sequence[Prefetch]:
-        """A part of what is read, or packed, once all rows have met the columns of `now`.
+        """Return prefetches of a part of the columns that are read, or packed, after those of `now`.
 
-        Each row of tiles asks for one vector of it, or a piece as large, until they have asked for all.
+        Each row of tiles prefetches one vector, or as many bytes, until all are there.
 
         Parameters
         ----------
         now, after : ColumnTile
             The tile of columns, and the one that follows it.
+        k_range : KRange
+            The range of the reduction that is computed now.
         turn : int64 expression
             How many tiles of rows came before this one.
         """
@@ -169,7 +170,7 @@ class Product:
     columns : tuple of ColumnSource
         One for each set of accumulators.
     next_columns : tuple of Prefetch
-        What each step asks for of the columns that follow.
+        What each step prefetches of the columns that follow.
     """
 
     rows: RowSource

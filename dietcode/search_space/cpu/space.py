@@ -8,14 +8,14 @@ from dietcode.search_space.seed import Seed
 
 
 def hardware_seeds(limits: Limits) -> list[Seed]:
-    """Seeds derived from the register file alone: the narrow tile and the one with the fewest loads."""
+    """Return seeds from the register file alone: the narrow tile and the one with the fewest loads."""
     return [
         Seed(tile.rows, tile.columns, "hardware") for tile in (limits.narrow_tile(), limits.square_tile())
     ]
 
 
 def tile_range(extent: int) -> range:
-    """Every integer in [extent/2, 2·extent]."""
+    """Return every integer in [extent/2, 2·extent]."""
     return range(max(1, -(-extent // 2)), 2 * extent + 1)
 
 
@@ -26,7 +26,7 @@ def build_space(
     max_columns: int | None = None,
     mutate: bool = True,
 ) -> list[Candidate]:
-    """Viable tiles around all seeds, each once, credited to the first seed that reaches it.
+    """Return viable tiles around all seeds, each once, credited to the first seed that reaches it.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def build_space(
 
 
 def _tile_of(seed: Seed, limits: Limits) -> list[MicroKernel]:
-    """T0, its columns whole vectors and its rows as many as the register file holds."""
+    """Return T0, its columns whole vectors and its rows as many as the register file holds."""
     columns = max(limits.lanes, seed.columns // limits.lanes * limits.lanes)
     tiles = [MicroKernel(rows, columns) for rows in range(seed.rows, 0, -1)]
     return [tile for tile in tiles if limits.holds(tile)][:1]

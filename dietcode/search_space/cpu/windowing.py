@@ -1,7 +1,7 @@
-"""A source of rows that keeps the lines a window sees, so that each element of the operand is copied once.
+"""A source of rows with a buffer of the lines under a window: each element of the operand is copied once.
 
     for batch index, of which the last is the window's position p across lines:
-      copy the lines that p - 1 did not see
+      copy the lines that were not under the window at p - 1
       for column tile, row tile:
         for r, (s, c): acc += lines[slot(p, r)][q + s][c] · packed_B[…, (r, s, c), lanes]
 
@@ -34,15 +34,15 @@ class LineBuffer(RowSource):
     Attributes
     ----------
     lines : Lines
-        How the operand's lines are seen.
+        The operand as lines.
     length, pitch, height : int64 expressions
         Elements of a line without and with its padding, and lines of the ring.
     copy : Copy
         To the ring, ``[height, pitch]``.
     first_slot : int64 expression
-        Slot of the first line that is seen at this batch index.
+        Slot of the first line under the window at this batch index.
     next_line : int64 expression
-        Where in the operand the lines begin that are seen next.
+        Offset in the operand of the lines that come next.
     """
 
     kernel: Kernel
@@ -60,24 +60,25 @@ class LineBuffer(RowSource):
 
     @property
     def _width(self) -> Any:
-        """Elements of one position of a line."""
+        """Elements of one position of a line, int64."""
         return self._extent(*self.lines.channels)
 
     @property
     def _end(self) -> Any:
-        """Elements of the padding at one end of a line."""
+        """Elements of the padding at one end of a line, int64."""
         return self._width * self.lines.along.padding
 
     def clear_ends(self) -> None:
-        """Write the padding of every line; nothing else is written there."""
+        """Write the padding of every line, which nothing overwrites."""
         if self.lines.along.padding:
             with T.serial(i64(0), self.height) as slot:
                 self.copy.clear(slot * self.pitch, self._end)
                 self.copy.clear(slot * self.pitch + self._end + self.length, self._end)
 
     def advance(self, batch: Any, first: Any) -> LineBuffer:
-        """Copy what is seen at `batch` and was not at the batch index before it, if that was not before
-        `first`.
+        """Copy the lines under the window at `batch`, but for those that the previous batch index has copied.
+
+        The task's batch indices begin at `first`.
         """
         problem, memory, bind = self.kernel.problem, self.kernel.memory, self.kernel.ops.bind
         view, across = memory.views[self.operand], self.lines.across
@@ -89,7 +90,7 @@ class LineBuffer(RowSource):
         top = bind(position * across.stride)
         first_slot = bind(tirx.truncmod(top, self.height))
         starts = tirx.any(batch == first, position == 0)
-        stride = memory.value(view.steps[across.axis])
+        stride = memory.value(view.axis_strides[across.axis])
         next_line = bind(source + (self.height - across.padding) * stride)
         now = replace(self, first_slot=first_slot, next_line=next_line)
         known = tirx.Select(starts, i64(0), tirx.max(self.height - across.stride, i64(0)))
@@ -106,19 +107,19 @@ class LineBuffer(RowSource):
     def _copy_line(self, source: Any, offset: Any) -> None:
         view = self.kernel.memory.views[self.operand]
         axes = (self.lines.along.axis, *self.lines.channels)
-        self.copy.groups(source, offset, replace(view, strides=view.steps).groups(axes))
+        self.copy.groups(source, offset, replace(view, strides=view.axis_strides).groups(axes))
 
     def _slot(self, line: Any) -> Any:
-        """Slot of a line, counted from the first that is seen now."""
+        """Return the slot of a line, counted from the first under the window."""
         slot = self.first_slot + line
         return tirx.Select(slot < self.height, slot, slot - self.height)
 
     @contextmanager
-    def steps(self, k_range: KRange) -> Iterator[ReductionStep]:
-        """Loops over the reduction; the offset of a step is that of row 0 in the ring."""
+    def k_loop(self, k_range: KRange) -> Iterator[ReductionStep]:
+        """Emit loops over the reduction; the offset of a step is that of row 0 in the ring."""
         bind, along = self.kernel.ops.bind, self.lines.along
         kernel_width, width = self._extent(along.kernel), self._width
-        with self._seen_lines() as (line, start):
+        with self._window_lines() as (line, start):
             if along.dilation == 1:  # positions of the window follow each other in memory
                 length = kernel_width * width
                 first = bind(line * length)
@@ -132,8 +133,8 @@ class LineBuffer(RowSource):
                     yield ReductionStep(first + k, begin + k)
 
     @contextmanager
-    def _seen_lines(self) -> Iterator[tuple[Any, Any]]:
-        """Positions of the window across lines, and where its line begins."""
+    def _window_lines(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the position of the window across lines, and the offset of its line."""
         across = self.lines.across
         if across is None:
             yield i64(0), i64(0)
@@ -142,26 +143,24 @@ class LineBuffer(RowSource):
             yield line, self.kernel.ops.bind(self._slot(line * across.dilation) * self.pitch)
 
     def next_rows(self, at: Block) -> Sequence[Prefetch]:
-        """A tile's part of the lines that are seen next: only few of them would be there before a copy waits
-        for them.
-        """
+        """Prefetch a tile's part of the lines that come next, which a copy would wait for otherwise."""
         if self.lines.across is None:
             return ()
         memory, along = self.kernel.memory, self.lines.along
-        step = memory.value(memory.views[self.operand].steps[along.axis])
+        step = memory.value(memory.views[self.operand].axis_strides[along.axis])
         step = step * (along.stride * self.lines.across.stride)
         pace = ceildiv(step * at.rows, self.kernel.reduction, self.kernel.ops)
         return (Prefetch(memory.buffers[self.operand], self.next_line + at.row * step, pace),)
 
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """From the ring."""
+        """Fetch from the ring."""
         pitch = self._width * self.lines.along.stride
         return lambda i, step: load(self.copy.target, [rows[i] * pitch + step.offset], 1)
 
 
 @contextmanager
 def line_buffer(kernel: Kernel, operand: str) -> Iterator[LineBuffer]:
-    """A task's ring of lines, while its user runs; their ends are zero already."""
+    """Yield a task's ring of lines, whose ends are zero already."""
     lines, bind = lines_of(kernel.problem), kernel.ops.bind
     assert lines is not None
 

@@ -14,40 +14,40 @@ from dietcode.search_space.tir import DTYPE, i64
 
 
 def local(name: str, size: int, dtype: str = DTYPE) -> Any:
-    """A buffer of one thread, in registers once its loops are unrolled."""
+    """Allocate a buffer of one thread, in registers once its loops are unrolled."""
     buffer = T.alloc_buffer((size,), dtype, scope="local")
     IRBuilder.name(name, buffer)
     return buffer
 
 
 def once(name: str, value: Any) -> Any:
-    """A value that is computed once: the simplifier would put a variable's value in all its places."""
+    """Compute a value once: the simplifier would repeat it wherever a variable is used."""
     slot = local(name, 1, str(value.ty))
     T.buffer_store(slot, value, [0])
     return slot[0]
 
 
 def wide(value: Any) -> Any:
-    """An integer expression as int64."""
+    """Return an integer expression as int64."""
     return value if str(value.ty) == "int64" else tirx.Cast("int64", value)
 
 
 def narrow(value: Any) -> Any:
-    """An integer expression that is known to be small as int32."""
+    """Return an integer expression that is known to be small as int32."""
     return tirx.Cast("int32", value)
 
 
-def aligned(place: Any, width: int) -> Any:
-    """The same place, which is a multiple of `width`, in a form that shows it to code generation."""
+def aligned(offset: Any, width: int) -> Any:
+    """Return an offset that is a multiple of `width` in a form that shows this to code generation."""
     if width == 1:
-        return place
-    step = i64(width) if str(place.ty) == "int64" else tirx.IntImm("int32", width)
-    return tirx.truncdiv(place, step) * step
+        return offset
+    multiple = i64(width) if str(offset.ty) == "int64" else tirx.IntImm("int32", width)
+    return tirx.truncdiv(offset, multiple) * multiple
 
 
 @contextmanager
 def only_if(condition: Any | None) -> Iterator[None]:
-    """Statements under a condition; without one where it is None."""
+    """Emit statements under a condition, or without one where it is None."""
     if condition is None:
         yield
         return
@@ -56,7 +56,7 @@ def only_if(condition: Any | None) -> Iterator[None]:
 
 
 def both(*conditions: Any | None) -> Any | None:
-    """All of those that are there; None for none."""
+    """Return the conjunction of the conditions that are not None; None where all are."""
     result: Any = None
     for condition in conditions:
         if condition is not None:
@@ -75,5 +75,5 @@ def sync_warp() -> None:
 
 
 def run(function: str, *arguments: Any) -> None:
-    """Call a device function that stands in the text, see `dietcode.search_space.cuda.instructions`."""
+    """Call a device function of the generated text, see `dietcode.search_space.cuda.instructions`."""
     T.evaluate(tirx.call_extern("void", function, *arguments))

@@ -1,4 +1,4 @@
-"""What is measured first, in order; a search goes on from there."""
+"""The candidates that a search begins with, in the order in which they are measured."""
 
 from __future__ import annotations
 
@@ -19,35 +19,43 @@ _SMALL_ROWS = 64  # tiles that serve few rows, so that there may be fewer blocks
 def starting_candidates(
     problem: Problem, seeds: list[CudaSeed], limits: CudaLimits, largest: Mapping[str, int]
 ) -> list[Candidate]:
-    """T0 first, its paddings (paper, Figure 10), its neighbours, then the space, small tiles also split.
+    """Return T0, its paddings (paper, Figure 10), its neighbours, then the space, small tiles also split.
 
     Parameters
     ----------
     problem : Problem
         As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    seeds : list of CudaSeed
+        Each with its T0.
+    limits : CudaLimits
+        Of the target.
     largest : mapping of str to int
-        Extent of every letter at the largest instance.
+        Extent of every index at the largest instance.
     """
     _, rows, columns, reduction = problem.sizes(dict(largest))
     space = build_space(problem, seeds, limits, rows, columns)
     padded = [
-        (replace(seed.tile, tails=tails), seed)
+        (replace(seed.micro_kernel, tails=tails), seed)
         for tails in TAILS
         for seed in seeds
-        if tails in seed.tile.allowed_tails
+        if tails in seed.micro_kernel.allowed_tails
     ]
-    first = [Candidate(tile, seed.source) for tile, seed in padded if limits.holds(problem, tile)]
+    first = [
+        Candidate(micro_kernel, seed.source)
+        for micro_kernel, seed in padded
+        if limits.holds(problem, micro_kernel)
+    ]
     around = [
-        Candidate(tile, "neighbour")
+        Candidate(micro_kernel, "neighbour")
         for seed in seeds
-        for tile in neighbours(problem, seed.tile, limits, reduction)
+        for micro_kernel in neighbours(problem, seed.micro_kernel, limits, reduction)
     ]
     split = [
-        Candidate(replace(tile, splits=splits), "split")
-        for tile in (candidate.micro_kernel for candidate in space)
-        if tile.rows <= _SMALL_ROWS
+        Candidate(replace(micro_kernel, splits=splits), "split")
+        for micro_kernel in (candidate.micro_kernel for candidate in space)
+        if micro_kernel.rows <= _SMALL_ROWS
         for splits in SPLITS
-        if reduction >= 2 * splits * tile.steps
+        if reduction >= 2 * splits * micro_kernel.k_tile
     ]
     mixed = [c for pair in zip(space, split, strict=False) for c in pair] + space[len(split) :]
     found: dict[CudaMicroKernel, Candidate] = {}

@@ -1,4 +1,4 @@
-"""Tiles made for one shape that today's tiles serve badly (paper, Figure 9)."""
+"""Tiles made for one shape that the tiles of the space serve badly (paper, Figure 9)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ _MAX_PADDING = 0.125  # of a shape's rows, or columns, or the least that any til
 
 
 def fitting_tiles(
-    problem: Problem, tiles: Sequence[CudaMicroKernel], rows: int, columns: int, limits: CudaLimits
+    problem: Problem, micro_kernels: Sequence[CudaMicroKernel], rows: int, columns: int, limits: CudaLimits
 ) -> list[CudaMicroKernel]:
-    """Tiles that cut a shape with little padding, with the threads' tiles of others; they may lie anywhere.
+    """Return tiles that cut a shape with little padding, whatever their distance from the seeds.
 
     Parameters
     ----------
     tiles : sequence of CudaMicroKernel
-        Whose threads' tiles are taken, and the other axes.
+        Give the threads' tiles and the other axes.
     rows, columns : int
         Flattened extents of the shape.
 
     Returns
     -------
     list of CudaMicroKernel
-        The nearest to those that are given first.
+        Those nearest to the given ones first.
     """
     found: dict[CudaMicroKernel, float] = {}
-    for tile in tiles:
+    for micro_kernel in micro_kernels:
         for height in _fitting(rows):
             for width in _fitting(columns):
-                other = with_threads(tile, height, width, tile.thread_rows, tile.thread_columns)
+                other = with_threads(
+                    micro_kernel, height, width, micro_kernel.thread_rows, micro_kernel.thread_columns
+                )
                 if other is not None and other not in found and limits.holds(problem, other):
-                    found[other] = distance(other, tile)
-    return sorted(found, key=lambda tile: (found[tile], tile.order))
+                    found[other] = distance(other, micro_kernel)
+    return sorted(found, key=lambda micro_kernel: (found[micro_kernel], micro_kernel.order))
 
 
 def _fitting(extent: int) -> list[int]:
-    """Extents of tiles that pad little."""
+    """Return extents of tiles that pad little."""
     padding = {e: -(-extent // e) * e / extent - 1.0 for e in EXTENTS if e < 2 * extent or e == EXTENTS[0]}
     most = max(_MAX_PADDING, min(padding.values()))
     return [e for e, share in padding.items() if share <= most]

@@ -1,4 +1,4 @@
-"""How an operand is read from global memory: along which axis, and how many elements at a time."""
+"""Fetches of an operand from global memory: along which axis, and how many elements at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Fetch:
-    """How a block reads its tile of an operand.
+    """The way in which a block reads its tile of an operand.
 
     Attributes
     ----------
@@ -33,21 +33,21 @@ def _innermost(groups: list[Group]) -> Group | None:
     return groups[-1] if groups and groups[-1].stride == ONE else None
 
 
-def _width(problem: Problem, tensor: str, letters: tuple[str, ...], most: int, itemsize: int) -> int:
-    """The widest vector along the flattened letters whose address is always a multiple of its size.
+def _width(problem: Problem, tensor: str, indices: tuple[str, ...], most: int, itemsize: int) -> int:
+    """Return the widest vector along the flattened indices whose address is always a multiple of its size.
 
-    It lies in the innermost group; every other stride of the tensor, and where windows begin, is a multiple
-    of it. All of it exists or nothing: letters that a padded window slides by are in no group of others. It
-    has at most 16 bytes.
+    It lies in the innermost group; every other stride of the tensor, and the beginning of every window, is a
+    multiple of it. It exists as a whole or not at all: indices that a padded window slides by are in no group
+    of others. It has at most 16 bytes.
     """
     view, windows = view_of(problem, tensor), padded_windows(problem, tensor)
     apart = "".join(window.output + window.kernel for window in windows)
-    inner = _innermost(view.groups(letters, apart))
-    if inner is None or inner.letters in set(apart):
+    inner = _innermost(view.groups(indices, apart))
+    if inner is None or inner.indices in set(apart):
         return 1
-    moving = [k for k in view.strides if k not in inner.letters and size_of(problem, k) != ONE]
-    others = [view.strides[letter].factor for letter in moving]
-    others += [view.steps[window.axis].factor * window.padding for window in windows]
+    moving = [k for k in view.strides if k not in inner.indices and size_of(problem, k) != ONE]
+    others = [view.strides[index].factor for index in moving]
+    others += [view.axis_strides[window.axis].factor * window.padding for window in windows]
     return next(
         w
         for w in (2 * WIDTHS[0], *WIDTHS)
@@ -58,30 +58,30 @@ def _width(problem: Problem, tensor: str, letters: tuple[str, ...], most: int, i
 
 
 def _slides_along(problem: Problem, tensor: str) -> bool:
-    """Whether a window slides along a tensor's last axis: lines lie next to each other, steps are few."""
-    window = problem.window_over(problem.subscripts[tensor][-1])
+    """Whether a window slides along a tensor's last axis, so that lines lie next to each other."""
+    window = problem.window_over(problem.indices[tensor][-1])
     return window is not None and window.output in problem.rows + problem.columns
 
 
-def plan_fetch(problem: Problem, tensor: str, tile: CudaMicroKernel) -> Fetch:
-    """How a micro-kernel reads one of its two operands."""
+def plan_fetch(problem: Problem, tensor: str, micro_kernel: CudaMicroKernel) -> Fetch:
+    """Plan how a micro-kernel reads one of its two operands."""
     view, is_row = view_of(problem, tensor), tensor == problem.row_operand
-    letters, extent = (problem.rows, tile.rows) if is_row else (problem.columns, tile.columns)
+    indices, extent = (problem.rows, micro_kernel.rows) if is_row else (problem.columns, micro_kernel.columns)
     itemsize = problem.storage(tensor).itemsize
-    lines, steps = (_innermost(view.groups(role)) for role in (letters, problem.reduction))
-    if (lines is not None and steps is None) or _slides_along(problem, tensor):
-        return Fetch(False, _width(problem, tensor, letters, extent, itemsize))
-    return Fetch(True, _width(problem, tensor, problem.reduction, tile.steps, itemsize))
+    line_group, k_group = (_innermost(view.groups(role)) for role in (indices, problem.reduction))
+    if (line_group is not None and k_group is None) or _slides_along(problem, tensor):
+        return Fetch(False, _width(problem, tensor, indices, extent, itemsize))
+    return Fetch(True, _width(problem, tensor, problem.reduction, micro_kernel.k_tile, itemsize))
 
 
-def output_width(problem: Problem, tile: CudaMicroKernel) -> int:
-    """Elements of the output that a thread writes at once, along the columns."""
-    most = tile.thread_columns // tile.column_vthreads
+def output_width(problem: Problem, micro_kernel: CudaMicroKernel) -> int:
+    """Return how many elements of the output a thread writes at once, along the columns."""
+    most = micro_kernel.thread_columns // micro_kernel.column_vthreads
     largest = max(problem.storage(name).itemsize for name in (problem.output, *problem.inputs[2:]))
     return _width(problem, problem.output, problem.columns, most, largest)
 
 
 def stage_width(problem: Problem, tensor: str, width: int) -> int:
-    """Elements of a tensor of the epilogue that are read at once, where the output is written by `width`."""
+    """Return how many elements of an epilogue tensor are read at once, with `width` of the output written."""
     itemsize = problem.storage(tensor).itemsize
     return width if _width(problem, tensor, problem.columns, width, itemsize) == width else 1

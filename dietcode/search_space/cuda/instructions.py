@@ -1,7 +1,7 @@
-"""What TVM has no words for: instructions of the tensor cores, as small device functions in CUDA text.
+"""Instructions that TVM does not emit, those of the tensor cores, as small device functions in CUDA text.
 
-Shared memory is addressed by 32-bit numbers, as they take it. One text serves all architectures: where an
-instruction came with sm_80, sm_75 does the same in older ones, and copies at once.
+Shared memory has 32-bit addresses, as these instructions take them. One text serves all architectures: what
+an instruction of sm_80 does, sm_75 does with older ones, and it copies at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _HEAD = "__device__ __forceinline__"
 
 
 def _matrices(name: str, count: int, suffix: str) -> str:
-    """Read 8x8 matrices of two-byte elements, a quarter of the warp telling where the rows of each are."""
-    places = ", ".join(f"%{i}" for i in range(count))
+    """Read 8x8 matrices of two-byte elements; a quarter of the warp gives the addresses of one's rows."""
+    operands = ", ".join(f"%{i}" for i in range(count))
     results = ", ".join(f'"=r"(to[{i}])' for i in range(count))
-    # Of two matrices half a warp tells the rows; on sm_75 the places that the others tell must be valid, too.
+    # Half a warp gives the rows of two matrices; on sm_75 the addresses of the other half must be valid, too.
     others = (
         ""
         if count == 4
@@ -24,26 +24,26 @@ def _matrices(name: str, count: int, suffix: str) -> str:
     )
     return f"""\
 {_HEAD} void {name}(uint* to, uint from) {{
-{others}  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{places}}}, [%{count}];"
+{others}  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{operands}}}, [%{count}];"
                : {results} : "r"(from) : "memory");
 }}
 """
 
 
 def _multiply(dtype: str, kind: str) -> str:
-    """sums[16, 8] += rows[16, 16] · columns[8, 16]ᵀ, each spread over the warp."""
-    sums = '"+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])'
+    """Accumulate: sums[16, 8] += rows[16, 16] · columns[8, 16]ᵀ, each spread over the warp."""
+    accumulators = '"+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])'
     whole = f"""\
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
                "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-               : {sums}
+               : {accumulators}
                : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]), "r"(columns[1]));
 """
     halves = "".join(
         f"""\
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.{kind}.{kind}.f32 "
                "{{%0, %1, %2, %3}}, {{%4, %5}}, {{%6}}, {{%0, %1, %2, %3}};"
-               : {sums}
+               : {accumulators}
                : "r"(rows[{2 * i}]), "r"(rows[{2 * i + 1}]), "r"(columns[{i}]));
 """
         for i in range(2)
@@ -53,7 +53,7 @@ def _multiply(dtype: str, kind: str) -> str:
 
 
 def _copy(num_bytes: int) -> str:
-    """Copy to shared memory what exists, else zeros; there when `wait_for_copies` says so."""
+    """Copy to shared memory what exists, else zeros; complete behind `wait_for_copies`."""
     # Whole sectors go past L1, and bring those beside them to L2.
     cache, more = ("cg", ".L2::128B") if num_bytes == 16 else ("ca", "")
     words = num_bytes // 4
@@ -61,8 +61,8 @@ def _copy(num_bytes: int) -> str:
     fields = [f"value.{c}" for c in "xyzw"[:words]] if words > 1 else ["value"]
     clear = " = ".join([*fields, "0"])
     vector = f".v{words}" if words > 1 else ""
-    places = ", ".join(f"%{i + 1}" for i in range(words))
-    places = f"{{{places}}}" if words > 1 else places
+    operands = ", ".join(f"%{i + 1}" for i in range(words))
+    operands = f"{{{operands}}}" if words > 1 else operands
     given = ", ".join(f'"r"({field})' for field in fields)
     return f"""\
 {_HEAD} void copy_{num_bytes}(uint to, const void* from, bool exists) {{
@@ -73,7 +73,7 @@ def _copy(num_bytes: int) -> str:
   {kind} value;
   {clear};
   if (exists) value = *(const {kind}*)from;
-  asm volatile("st.shared{vector}.b32 [%0], {places};" :: "r"(to), {given} : "memory");
+  asm volatile("st.shared{vector}.b32 [%0], {operands};" :: "r"(to), {given} : "memory");
 #endif
 }}
 """
@@ -112,14 +112,13 @@ template <int MAY_BE_ON_THEIR_WAY>
 }
 """Text of each function by its name.
 
-``read_matrices`` is ldmatrix; `from` is the place of a row: of matrix ``lane / 8``, row ``lane % 8``.
+``read_matrices`` is ldmatrix; `from` is the address of a row: of matrix ``lane / 8``, row ``lane % 8``.
 Fragments lie in the lanes of a warp as the PTX ISA has them for m16n8k16. ``wait_for_copies<n>`` waits for a
-thread's own copies, all but those of the last n calls of ``end_copies``; those of others are there behind a
-barrier.
+thread's own copies, all but those of the last n calls of ``end_copies``; a barrier waits for those of others.
 """
 
 
 def helpers_for(texts: Iterable[str]) -> str:
-    """The functions that some texts call, in the order of `HELPERS`."""
+    """Return the functions that some texts call, in the order of `HELPERS`."""
     names = {name for text in texts for name in re.findall(r"\b(\w+)(?:<\d+>)?\(", text)}
     return "".join(f"\n{text}" for name, text in HELPERS.items() if name in names)

@@ -1,4 +1,4 @@
-"""How a call of a micro-kernel is launched at given extents, as plain data."""
+"""The launches of a call of a micro-kernel at given extents, as plain data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import grids_of, regions_of, workspace_elements
+from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import functions_of
-from dietcode.search_space.partition import NumpyOps
 from dietcode.search_space.problem import Problem
 
 
@@ -23,8 +22,7 @@ class Launch:
     arguments : tuple of str
         Tensors, or regions of the workspace; extents come after them.
     threads, shared_bytes : int
-        Of a block: its threads, and shared memory that is asked for at the launch, beside what the code
-        declares.
+        Of a block: its threads, and the shared memory that the launch requests beside what the code declares.
     grid : tuple of int
         Blocks in x and y.
     """
@@ -43,11 +41,11 @@ class Call:
     Attributes
     ----------
     extents : dict of str to int
-        Of every letter.
+        Of every index.
     workspace_bytes : int
         Memory of the GPU that the call needs beside its tensors.
     regions : dict of str to int
-        Where in it each region begins, in bytes, by the argument that it is.
+        Offset of each region in it, in bytes, by the argument that it is.
     block : int
         Which launch is the micro-kernel's own; copies come before it, a sum after it.
     """
@@ -59,20 +57,20 @@ class Call:
     block: int
 
 
-def call_of(problem: Problem, tile: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
-    """The launches of a micro-kernel at some extents.
+def call_of(problem: Problem, micro_kernel: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
+    """Return the launches of a micro-kernel at some extents.
 
     Parameters
     ----------
     problem : Problem
         As `dietcode.search_space.cuda.lowering.device_problem` gives it.
     """
-    own = {letter: int(extents[letter]) for letter in problem.extents}
-    functions = functions_of(problem, tile)
+    own = {index: int(extents[index]) for index in problem.extents}
+    shape, functions = CallShape(problem, micro_kernel, own), functions_of(problem, micro_kernel)
     launches = tuple(
         Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
-        for function, (x, y) in zip(functions, grids_of(problem, tile, own, NumpyOps()), strict=True)
+        for function, (x, y) in zip(functions, shape.grids, strict=True)
     )
-    regions = {name: 4 * int(r.first) for name, r in regions_of(problem, tile, own, NumpyOps()).items()}
-    block = [function.symbol for function in functions].index(tile.symbol)
-    return Call(own, launches, 4 * int(workspace_elements(problem, tile, own)), regions, block)
+    regions = {name: 4 * int(region.first) for name, region in shape.regions.items()}
+    block = [function.symbol for function in functions].index(micro_kernel.symbol)
+    return Call(own, launches, 4 * shape.workspace_elements, regions, block)

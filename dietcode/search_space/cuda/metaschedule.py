@@ -1,10 +1,10 @@
 """The process in which MetaSchedule proposes micro-kernels for CUDA; `seeds` starts it and measures for it.
 
 MetaSchedule's rules for GPUs tile the largest instance: "SSSRRSRS" for SIMT units, and its rule for tensor
-cores over fragments of 16x16x16. Its decisions are read as micro-kernels of ours, which are what is measured;
-its own code is never built. Two things are left out of its space because nothing of ours differs by them: the
-second tile within a thread ("SSSRRS" remains), and unrolling and the width of fetches, which our generator
-derives. Neither a GPU nor the CUDA runtime is needed.
+cores over fragments of 16x16x16. Its decisions are read as a `CudaMicroKernel`, which is what is measured;
+its own code is never built. Two things are left out of its space because micro-kernels do not differ in them:
+the second tile within a thread ("SSSRRS" remains), and unrolling and the width of fetches, which code
+generation derives. Neither a GPU nor the CUDA runtime is needed.
 
 A request comes as a line of JSON on standard input. Then each round is a line of JSON out, ``{"measure":
 [micro-kernel, ...]}``, and one in, ``{"secs": [seconds or null, ...]}``.
@@ -37,15 +37,18 @@ from dietcode.target.cuda import CudaTarget
 
 PER_ROUND = 16
 FRAGMENT = 16  # rows, columns and steps of what MetaSchedule gives a warp's tensor core at a time
-_TENSOR_STAGES = 3  # its sketch for tensor cores has none; ours differ in them
+_TENSOR_STAGES = 3  # which its sketch for tensor cores does not have
 _STRUCTURE = "SSSRRS"
-_SHARED_AT, _REGISTERS_AT = [4], [3]  # levels of the structure: operands are fetched, sums are written
+_SHARED_AT, _REGISTERS_AT = (
+    [4],
+    [3],
+)  # levels of the structure: operands are fetched, accumulators are written
 _POPULATION, _GENERATIONS, _LEAST_SAMPLED, _MAX_FAILURES = 64, 3, 8, 200
 _FAILED_SECS = 1e10
 
 
 def rounded(extent: int, least: int = 1) -> int:
-    """An extent with enough divisors to tile it: at most an eighth more, as local padding would have it.
+    """Return an extent with enough divisors to tile it: at most an eighth more, as with local padding.
 
     Parameters
     ----------
@@ -56,28 +59,28 @@ def rounded(extent: int, least: int = 1) -> int:
     return -(-extent // step) * step
 
 
-def micro_kernel_of(tiles: Sequence[Sequence[int]], is_staged: bool, unit: str) -> CudaMicroKernel | None:
-    """What MetaSchedule decided, as a micro-kernel; None where the numbers do not make one.
+def micro_kernel_of(factors: Sequence[Sequence[int]], is_staged: bool, unit: str) -> CudaMicroKernel | None:
+    """Return what MetaSchedule decided as a micro-kernel; None where the numbers do not fit together.
 
     Parameters
     ----------
-    tiles : sequence of sequence of int
+    factors : sequence of sequence of int
         Of the rows and of the columns: grid, parts of a thread's tile, threads, a thread's part; on tensor
-        cores grid, grid, warps, a warp's fragments. Of the reduction: pieces, steps of a piece.
+        cores grid, grid, warps, a warp's fragments. Of the reduction: tiles, steps of a tile.
     is_staged : bool
-        Whether the next piece is fetched while one is computed.
+        Whether the next tile of the reduction is fetched while one is computed.
     unit : str
         ``simt`` or ``mma``.
     """
-    (_, first, threads, own), (_, first_of_columns, across, own_of_columns), (_, steps) = tiles
+    (_, first, threads, own), (_, first_of_columns, across, own_of_columns), (_, k_tile) = factors
     numbers = {"stages": 2 if is_staged else 1}
     if unit == "simt":
         numbers |= {"row_vthreads": first, "thread_rows": first * own, "rows": first * own * threads}
         numbers |= {"column_vthreads": first_of_columns, "thread_columns": first_of_columns * own_of_columns}
-        numbers |= {"columns": first_of_columns * own_of_columns * across, "steps": steps}
+        numbers |= {"columns": first_of_columns * own_of_columns * across, "k_tile": k_tile}
     else:
         numbers |= {"thread_rows": FRAGMENT * own, "rows": FRAGMENT * own * threads, "stages": _TENSOR_STAGES}
-        numbers |= {"thread_columns": FRAGMENT * own_of_columns, "steps": FRAGMENT * steps}
+        numbers |= {"thread_columns": FRAGMENT * own_of_columns, "k_tile": FRAGMENT * k_tile}
         numbers |= {"columns": FRAGMENT * own_of_columns * across}
     more = {} if unit == "simt" else {"unit": unit}
     try:
@@ -87,17 +90,17 @@ def micro_kernel_of(tiles: Sequence[Sequence[int]], is_staged: bool, unit: str) 
 
 
 def read_trace(trace: Any, unit: str) -> CudaMicroKernel | None:
-    """The micro-kernel of a trace, see `micro_kernel_of`."""
+    """Return the micro-kernel of a trace, see `micro_kernel_of`."""
     drawn = [i for i in trace.insts if i.kind.name == "SamplePerfectTile"]
-    tiles = [[int(factor) for factor in trace.decisions[i]] for i in drawn]
-    return micro_kernel_of(tiles, _is_staged(trace), unit)
+    factors = [[int(factor) for factor in trace.decisions[i]] for i in drawn]
+    return micro_kernel_of(factors, _is_staged(trace), unit)
 
 
 def contraction(sizes: Sequence[int], unit: str) -> Any:
-    """``Y[rows, columns] = A[rows, reduction] · B[columns, reduction]`` as a static PrimFunc.
+    """Return ``Y[rows, columns] = A[rows, reduction] · B[columns, reduction]`` as a static PrimFunc.
 
-    Blocks of ours compute tiles of flattened rows and columns, so that an instance is flattened here too; the
-    batch is left out, as it only makes more blocks. bfloat16 is tiled as float16 is.
+    Blocks compute tiles of flattened rows and columns, so that an instance is flattened here too; the batch
+    is left out, as it only makes more blocks. bfloat16 is tiled as float16 is.
 
     Parameters
     ----------
@@ -122,7 +125,7 @@ def contraction(sizes: Sequence[int], unit: str) -> Any:
 
 
 def _tiling(unit: str) -> Any:
-    """The rule that tiles; fetches are of four elements, which is no choice of ours."""
+    """Return the rule that tiles; fetches are of four elements, which no micro-kernel chooses."""
     reuse = ms.schedule_rule.ReuseType
     if unit == "simt":
         return ms.schedule_rule.MultiLevelTiling(
@@ -145,7 +148,7 @@ def _tiling(unit: str) -> Any:
 
 
 def _tensor_intrinsics() -> dict[str, str]:
-    """Names of the intrinsics of one fragment, registered.
+    """Register the intrinsics of one fragment and return their names.
 
     The module that defines them registers a hundred as it is imported, each parsed by TVMScript, which takes
     over 20 seconds; here it is imported without that, and five of them are registered.
@@ -158,7 +161,7 @@ def _tensor_intrinsics() -> dict[str, str]:
 
     nothing = staticmethod(lambda *_, **__: None)
     path = "tvm.s_tir.tensor_intrin.cuda"
-    sys.modules.pop(path, None)  # what stands there in its place
+    sys.modules.pop(path, None)  # the empty one of `skip_foreign_intrinsics`
     with mock.patch.object(tirx, "prim_func", unparsed), mock.patch.object(TensorIntrin, "register", nothing):
         cuda = importlib.import_module(path)
     shape, scope = (FRAGMENT, FRAGMENT, FRAGMENT), "shared.dyn"
@@ -215,7 +218,7 @@ class Proposals:
         self._space = self._context.generate_design_space()
 
     def sample(self, num_draws: int) -> list[CudaMicroKernel]:
-        """Micro-kernels that the architecture holds, each once, of so many random ones.
+        """Return those of `num_draws` random micro-kernels that the architecture holds, each once.
 
         The tiles of each sketch are drawn as MetaSchedule draws them; the sketch itself is not applied.
         """
@@ -227,29 +230,31 @@ class Proposals:
         found: dict[CudaMicroKernel, None] = {}
         for turn in range(num_draws):
             arguments, is_staged = sketches[turn % len(sketches)]
-            tiles = [
+            factors = [
                 [int(schedule.get(factor)) for factor in schedule.sample_perfect_tile(loop, *given)]
                 for loop, given in zip(loops, arguments, strict=True)
             ]
-            tile = micro_kernel_of(tiles, is_staged, self.unit)
-            if tile is not None and self.holds.passes(tile):
-                found[tile] = None
+            micro_kernel = micro_kernel_of(factors, is_staged, self.unit)
+            if micro_kernel is not None and self.holds.passes(micro_kernel):
+                found[micro_kernel] = None
         return list(found)
 
     def search(self, num_trials: int) -> Generator[list[CudaMicroKernel], list[float | None], None]:
-        """Rounds of MetaSchedule's evolutionary search under its XGBoost model.
+        """Yield the rounds of MetaSchedule's evolutionary search under its XGBoost model.
 
         Each is answered by the seconds of its micro-kernels, None for what could not be measured.
         """
         context, per_round = self._context, min(PER_ROUND, num_trials)
-        np.random.seed(self.seed)  # which the model draws from before it has been told anything
+        np.random.seed(self.seed)  # which the model draws from before it has any measurement
         model = ms.cost_model.XGBModel(num_warmup_samples=per_round, num_tuning_cores=1, verbose_eval=0)
         database = ms.database.MemoryDatabase()
         workload = database.commit_workload(context.mod)
         context.pre_tuning(num_trials, per_round, self._space, database, model)
         while candidates := context.generate_measure_candidates():
-            tiles = [read_trace(candidate.sch.trace, self.unit) for candidate in candidates]
-            secs = yield [tile for tile in tiles if tile is not None]  # all: no other passes `_Holds`
+            micro_kernels = [read_trace(candidate.sch.trace, self.unit) for candidate in candidates]
+            secs = yield [
+                micro_kernel for micro_kernel in micro_kernels if micro_kernel is not None
+            ]  # all: no other passes `_Holds`
             results = []
             for candidate, seconds in zip(candidates, secs, strict=True):
                 run_secs = [_FAILED_SECS if seconds is None else seconds]
@@ -263,7 +268,7 @@ class Proposals:
 
 
 def _sampling(trace: Any) -> tuple[list[tuple[int, int]], bool]:
-    """How a sketch samples its tiles, as parts and the innermost's most, and whether it is staged."""
+    """Return the parts and the largest innermost factor of a sketch's tiles, and whether it is staged."""
     drawn = [i for i in trace.insts if i.kind.name == "SamplePerfectTile"]
     return [(int(i.attrs[0]), int(i.attrs[1])) for i in drawn], _is_staged(trace)
 
@@ -274,7 +279,7 @@ def _is_staged(trace: Any) -> bool:
 
 
 def _postprocessors(unit: str) -> list[Any]:
-    """What MetaSchedule's features are to see."""
+    """Return the postprocessors after which MetaSchedule computes its features."""
     kinds = ms.postproc
     found = [
         kinds.RewriteCooperativeFetch(),
@@ -286,48 +291,48 @@ def _postprocessors(unit: str) -> list[Any]:
 
 @derived_object
 class _Holds(ms.postproc.PyPostproc):  # type: ignore[misc]
-    """Lets pass what makes a micro-kernel of ours that the architecture holds."""
+    """Accepts schedules whose decisions make a micro-kernel that the architecture holds."""
 
     def __init__(self, problem: Problem, limits: CudaLimits, unit: str) -> None:
         super().__init__()
         self.problem, self.limits, self.unit = problem, limits, unit
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """Nothing of it is needed."""
+        """Do nothing: nothing of the context is needed."""
 
-    def passes(self, tile: CudaMicroKernel) -> bool:
+    def passes(self, micro_kernel: CudaMicroKernel) -> bool:
         """Whether the architecture holds it."""
-        return self.limits.holds(self.problem, tile)
+        return self.limits.holds(self.problem, micro_kernel)
 
     def apply(self, sch: Any) -> bool:
-        """Whether the schedule goes on."""
-        tile = read_trace(sch.trace, self.unit)
-        return tile is not None and self.passes(tile)
+        """Whether to accept a schedule."""
+        micro_kernel = read_trace(sch.trace, self.unit)
+        return micro_kernel is not None and self.passes(micro_kernel)
 
     def clone(self) -> Any:
-        """Another of the same."""
+        """Return a copy."""
         return _Holds(self.problem, self.limits, self.unit)
 
 
 def serve(request: dict[str, Any], replies: TextIO, out: TextIO) -> None:
-    """Propose until there is no more, or nobody answers."""
+    """Propose until there is no more to propose, or until no answer comes."""
     problem, target = Problem.from_json(request["problem"]), CudaTarget.from_json(request["target"])
     proposals = Proposals(problem, target, tuple(request["sizes"]), request["unit"], request["seed"])
 
-    def ask(tiles: list[CudaMicroKernel]) -> list[float | None] | None:
-        out.write(json.dumps({"measure": [tile.to_json() for tile in tiles]}) + "\n")
+    def measure(micro_kernels: list[CudaMicroKernel]) -> list[float | None] | None:
+        out.write(json.dumps({"measure": [micro_kernel.to_json() for micro_kernel in micro_kernels]}) + "\n")
         out.flush()
         reply = replies.readline()
         return json.loads(reply)["secs"] if reply else None
 
     if request["num_draws"]:
-        ask(proposals.sample(request["num_draws"]))
+        measure(proposals.sample(request["num_draws"]))
         return
     search = proposals.search(request["num_trials"])
     with contextlib.suppress(StopIteration):
-        tiles = next(search)
-        while (secs := ask(tiles)) is not None:
-            tiles = search.send(secs)
+        micro_kernels = next(search)
+        while (secs := measure(micro_kernels)) is not None:
+            micro_kernels = search.send(secs)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,36 @@
-"""What one thread block computes, and how: a point of the search space."""
+"""The tile that one thread block computes, and how: a point of the search space."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import WARP
 
-"""Ways to treat a tile that reaches past an edge."""
 UNITS = ("simt", "mma")
-"""What multiplies: each thread for itself, in float32, or the tensor cores, a warp at a time."""
+"""Units that multiply: each thread for itself, in float32, or the tensor cores, a warp at a time."""
 _SPACER = 4  # floats after each row of a tile in shared memory: rows start in other banks, at 16 bytes
 _TENSOR_TAILS = ("local", "partition", "global")  # fragments are multiplied as a whole
 _FRAGMENT = (16, 8, 16)  # rows, columns and steps of one instruction of the tensor cores
-_SUMS_SPACER = 8  # floats after each row of sums in shared memory: those of other rows are in other banks
+_ACCUMULATORS_SPACER = (
+    8  # floats after each row of accumulators in shared memory: other rows are in other banks
+)
 _MAX_STAGES = {"simt": 2, "mma": 4}
 _STATIC_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for when a kernel is loaded
 MAX_SPLITS = 16
 """Parts of the reduction: the kernel that adds them has a statement for each."""
+_KEYS = {"k_tile": "steps"}  # of plain data, where it is not the name of the field
 _MAX_EXTENT = 65_536  # beyond what any multiprocessor holds
+
+
+class Side(NamedTuple):
+    """One side of a tile: extents of the block's and of a thread's tile, and the parts of the latter."""
+
+    extent: int
+    thread_extent: int
+    vthreads: int
 
 
 @dataclass(frozen=True)
@@ -35,14 +45,14 @@ class CudaMicroKernel:
     rows, columns : int
         Extents of the block's tile.
     thread_rows, thread_columns : int
-        Extents of what one thread accumulates; with `unit` "mma" of what one warp does.
-    steps : int
+        Extents of the tile that one thread accumulates; with `unit` "mma" that one warp does.
+    k_tile : int
         Steps of the reduction that are in shared memory at a time.
     row_vthreads, column_vthreads : int
         Parts of a thread's tile, spread over the block's; each is contiguous.
     stages : int
-        1, or 2: the next steps are fetched to registers while the block computes. With `unit` "mma" up to 4:
-        so many pieces of the reduction are in shared memory, all but one of them on their way there.
+        1, or 2: the next tile of the reduction is fetched to registers while the block computes. With `unit`
+        "mma" up to 4: so many of these tiles are in shared memory, all but one of them on their way there.
     splits : int
         Parts of the reduction that blocks of their own compute; a second kernel adds them, always in the
         same order.
@@ -61,7 +71,7 @@ class CudaMicroKernel:
     columns: int
     thread_rows: int
     thread_columns: int
-    steps: int
+    k_tile: int
     row_vthreads: int = 1
     column_vthreads: int = 1
     stages: int = 1
@@ -72,7 +82,7 @@ class CudaMicroKernel:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"unit {str(self.unit)[:40]!r}; allowed: {', '.join(UNITS)}")
-        numbers = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.steps, self.splits)
+        numbers = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.k_tile, self.splits)
         most = _MAX_STAGES[self.unit]
         if min(*numbers, self.row_vthreads, self.column_vthreads) < 1 or not 1 <= self.stages <= most:
             raise ValueError(f"{self.name}: allowed: numbers from 1, and 1 to {most} stages")
@@ -90,8 +100,8 @@ class CudaMicroKernel:
             self._check_fragments()
 
     def _check_fragments(self) -> None:
-        extents = (self.thread_rows, self.thread_columns, self.steps)
-        is_odd = self.steps > _FRAGMENT[2] and self.steps % (2 * _FRAGMENT[2])  # fragments come in turns
+        extents = (self.thread_rows, self.thread_columns, self.k_tile)
+        is_odd = self.k_tile > _FRAGMENT[2] and self.k_tile % (2 * _FRAGMENT[2])  # fragments come in turns
         if is_odd or any(extent % of for extent, of in zip(extents, _FRAGMENT, strict=True)):
             allowed = "multiples of 16 rows and 8 columns of a warp; 16 steps, or a multiple of 32"
             raise ValueError(f"{self.name}: allowed: {allowed}")
@@ -100,8 +110,26 @@ class CudaMicroKernel:
 
     @property
     def allowed_tails(self) -> tuple[str, ...]:
-        """What `tails` may be with this unit."""
+        """Values of `tails` that this unit allows."""
         return _TENSOR_TAILS if self.unit == "mma" else TAILS
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Extents of the block's tile: rows, columns, and steps of the reduction."""
+        return self.rows, self.columns, self.k_tile
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Extents along the rows and along the columns."""
+        return (
+            Side(self.rows, self.thread_rows, self.row_vthreads),
+            Side(self.columns, self.thread_columns, self.column_vthreads),
+        )
+
+    @property
+    def num_accumulators(self) -> int:
+        """Accumulators of a thread, or with `unit` "mma" of a warp."""
+        return self.thread_rows * self.thread_columns
 
     @property
     def parts(self) -> int:
@@ -125,34 +153,34 @@ class CudaMicroKernel:
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of one piece of both operands."""
+        """Bytes of shared memory of one tile of both operands."""
         if self.unit == "mma":
-            return 2 * self.steps * (self.rows + self.columns)
-        return 4 * self.steps * (self.row_pitch + self.column_pitch)
+            return 2 * self.k_tile * (self.rows + self.columns)
+        return 4 * self.k_tile * (self.row_pitch + self.column_pitch)
 
     @property
-    def sums_pitch(self) -> int:
-        """With `unit` "mma": floats from one row of a warp's sums to the next, on their way to the output."""
-        return self.thread_columns + _SUMS_SPACER
+    def accumulators_pitch(self) -> int:
+        """With `unit` "mma": floats from one row of a warp's accumulators to the next, in shared memory."""
+        return self.thread_columns + _ACCUMULATORS_SPACER
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block."""
-        sums = 4 * _FRAGMENT[0] * self.sums_pitch * self.parts if self.unit == "mma" else 0
-        return max(self.stages * self.stage_bytes, sums)
+        """Bytes of shared memory of a block."""
+        accumulators = 4 * _FRAGMENT[0] * self.accumulators_pitch * self.parts if self.unit == "mma" else 0
+        return max(self.stages * self.stage_bytes, accumulators)
 
     @property
     def dynamic_bytes(self) -> int:
-        """How much of `shared_bytes` a launch has to ask for; the rest the code declares."""
+        """Bytes of `shared_bytes` that a launch has to request; the code declares the rest."""
         return self.shared_bytes if self.unit == "mma" or self.shared_bytes > _STATIC_SHARED_BYTES else 0
 
     @property
     def name(self) -> str:
-        """As in ``128x128-t8x8-k16``, and what is not at rest: ``-v2x2-s2-split4-partition-mma``."""
+        """The tile, ``128x128-t8x8-k16``, then what is not the default: ``-v2x2-s2-split4-partition-mma``."""
         parts = [
             f"{self.rows}x{self.columns}",
             f"t{self.thread_rows}x{self.thread_columns}",
-            f"k{self.steps}",
+            f"k{self.k_tile}",
         ]
         if self.row_vthreads * self.column_vthreads > 1:
             parts.append(f"v{self.row_vthreads}x{self.column_vthreads}")
@@ -167,37 +195,39 @@ class CudaMicroKernel:
 
     @property
     def sum_order(self) -> tuple[str, int, int]:
-        """What the order of the additions depends on: micro-kernels that are alike in it give the same bits.
+        """Key of the order of the additions: micro-kernels that agree in it give the same bits.
 
-        Parts of the reduction are of whole pieces, so that their lengths depend on `steps`; but for these all
-        add one step after the other, and zeros past the end change nothing.
+        Parts of the reduction are whole tiles of it, so that their lengths depend on `k_tile`; but for these
+        all add one step after the other, and zeros past the end change nothing.
         """
-        return self.unit, self.splits, self.steps if self.splits > 1 else 0
+        return self.unit, self.splits, self.k_tile if self.splits > 1 else 0
 
     @property
     def order(self) -> tuple[int, ...]:
-        """What micro-kernels are sorted by."""
-        tiles = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.steps)
+        """Sort key of micro-kernels."""
+        extents = (self.rows, self.columns, self.thread_rows, self.thread_columns, self.k_tile)
         vthreads = (self.row_vthreads, self.column_vthreads)
         rest = (TAILS.index(self.tails), UNITS.index(self.unit))
-        return (*tiles, *vthreads, self.stages, self.splits, *rest)
+        return (*extents, *vthreads, self.stages, self.splits, *rest)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return dict(vars(self))
+        """Return plain data, as records have it."""
+        return {_KEYS.get(name, name): value for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CudaMicroKernel:
-        """The inverse of `to_json`; other keys are passed over, and "simt" is meant where there is no unit.
+        """Read what `to_json` returns; other keys are ignored, and the unit is "simt" where none is given.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is no micro-kernel.
+            The data describe no micro-kernel.
         """
-        names = [name for name in cls.__dataclass_fields__ if name not in {"tails", "unit"}]
-        wrong = [name for name in names if type(data[name]) is not int]
+        names = {
+            _KEYS.get(name, name): name for name in cls.__dataclass_fields__ if name not in {"tails", "unit"}
+        }
+        wrong = [key for key in names if type(data[key]) is not int]
         if wrong:
             raise TypeError(f"{wrong[0]}: given {str(data[wrong[0]])[:40]!r}; allowed: a whole number")
-        numbers = {name: data[name] for name in names}
+        numbers = {name: data[key] for key, name in names.items()}
         return cls(**numbers, tails=data["tails"], unit=data.get("unit", UNITS[0]))

@@ -1,13 +1,13 @@
 """Global padding (paper, Figure 7b): the problem of whole tiles that a block function computes.
 
-Copies of the operands, zero-padded to whole tiles, lie in the workspace, and the output where its rows or
-columns are padded. To the block function they are tensors of a problem of its own, in which a padded role is
-two letters, tiles and what a tile has of the role, so that no tile reaches past an edge:
+Copies of the operands, zero-padded to whole tiles, lie in the workspace, and so does the output where its
+rows or columns are padded. To the block function they are tensors of a problem of its own, in which a padded
+role is two indices, of tiles and within a tile, so that no tile reaches past an edge:
 
     Y[m, n] = Σ_k X[m, k] · W[n, k]   ->   Y'[a·128, n] = Σ_k X'[a·128, k] · W[n, k]     n, k whole tiles
 
-An operand is copied iff one of its roles may be ragged. A copy has no windows: it is what they see. Another
-function takes what exists of the output out of the workspace, and applies the epilogue.
+An operand is copied iff one of its roles may be ragged. A copy has no windows: it has what they read. Another
+function reads what exists of the output from the workspace, and applies the epilogue.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dietcode.search_space.access import size_of
 from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.partition import Ops, ceildiv
 from dietcode.search_space.problem import Problem
 
-_ROLES = ("rows", "columns", "reduction")
+ROLES = ("rows", "columns", "reduction")
 
 
 @dataclass(frozen=True)
@@ -43,80 +41,66 @@ class Copy:
     along_reduction: bool
 
 
-def block_problem(problem: Problem, tile: CudaMicroKernel) -> Problem:
-    """The problem that a micro-kernel's block function computes: another one with global padding alone."""
-    if tile.tails != "global":
+def block_problem(problem: Problem, micro_kernel: CudaMicroKernel) -> Problem:
+    """Return the problem that a block function computes: another than `problem` with global padding alone."""
+    if micro_kernel.tails != "global":
         return problem
-    padded = _padded_roles(problem, tile)
-    roles = {role: padded.get(role, getattr(problem, role)) for role in _ROLES}
-    names, subscripts = {}, dict(problem.subscripts)
-    for operand, role in zip(problem.inputs[:2], _ROLES, strict=False):
+    padded = _padded_roles(problem, micro_kernel)
+    roles = {role: padded.get(role, getattr(problem, role)) for role in ROLES}
+    names, indices = {}, dict(problem.indices)
+    for operand, role in zip(problem.inputs[:2], ROLES, strict=False):
         names[operand] = operand
         if role in padded or "reduction" in padded:
-            del subscripts[operand]
+            del indices[operand]
             names[operand] = _name(problem, operand)
-            lines, steps = roles[role], roles["reduction"]
-            along = plan_fetch(problem, operand, tile).along_reduction
-            order = (*own_batch(problem, operand), *(lines + steps if along else steps + lines))
-            subscripts[names[operand]] = "".join(order)
+            lines, reduction = roles[role], roles["reduction"]
+            along = plan_fetch(problem, operand, micro_kernel).along_reduction
+            order = (*own_batch(problem, operand), *(lines + reduction if along else reduction + lines))
+            indices[names[operand]] = "".join(order)
     if "rows" in padded or "columns" in padded:
-        subscripts[problem.output] = "".join((*problem.batch, *roles["rows"], *roles["columns"]))
-    windows = tuple(w for w in problem.windows if any(w.axis in subscripts.get(n, "") for n in names))
-    used = {k for letters in subscripts.values() for k in letters}
+        indices[problem.output] = "".join((*problem.batch, *roles["rows"], *roles["columns"]))
+    windows = tuple(w for w in problem.windows if any(w.axis in indices.get(n, "") for n in names))
+    used = {k for own in indices.values() for k in own}
     used |= {k for window in windows for k in (window.output, window.kernel)}
-    extents = dict(problem.extents) | _padded_extents(problem, tile, padded)
+    extents = dict(problem.extents) | _padded_extents(problem, micro_kernel, padded)
     return replace(
         problem,
         row_operand=names[problem.row_operand],
         column_operand=names[problem.column_operand],
-        subscripts=subscripts,
+        indices=indices,
         **roles,
-        extents={letter: extent for letter, extent in extents.items() if letter in used},
+        extents={index: extent for index, extent in extents.items() if index in used},
         windows=windows,
         splits={},
     )
 
 
-def block_extents(
-    problem: Problem, tile: CudaMicroKernel, extents: Mapping[str, Any], ops: Ops
-) -> dict[str, Any]:
-    """Extents of the letters of `block_problem`; scalars, arrays or expressions alike."""
-    whole = block_problem(problem, tile)
-    found = {letter: extents[letter] for letter in whole.extents if letter in extents}
-    for role, extent in zip(_ROLES, (tile.rows, tile.columns, tile.steps), strict=True):
-        letters = getattr(whole, role)
-        if letters != getattr(problem, role):
-            size = problem.product(getattr(problem, role), dict(extents))
-            found |= {letters[0]: ceildiv(size, extent, ops), letters[1]: extent}
-    return found
-
-
-def copies_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Copy, ...]:
-    """The operands that a call copies ahead of the block function."""
-    whole = block_problem(problem, tile)
-    pairs = zip(problem.inputs[:2], whole.inputs[:2], strict=True)
+def copies_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Copy, ...]:
+    """Return the operands that a call copies before the block function."""
+    padded = block_problem(problem, micro_kernel)
+    pairs = zip(problem.inputs[:2], padded.inputs[:2], strict=True)
     return tuple(
-        Copy(operand, name, plan_fetch(problem, operand, tile).along_reduction)
+        Copy(operand, name, plan_fetch(problem, operand, micro_kernel).along_reduction)
         for operand, name in pairs
         if operand != name
     )
 
 
-def writes_parts(problem: Problem, tile: CudaMicroKernel) -> bool:
-    """Whether the block function writes to the workspace, and another takes from there what exists."""
-    whole = block_problem(problem, tile)
-    return tile.splits > 1 or (whole.rows, whole.columns) != (problem.rows, problem.columns)
+def writes_parts(problem: Problem, micro_kernel: CudaMicroKernel) -> bool:
+    """Whether the block function writes to the workspace, and another function from there to the output."""
+    padded = block_problem(problem, micro_kernel)
+    return micro_kernel.splits > 1 or (padded.rows, padded.columns) != (problem.rows, problem.columns)
 
 
 def own_batch(problem: Problem, operand: str) -> tuple[str, ...]:
-    """The batch letters that an operand has."""
-    return tuple(k for k in problem.batch if k in problem.letters_of(operand))
+    """Return the batch indices that an operand has."""
+    return tuple(k for k in problem.batch if k in problem.role_indices(operand))
 
 
-def _padded_roles(problem: Problem, tile: CudaMicroKernel) -> dict[str, tuple[str, str]]:
-    """Two new letters for each role that tiles may reach past the end of."""
+def _padded_roles(problem: Problem, micro_kernel: CudaMicroKernel) -> dict[str, tuple[str, str]]:
+    """Return two new indices for each role that tiles may reach past the end of."""
     fresh = iter(sorted(set(string.ascii_letters) - set(problem.extents)))
-    extents = dict(zip(_ROLES, (tile.rows, tile.columns, tile.steps), strict=True))
+    extents = dict(zip(ROLES, (micro_kernel.rows, micro_kernel.columns, micro_kernel.k_tile), strict=True))
     return {
         role: (next(fresh), next(fresh))
         for role, extent in extents.items()
@@ -125,10 +109,12 @@ def _padded_roles(problem: Problem, tile: CudaMicroKernel) -> dict[str, tuple[st
 
 
 def _padded_extents(
-    problem: Problem, tile: CudaMicroKernel, padded: Mapping[str, tuple[str, str]]
+    problem: Problem, micro_kernel: CudaMicroKernel, padded: Mapping[str, tuple[str, str]]
 ) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
-    for role, extent in zip(_ROLES, (tile.rows, tile.columns, tile.steps), strict=True):
+    for role, extent in zip(
+        ROLES, (micro_kernel.rows, micro_kernel.columns, micro_kernel.k_tile), strict=True
+    ):
         if role in padded:
             size = size_of(problem, getattr(problem, role))
             outer, inner = padded[role]
@@ -137,8 +123,8 @@ def _padded_extents(
 
 
 def _name(problem: Problem, operand: str) -> str:
-    """Of a copy; no tensor's."""
+    """Return a name for a copy that no tensor has."""
     name = f"padded_{operand}"
-    while name in problem.subscripts:
+    while name in problem.indices:
         name += "_"
     return name

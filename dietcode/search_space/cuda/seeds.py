@@ -1,7 +1,7 @@
 """Seeds for CUDA: from the hardware's limits, and from MetaSchedule on the largest instance (section 4.3).
 
-MetaSchedule proposes, in a process of its own, and our generator's code is what is measured. Without a GPU
-its samples are ranked by what can be counted; with one at hand its evolutionary search goes by seconds.
+MetaSchedule proposes, in a process of its own, and the code that is measured is generated here. Without a GPU
+its samples are ranked by what can be counted; with one its evolutionary search is guided by seconds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Measure = Callable[[list[CudaMicroKernel]], list[float | None]]
 SOURCE = "metaschedule"
 _NUM_DRAWS = 4000
 _SAMPLING_SECS = 180.0
-_COVERED = 2.0  # the space around a seed reaches so far: [T0/2, 2·T0]
-_STEPS = 8
+_COVERED = 2.0  # distance to which the space around a seed reaches: [T0/2, 2·T0]
+_K_TILE_FACTOR = 8
 _MAX_LINE = 1 << 20
 
 
@@ -46,18 +46,18 @@ def cuda_seeds(
     num_samples: int = 4,
     seed: int = 0,
 ) -> list[CudaSeed]:
-    """Seeds where nothing is measured: those of the hardware, then samples of MetaSchedule's space.
+    """Return seeds without measuring: those of the hardware, then samples of MetaSchedule's space.
 
-    What is sampled holds on the architecture, and is ranked by what can be counted: two resident blocks, wide
-    reads along the reduction, multiply-adds for each read. What is less than a factor of two away from an
-    earlier seed is in the space already, and passed over.
+    The architecture holds all samples, and they are ranked by what can be counted: two resident blocks, wide
+    reads along the reduction, multiply-adds for each read. A sample that is less than a factor of two away
+    from an earlier seed is in the space already, and left out.
 
     Parameters
     ----------
     problem : Problem
         As `dietcode.search_space.cuda.lowering.device_problem` gives it.
     extents : mapping of str to int
-        Of every letter, at the largest instance.
+        Of every index, at the largest instance.
     num_samples : int
         Seeds from MetaSchedule, at most.
     seed : int
@@ -74,16 +74,20 @@ def cuda_seeds(
         return found
     sampled: list[CudaMicroKernel] = []
 
-    def take(tiles: list[CudaMicroKernel]) -> list[float | None]:
-        sampled.extend(tiles)
-        return [None] * len(tiles)
+    def take(micro_kernels: list[CudaMicroKernel]) -> list[float | None]:
+        sampled.extend(micro_kernels)
+        return [None] * len(micro_kernels)
 
     request = _request(problem, target, extents, seed, num_draws=_NUM_DRAWS)
     _propose(request, take, time.monotonic() + _SAMPLING_SECS)
     most = len(found) + num_samples
-    for tile in sorted(sampled, key=lambda tile: _standing(problem, limits, tile), reverse=True):
-        if len(found) < most and all(distance(tile, other.tile) > _COVERED for other in found):
-            found.append(CudaSeed(tile, SOURCE))
+    for micro_kernel in sorted(
+        sampled, key=lambda micro_kernel: _standing(problem, limits, micro_kernel), reverse=True
+    ):
+        if len(found) < most and all(
+            distance(micro_kernel, other.micro_kernel) > _COVERED for other in found
+        ):
+            found.append(CudaSeed(micro_kernel, SOURCE))
     return found
 
 
@@ -98,17 +102,17 @@ def search_seed(
     seed: int = 0,
     progress: Callable[[int, float | None], None] = lambda done, best: None,
 ) -> CudaSeed:
-    """T0 by MetaSchedule's evolutionary search, where there is a GPU: the fastest of what was measured.
+    """Return T0 of MetaSchedule's evolutionary search on a GPU: the fastest micro-kernel that was measured.
 
-    A run that goes on from an earlier one is a run again: with the same seed and seconds the same
-    micro-kernels are asked for, and `measure` may answer from records.
+    A run that resumes an earlier one begins again: with the same seed and seconds the same micro-kernels are
+    proposed, and `measure` may answer from records.
 
     Parameters
     ----------
     problem, extents
         See `cuda_seeds`.
     measure : callable
-        Builds and times a list of micro-kernels, each asked for once.
+        Builds and times a list of micro-kernels, each at most once.
     num_trials : int
         Proposals in all; some may turn out to be the same micro-kernel.
     max_secs : float
@@ -126,15 +130,15 @@ def search_seed(
     known: dict[CudaMicroKernel, float | None] = {}
 
     def best() -> tuple[float, CudaMicroKernel] | None:
-        times = [(secs, tile) for tile, secs in known.items() if secs is not None]
+        times = [(secs, micro_kernel) for micro_kernel, secs in known.items() if secs is not None]
         return min(times, key=lambda item: (item[0], item[1].order), default=None)
 
-    def answer(tiles: list[CudaMicroKernel]) -> list[float | None]:
-        new = [tile for tile in dict.fromkeys(tiles) if tile not in known]
+    def answer(micro_kernels: list[CudaMicroKernel]) -> list[float | None]:
+        new = [micro_kernel for micro_kernel in dict.fromkeys(micro_kernels) if micro_kernel not in known]
         known.update(zip(new, measure(new) if new else [], strict=True))
         found = best()
         progress(len(known), None if found is None else found[0])
-        return [known[tile] for tile in tiles]
+        return [known[micro_kernel] for micro_kernel in micro_kernels]
 
     request = _request(problem, target, extents, seed, num_trials=num_trials)
     _propose(request, answer, time.monotonic() + max_secs)
@@ -145,7 +149,7 @@ def search_seed(
 
 
 def unit_of(problem: Problem, target: CudaTarget) -> str:
-    """What multiplies: ``mma`` where tensor cores take the operands' dtype, ``simt`` otherwise."""
+    """Return the unit that multiplies: ``mma`` where tensor cores take the operands' dtype, or ``simt``."""
     return "mma" if problem.operand_dtype in target.sm.tensor_dtypes else "simt"
 
 
@@ -169,23 +173,21 @@ def _request(
     }
 
 
-def _standing(problem: Problem, limits: CudaLimits, tile: CudaMicroKernel) -> tuple[bool, bool, float, Any]:
-    """What samples are ranked by.
+def _standing(
+    problem: Problem, limits: CudaLimits, micro_kernel: CudaMicroKernel
+) -> tuple[bool, bool, float, Any]:
+    """Return the sort key of samples, the best one's largest.
 
-    Two resident blocks, so that one computes while the other waits; pieces of whole vectors of steps; then
+    Two resident blocks, so that one computes while the other waits; tiles of whole vectors of steps; then
     multiply-adds for each read of shared memory, times those for each element of global memory.
     """
-    registers = limits.registers(problem, tile)
-    resident = limits.sm.resident_blocks(tile.threads, registers, tile.shared_bytes)
-    reads = 0.0
-    for own, parts in (
-        (tile.thread_rows, tile.row_vthreads),
-        (tile.thread_columns, tile.column_vthreads),
-    ):
-        reads += own / next(width for width in WIDTHS if own // parts % width == 0)
-    shared = tile.thread_rows * tile.thread_columns / reads
-    fetched = tile.rows * tile.columns / (tile.rows + tile.columns)
-    return resident >= 2, tile.steps % _STEPS == 0, shared * fetched, tile.order
+    registers = limits.registers(problem, micro_kernel)
+    resident = limits.sm.resident_blocks(micro_kernel.threads, registers, micro_kernel.shared_bytes)
+    widths = [next(w for w in WIDTHS if own // parts % w == 0) for _, own, parts in micro_kernel.sides]
+    reads = micro_kernel.thread_rows / widths[0] + micro_kernel.thread_columns / widths[1]
+    shared = micro_kernel.num_accumulators / reads
+    fetched = micro_kernel.rows * micro_kernel.columns / (micro_kernel.rows + micro_kernel.columns)
+    return resident >= 2, micro_kernel.k_tile % _K_TILE_FACTOR == 0, shared * fetched, micro_kernel.order
 
 
 def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None:
@@ -210,9 +212,12 @@ def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None
             with contextlib.suppress(BrokenPipeError):
                 _send(process, request)
                 for line in _lines(process, deadline):
-                    tiles = [CudaMicroKernel.from_json(tile) for tile in json.loads(line)["measure"]]
+                    micro_kernels = [
+                        CudaMicroKernel.from_json(micro_kernel)
+                        for micro_kernel in json.loads(line)["measure"]
+                    ]
                     rounds += 1
-                    _send(process, {"secs": [_finite(secs) for secs in measure(tiles)]})
+                    _send(process, {"secs": [_finite(secs) for secs in measure(micro_kernels)]})
         finally:
             end_group(process)
             for stream in (process.stdin, process.stdout):
@@ -220,8 +225,8 @@ def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None
                     stream.close()  # type: ignore[union-attr]
         if not rounds and time.monotonic() < deadline:
             log.seek(0)
-            said = log.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
-            raise TuningError(f"MetaSchedule proposed no micro-kernel: {said[-1][:200]}")
+            logged = log.read().decode(errors="replace").strip().splitlines() or ["its log is empty"]
+            raise TuningError(f"MetaSchedule proposed no micro-kernel: {logged[-1][:200]}")
 
 
 def _finite(secs: float | None) -> float | None:
@@ -235,13 +240,13 @@ def _send(process: subprocess.Popen[bytes], data: dict[str, Any]) -> None:
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[bytes]:
-    """Lines of its output until it ends, time is up, or one is longer than any proposal."""
+    """Yield lines of its output until it ends, time is up, or one is longer than any proposal."""
     assert process.stdout is not None
-    place, buffer = process.stdout.fileno(), b""
+    descriptor, buffer = process.stdout.fileno(), b""
     with selectors.DefaultSelector() as selector:
-        selector.register(place, selectors.EVENT_READ)
+        selector.register(descriptor, selectors.EVENT_READ)
         while len(buffer) < _MAX_LINE and selector.select(max(0.0, deadline - time.monotonic())):
-            part = os.read(place, 1 << 16)
+            part = os.read(descriptor, 1 << 16)
             if not part:
                 return
             *lines, buffer = (buffer + part).split(b"\n")

@@ -1,64 +1,41 @@
-"""Grids and workspace of a micro-kernel at given extents: written once for TIR, NumPy, C and plain integers.
-
-Also what it needs of callers' addresses.
-"""
+"""The grids, the workspace and the alignments that a call of a micro-kernel needs at given extents."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.search_space.cuda.fetching import output_width, plan_fetch, stage_width
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.padding import (
-    block_extents,
-    block_problem,
-    copies_of,
-    own_batch,
-    writes_parts,
-)
+from dietcode.search_space.cuda.padding import ROLES, block_problem, copies_of, own_batch, writes_parts
 from dietcode.search_space.partition import NumpyOps, Ops, ceildiv
 from dietcode.search_space.problem import Problem
 
 SUM_THREADS = 256
 """Threads of a block that adds the parts of a split reduction, or copies an operand."""
 WORKSPACE = "(workspace)"
-"""The argument that sums go to which are not in the output yet; no tensor's name."""
+"""The argument for accumulators that are not in the output yet; no tensor's name."""
 MAX_REGIONS = 3
-"""Of a micro-kernel's workspace: copies of both operands, and sums."""
+"""Of a micro-kernel's workspace: copies of both operands, and accumulators."""
 _WORDS = 4  # float32s in 16 bytes, of which every region of the workspace begins at a multiple
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How one call is launched; each field is a scalar expression or an array [num_instances].
+    """The tiles of one call; each field is a scalar expression or an array [num_instances].
 
     Attributes
     ----------
-    row_tiles, column_tiles : tiles along each axis.
+    row_tiles, column_tiles, k_tiles : tiles along the rows, the columns and the reduction.
     blocks : thread blocks of one part of the reduction, one for each tile of each batch.
-    step_tiles : pieces of `CudaMicroKernel.steps` that the reduction is cut in.
     elements : elements of the output.
     """
 
     row_tiles: Any
     column_tiles: Any
+    k_tiles: Any
     blocks: Any
-    step_tiles: Any
     elements: Any
-
-
-def grid_of(problem: Problem, tile: CudaMicroKernel, extents: dict[str, Any], ops: Ops) -> Grid:
-    """The grid; 16·T = 2048 rows and 2304 columns in tiles of 128x128 are 16·18 blocks."""
-    batch, rows, columns, reduction = problem.sizes(extents)
-    row_tiles, column_tiles = ceildiv(rows, tile.rows, ops), ceildiv(columns, tile.columns, ops)
-    return Grid(
-        row_tiles,
-        column_tiles,
-        batch * row_tiles * column_tiles,
-        ceildiv(reduction, tile.steps, ops),
-        batch * rows * columns,
-    )
 
 
 @dataclass(frozen=True)
@@ -78,33 +55,6 @@ class CopyShape:
     elements: Any
 
 
-def copy_shapes(
-    problem: Problem, tile: CudaMicroKernel, extents: dict[str, Any], ops: Ops
-) -> dict[str, CopyShape]:
-    """Extents of the padded copies by name, in the order of `copies_of`."""
-    whole, found = block_problem(problem, tile), {}
-    sizes = block_extents(problem, tile, extents, ops)
-    for copy in copies_of(problem, tile):
-        lines = whole.rows if copy.operand == problem.row_operand else whole.columns
-        axes = [whole.product(letters, sizes) for letters in (lines, whole.reduction)]
-        outer, inner = axes if copy.along_reduction else axes[::-1]
-        blocks = problem.product(own_batch(problem, copy.operand), extents) * outer
-        found[copy.name] = CopyShape(outer, inner, blocks, blocks * inner)
-    return found
-
-
-def grids_of(
-    problem: Problem, tile: CudaMicroKernel, extents: dict[str, Any], ops: Ops
-) -> list[tuple[Any, int]]:
-    """Blocks along x and y of each function that a call launches: copies, the block function, the sum."""
-    grid = grid_of(problem, tile, extents, ops)
-    copies: list[tuple[Any, int]] = [
-        (shape.blocks, 1) for shape in copy_shapes(problem, tile, extents, ops).values()
-    ]
-    sums = [(ceildiv(grid.elements, SUM_THREADS, ops), 1)] if writes_parts(problem, tile) else []
-    return [*copies, (grid.blocks, tile.splits), *sums]
-
-
 @dataclass(frozen=True)
 class Region:
     """A part of the workspace, in float32s; scalar expressions.
@@ -118,42 +68,104 @@ class Region:
     size: Any
 
 
-def regions_of(
-    problem: Problem, tile: CudaMicroKernel, extents: dict[str, Any], ops: Ops
-) -> dict[str, Region]:
-    """What a call keeps in global memory, by the argument that it is: padded copies, sums on their way."""
-    sizes: dict[str, Any] = {}
-    for name, shape in copy_shapes(problem, tile, extents, ops).items():
-        itemsize = block_problem(problem, tile).storage(name).itemsize
-        sizes[name] = ceildiv(shape.elements * itemsize, 4 * _WORDS, ops) * _WORDS
-    if writes_parts(problem, tile):
-        batch, rows, columns, _ = block_problem(problem, tile).sizes(
-            block_extents(problem, tile, extents, ops)
+@dataclass(frozen=True)
+class CallShape:
+    """Grids and workspace of one call: written once for TIR, NumPy, C and plain integers.
+
+    Attributes
+    ----------
+    extents : dict of str to int, array or expression
+        Of every index of the problem.
+    ops : Ops
+        Arithmetic on them.
+    """
+
+    problem: Problem
+    micro_kernel: CudaMicroKernel
+    extents: dict[str, Any]
+    ops: Ops = field(default_factory=NumpyOps)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid; 16·T = 2048 rows and 2304 columns in tiles of 128x128 are 16·18 blocks."""
+        batch, rows, columns, reduction = self.problem.sizes(self.extents)
+        row_tiles, column_tiles, k_tiles = (
+            ceildiv(size, tile, self.ops)
+            for size, tile in zip((rows, columns, reduction), self.micro_kernel.tile, strict=True)
         )
-        sizes[WORKSPACE] = batch * rows * columns * tile.splits
-    regions: dict[str, Region] = {}
-    first: Any = 0
-    for name, size in sizes.items():  # sums are the last: their size need be no multiple
-        regions[name] = Region(first, size)
-        first = size + first
-    return regions
+        return Grid(
+            row_tiles, column_tiles, k_tiles, batch * row_tiles * column_tiles, batch * rows * columns
+        )
+
+    @property
+    def block_extents(self) -> dict[str, Any]:
+        """Extents of the indices of `block_problem`."""
+        padded = block_problem(self.problem, self.micro_kernel)
+        found = {index: self.extents[index] for index in padded.extents if index in self.extents}
+        for role, tile in zip(ROLES, self.micro_kernel.tile, strict=True):
+            indices, own = getattr(padded, role), getattr(self.problem, role)
+            if indices != own:
+                size = self.problem.product(own, self.extents)
+                found |= {indices[0]: ceildiv(size, tile, self.ops), indices[1]: tile}
+        return found
+
+    @property
+    def copies(self) -> dict[str, CopyShape]:
+        """Extents of the padded copies by name, in the order of `copies_of`."""
+        problem, found, sizes = self.problem, {}, self.block_extents
+        padded = block_problem(problem, self.micro_kernel)
+        for copy in copies_of(problem, self.micro_kernel):
+            lines = padded.rows if copy.operand == problem.row_operand else padded.columns
+            axes = [padded.product(indices, sizes) for indices in (lines, padded.reduction)]
+            outer, inner = axes if copy.along_reduction else axes[::-1]
+            blocks = problem.product(own_batch(problem, copy.operand), self.extents) * outer
+            found[copy.name] = CopyShape(outer, inner, blocks, blocks * inner)
+        return found
+
+    @property
+    def grids(self) -> list[tuple[Any, int]]:
+        """Blocks along x and y of each function that a call launches: copies, the block function, the sum."""
+        grid = self.grid
+        grids = [(copy.blocks, 1) for copy in self.copies.values()] + [
+            (grid.blocks, self.micro_kernel.splits)
+        ]
+        if writes_parts(self.problem, self.micro_kernel):
+            grids.append((ceildiv(grid.elements, SUM_THREADS, self.ops), 1))
+        return grids
+
+    @property
+    def regions(self) -> dict[str, Region]:
+        """Parts of the workspace by the argument that each is: padded copies, accumulators."""
+        padded, sizes = block_problem(self.problem, self.micro_kernel), {}
+        for name, copy in self.copies.items():
+            num_bytes = copy.elements * padded.storage(name).itemsize
+            sizes[name] = ceildiv(num_bytes, 4 * _WORDS, self.ops) * _WORDS
+        if writes_parts(self.problem, self.micro_kernel):
+            batch, rows, columns, _ = padded.sizes(self.block_extents)
+            sizes[WORKSPACE] = batch * rows * columns * self.micro_kernel.splits
+        regions: dict[str, Region] = {}
+        first: Any = 0
+        for name, size in sizes.items():  # accumulators are the last: their size need be no multiple
+            regions[name] = Region(first, size)
+            first = size + first
+        return regions
+
+    @property
+    def workspace_elements(self) -> int:
+        """Number of float32s that a call of integer extents keeps in global memory."""
+        return max((int(region.first + region.size) for region in self.regions.values()), default=0)
 
 
-def workspace_elements(problem: Problem, tile: CudaMicroKernel, extents: dict[str, int]) -> int:
-    """float32s that a call keeps in global memory."""
-    regions = regions_of(problem, tile, extents, NumpyOps()).values()
-    return max((int(region.first + region.size) for region in regions), default=0)
-
-
-def alignments(problem: Problem, tile: CudaMicroKernel) -> dict[str, int]:
-    """Bytes that the address of each tensor must be a multiple of; copies and sums take single elements."""
-    whole = block_problem(problem, tile)
+def alignments(problem: Problem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
+    """Return the bytes that the address of each tensor must be a multiple of."""
+    padded = block_problem(problem, micro_kernel)
     widths = {
-        name: plan_fetch(whole, name, tile).width if name in whole.inputs else 1
+        name: plan_fetch(padded, name, micro_kernel).width if name in padded.inputs else 1
         for name in problem.inputs[:2]
     }
-    own = output_width(problem, tile)
+    own = output_width(problem, micro_kernel)
     stages = {name: stage_width(problem, name, own) for name in problem.inputs[2:]}
-    parts = writes_parts(problem, tile)
+    parts = writes_parts(problem, micro_kernel)
+    # Copies and the sum read and write single elements.
     widths |= {name: 1 if parts else width for name, width in (stages | {problem.output: own}).items()}
     return {name: width * problem.storage(name).itemsize for name, width in widths.items()}

@@ -32,7 +32,7 @@ from dietcode.target.cuda import CudaTarget
 _COMPILE = "tvm_callback_cuda_compile"
 _LOCK = threading.Lock()  # TVM's functions are the process's
 _BEGIN = 'extern "C" __global__'
-# In the place of TVM's, which includes a hundred headers that these functions do not need.
+# Instead of TVM's, which includes a hundred headers that these functions do not need.
 _PREAMBLE = """\
 #ifdef __CUDACC_RTC__
 typedef int int32_t;
@@ -48,7 +48,7 @@ _HALF = """\
 #include <cuda_fp16.h>
 typedef uint2 half4;  // four are only copied
 """
-# No more than code generation needs: loops stay loops, and what reads shared memory waits where it says so.
+# No more than code generation needs: loops stay loops, and barriers stay where they were emitted.
 _PASSES = tvm.ir.transform.Sequential(
     [
         tirx.transform.FlattenBuffer(),
@@ -68,8 +68,8 @@ class Function:
     ----------
     symbol : str
     arguments : tuple of str
-        Tensors, or regions of the workspace as `regions_of` names them, whose addresses it takes, before an
-        int64 for each letter of the problem that is not fixed.
+        Tensors, or regions of `CallShape.regions`, whose addresses it takes, before an int64 for each index
+        of the problem that is not fixed.
     threads : int
         Of a block.
     shared_bytes : int
@@ -82,52 +82,62 @@ class Function:
     shared_bytes: int = 0
 
 
-def functions_of(problem: Problem, tile: CudaMicroKernel) -> tuple[Function, ...]:
-    """The functions of a micro-kernel, in the order in which a call launches them; see `grids_of`."""
+def functions_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
+    """Return the functions of a micro-kernel in the order in which a call launches them."""
     copies = [
-        Function(_copy_symbol(tile, copy), (copy.operand, copy.name), SUM_THREADS)
-        for copy in copies_of(problem, tile)
+        Function(_copy_symbol(micro_kernel, copy), (copy.operand, copy.name), SUM_THREADS)
+        for copy in copies_of(problem, micro_kernel)
     ]
-    block = Function(tile.symbol, block_arguments(problem, tile), tile.threads, tile.dynamic_bytes)
-    sums = [Function(f"{tile.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
-    return (*copies, block, *(sums if writes_parts(problem, tile) else []))
+    arguments = block_arguments(problem, micro_kernel)
+    block = Function(micro_kernel.symbol, arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
+    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
+    return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))
 
 
-def _copy_symbol(tile: CudaMicroKernel, copy: Copy) -> str:
-    return f"{tile.symbol}_{copy.name}"
+def _copy_symbol(micro_kernel: CudaMicroKernel, copy: Copy) -> str:
+    return f"{micro_kernel.symbol}_{copy.name}"
 
 
 def facts_of(
-    cubin: bytes, problem: Problem, tiles: Sequence[CudaMicroKernel], what: str
+    cubin: bytes, problem: Problem, micro_kernels: Sequence[CudaMicroKernel], what: str
 ) -> dict[str, KernelFacts]:
-    """What all functions of some micro-kernels take, by their symbols, with what their launches ask for.
+    """Read the registers and shared memory that all functions of some micro-kernels take, by their symbols.
+
+    Parameters
+    ----------
+    cubin : bytes
+        Compiled code of all of them.
+    what : str
+        Names the code in errors.
 
     Raises
     ------
     TuningError
         As `dietcode.target.cubin.read_kernels` has it.
     """
-    functions = [function for tile in tiles for function in functions_of(problem, tile)]
+    functions = [f for micro_kernel in micro_kernels for f in functions_of(problem, micro_kernel)]
     return read_kernels(cubin, what, {f.symbol: f.shared_bytes for f in functions})
 
 
-def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
-    """CUDA C++ of all functions of some micro-kernels; the same arguments give the same text.
+def cuda_text(problem: Problem, micro_kernels: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
+    """Return CUDA C++ of all functions of some micro-kernels; the same arguments give the same text.
 
     Raises
     ------
     ValueError
-        The problem is none that code is generated for.
+        Code of the problem cannot be generated.
     """
     problem, kind = device_problem(problem), target.tvm_target()
     texts = []
-    for tile in tiles:
-        copies = {_copy_symbol(tile, copy): copy for copy in copies_of(problem, tile)}
-        for symbol in (function.symbol for function in functions_of(problem, tile)):
+    for micro_kernel in micro_kernels:
+        copies = {_copy_symbol(micro_kernel, copy): copy for copy in copies_of(problem, micro_kernel)}
+        for symbol in (function.symbol for function in functions_of(problem, micro_kernel)):
             if symbol in copies:
-                lowered = lower_copy(problem, tile, copies[symbol], symbol)
+                lowered = lower_copy(problem, micro_kernel, copies[symbol], symbol)
             else:
-                lowered = (lower_block if symbol == tile.symbol else lower_sum)(problem, tile, symbol)
+                lowered = (lower_block if symbol == micro_kernel.symbol else lower_sum)(
+                    problem, micro_kernel, symbol
+                )
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))
@@ -136,7 +146,7 @@ def cuda_text(problem: Problem, tiles: Sequence[CudaMicroKernel], target: CudaTa
 
 
 def _generate(module: Any, kind: Any) -> str:
-    """Text of a module of device functions, without compiling it."""
+    """Return the text of a module of device functions, without compiling it."""
     with _LOCK:
         known = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
         tvm_ffi.register_global_func(_COMPILE, lambda code, _target: code, override=True)
@@ -150,7 +160,7 @@ def _generate(module: Any, kind: Any) -> str:
 
 
 def _functions_only(text: str) -> str:
-    """Without TVM's preamble, declarations ahead, and what constants are in decimal."""
+    """Return the text without TVM's preamble, forward declarations, and decimal comments of constants."""
     functions = text[text.index(_BEGIN) :]
     functions = re.sub(r"^extern .*\);\n", "", functions, flags=re.MULTILINE)
     functions = re.sub(r"/\*[-+.e\d]+\*/", "", functions)

@@ -1,11 +1,11 @@
-"""An operand on its way to the tensor cores: global memory, shared memory, fragments in registers.
+"""The fetches of an operand for the tensor cores: global memory, shared memory, fragments in registers.
 
 In shared memory an operand lies as it does in global memory, along the reduction or along its rows (columns),
-in chunks of 16 bytes. A line there has `chunks` of them, and chunk c of line l is at place
+in chunks of 16 bytes. A line there has `chunks` of them, and chunk c of line l is at position
 
     c ^ ((l / s) mod g)        g = the largest power of two that divides `chunks`, at most 8;  s = 8 / g
 
-of the line: eight lines of one chunk, which ldmatrix reads at a time, are in eight different places of the
+of the line: eight lines of one chunk, which ldmatrix reads at a time, are in eight different parts of the
 128 bytes that shared memory gives at once, and so are eight neighbouring chunks that are written.
 """
 
@@ -17,27 +17,27 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import windows_of
+from dietcode.search_space.access import has_windows
 from dietcode.search_space.cuda.block import BlockKernel, Operand
 from dietcode.search_space.cuda.building import both, local, once, only_if, run, wide
 from dietcode.search_space.tir import store
 
 CHUNK = 8  # elements of 16 bytes
-LINES, STEPS = 16, 16  # of what four 8x8 matrices hold
+LINES, FRAGMENT_STEPS = 16, 16  # of what four 8x8 matrices hold
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Shared memory of a block, a piece of both operands in each stage.
+    """Shared memory of a block, a tile of both operands in each stage.
 
     Attributes
     ----------
     tiles : buffer
         Of elements of the operands.
     address : uint32 expression
-        Where it begins.
+        Of its first byte.
     num_bytes : int
-        Of a stage.
+        Size of a stage.
     """
 
     tiles: Any
@@ -45,17 +45,24 @@ class Stages:
     num_bytes: int
 
     def begin(self, stage: Any) -> Any:
-        """Address of a stage, uint32."""
+        """Return the address of a stage, uint32."""
         return self.address + tirx.Cast("uint32", stage * self.num_bytes)
 
 
 class TensorOperand(Operand):
     """A tile of one operand for tensor cores.
 
+    Parameters
+    ----------
+    name : str
+        The operand.
+    base : int
+        Offset of its tile in a stage of shared memory, in elements.
+    stages : Stages
+        Shared memory of the block.
+
     Attributes
     ----------
-    base : int
-        Where in a stage of shared memory its tile begins, in elements.
     chunks : int
         Of a line in shared memory.
     by_registers : bool
@@ -67,23 +74,23 @@ class TensorOperand(Operand):
         super().__init__(block, name, base)
 
     def _allocate(self) -> None:
-        tile = self.block.tile
-        self.chunks = (tile.steps if self.plan.along_reduction else self.extent) // CHUNK
+        micro_kernel = self.block.micro_kernel
+        self.chunks = (micro_kernel.k_tile if self.plan.along_reduction else self.extent) // CHUNK
         self.groups = next(g for g in (8, 4, 2, 1) if self.chunks % g == 0)
-        self.num_lines = tile.thread_rows if self.is_row else tile.thread_columns
+        self.num_lines = micro_kernel.thread_rows if self.is_row else micro_kernel.thread_columns
         self.by_registers = self.plan.width == 1
         if self.by_registers:
             super()._allocate()
 
     def _swizzled(self, line: Any, chunk: Any) -> Any:
-        """Where in its line a chunk lies, int32."""
+        """Return the position of a chunk in its line, int32."""
         return chunk ^ self._mixed(line)
 
     def _mixed(self, line: Any) -> Any:
         return tirx.truncmod(tirx.truncdiv(line, 8 // self.groups), self.groups)
 
     def _byte(self, line: Any, element: Any) -> Any:
-        """Place in the tile of an element of a line in shared memory, in bytes, int32."""
+        """Return the offset in the tile of an element of a line in shared memory, in bytes, int32."""
         chunk, rest = tirx.truncdiv(element, CHUNK), tirx.truncmod(element, CHUNK)
         return line * (16 * self.chunks) + self._swizzled(line, chunk) * 16 + rest * 2
 
@@ -94,36 +101,36 @@ class TensorOperand(Operand):
             return
         block, width = self.block, self.plan.width
         start = self.stages.begin(stage) + 2 * self.base
-        place_of = self.places(step, first, bound)
+        offset_of = self.offsets(step, first, bound)
         with T.unroll(0, self.turns) as turn:
-            line, k, within = self._place(turn)
-            place, exists = place_of(turn)
+            line, k, within = self._position(turn)
+            offset, exists = offset_of(turn)
             outer, inner = (line, k) if self.plan.along_reduction else (k, line)
             to = start + tirx.Cast("uint32", self._byte(outer, inner))
             with only_if(within):
                 given = tirx.const(True, "bool") if exists is None else exists
-                source = tirx.address_of(block.memory.buffers[self.name][place])
+                source = tirx.address_of(block.memory.buffers[self.name][offset])
                 run(f"copy_{2 * width}", to, source, given)
 
     def fetch(self, step: Any, first: Any, bound: Any | None) -> None:
-        """As `Operand` has it; of lines at equal distances all are found from the first."""
+        """Fetch as `Operand` does; offsets of lines at equal distances follow from that of the first."""
         block, view = self.block, self.block.memory.views[self.name]
-        outer = self.letters if self.plan.along_reduction else block.problem.reduction
-        stride, threads = view.stride(outer), block.tile.threads
-        if stride is None or windows_of(block.problem, self.name) or threads % self.inner:
+        outer = self.indices if self.plan.along_reduction else block.problem.reduction
+        stride, threads = view.stride(outer), block.micro_kernel.threads
+        if stride is None or has_windows(block.problem, self.name) or threads % self.inner:
             super().fetch(step, first, bound)
             return
-        line, k, _ = self._place(0)
+        line, k, _ = self._position(0)
         start, _ = self.source(first + wide(line), step + wide(k), None)
-        place = local(f"place_{self.name}", 1, "int64")
-        store(place, start, [0], 1)
+        offset = local(f"place_{self.name}", 1, "int64")
+        store(offset, start, [0], 1)
         with T.unroll(0, self.turns) as turn:
-            line, k, within = self._place(turn)
+            line, k, within = self._position(turn)
             _, exists = self.source(first + wide(line), step + wide(k), bound)
             store(self.fetched, tirx.const(0, self.storage), [turn], 1)
             with only_if(both(within, exists)):
-                store(self.fetched, block.memory.buffers[self.name][place[0]], [turn], 1)
-            store(place, place[0] + block.memory.value(stride) * (threads // self.inner), [0], 1)
+                store(self.fetched, block.memory.buffers[self.name][offset[0]], [turn], 1)
+            store(offset, offset[0] + block.memory.value(stride) * (threads // self.inner), [0], 1)
 
     def finish(self, stage: Any) -> None:
         """Write to shared memory what `begin` left in registers."""
@@ -131,14 +138,14 @@ class TensorOperand(Operand):
             return
         start = stage * (self.stages.num_bytes // 2) + self.base
         with T.unroll(0, self.turns) as turn:
-            line, k, within = self._place(turn)
+            line, k, within = self._position(turn)
             outer, inner = (line, k) if self.plan.along_reduction else (k, line)
             with only_if(within):
-                place = start + tirx.truncdiv(self._byte(outer, inner), 2)
-                store(self.stages.tiles, self.fetched[turn], [place], 1)
+                offset = start + tirx.truncdiv(self._byte(outer, inner), 2)
+                store(self.stages.tiles, self.fetched[turn], [offset], 1)
 
     def aim(self, line: Any, lane: Any) -> None:
-        """Let the lanes of a warp know which rows of matrices they tell the place of.
+        """Compute which rows of matrices each lane of a warp gives the addresses of.
 
         Four matrices are 16 lines by 16 steps: of the rows in the order lines first, of the columns steps
         first; where they are read transposed the other way round.
@@ -164,8 +171,8 @@ class TensorOperand(Operand):
         count = -(-self.num_lines // LINES)
         self.at = local(f"at_{self.name}", count, "int32")
         with T.unroll(0, count) as i:
-            place = tirx.truncdiv(line, CHUNK) + i * 2 + chunk
-            store(self.at, outer * pitch + (place ^ mixed) * 16 + 2 * self.base, [i], 1)
+            line_chunk = tirx.truncdiv(line, CHUNK) + i * 2 + chunk
+            store(self.at, outer * pitch + (line_chunk ^ mixed) * 16 + 2 * self.base, [i], 1)
 
     def read(self, fragments: Any, start: int, stage: Any, k: int) -> None:
         """Read the fragments of 16 steps of the warp's tile, from step ``16·k`` of the stage on.
@@ -187,7 +194,7 @@ class TensorOperand(Operand):
     def _matrices_at(self, i: Any, stage: Any, k: int) -> Any:
         pitch = 16 * self.chunks
         if self.plan.along_reduction:
-            place = self.at + (self.chunk ^ (2 * k)) * 16 + i * (LINES * pitch)
+            offset = self.at + (self.chunk ^ (2 * k)) * 16 + i * (LINES * pitch)
         else:
-            place = self.at[i] + k * (STEPS * pitch)
-        return self.stages.begin(stage) + tirx.Cast("uint32", place)
+            offset = self.at[i] + k * (FRAGMENT_STEPS * pitch)
+        return self.stages.begin(stage) + tirx.Cast("uint32", offset)

@@ -33,10 +33,10 @@ def family_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> socket.
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Return whether only this machine reaches the address."""
     return parse_host(host).is_loopback
 
 
 def names_of(host: str) -> tuple[str, ...]:
-    """Names by which clients call that address; ``0.0.0.0`` and ``::`` are none."""
+    """Names by which clients call that address; ``0.0.0.0`` and ``::`` have none."""
     return () if parse_host(host).is_unspecified else (host,)

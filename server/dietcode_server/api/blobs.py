@@ -69,6 +69,6 @@ async def _content(chunks: ChunkCache, digest: str, start: int, stop: int) -> As
         chunk = chunks.kept(digest, position)
         if chunk is None:
             chunk = await _downloads.run(chunks.read, digest, position)
-        piece = chunk[offset : offset + min(_SLICE_BYTES, stop - start)]
-        yield piece
-        start += len(piece)
+        data = chunk[offset : offset + min(_SLICE_BYTES, stop - start)]
+        yield data
+        start += len(data)

@@ -36,7 +36,7 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether everything is allowed."""
+        """Return whether everything is allowed."""
         return "admin" in self.scopes
 
     def need(self, scope: str, what: str) -> None:

@@ -103,6 +103,8 @@ COMPARISON: dict[str, Any] = {
             "vendor": "torch-eager",
             "vendor_gflops": 198.7,
             "vendors": {"torch-eager": 198.7},
+            "company_gflops": 238.1,
+            "vendor_company_gflops": 190.2,
             "max_rel_error": 3.1e-7,
             "measured_at": _AT,
         }

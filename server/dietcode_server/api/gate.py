@@ -88,7 +88,7 @@ class Gate:
         return caller
 
     def _requires_token(self) -> bool:
-        """Whether a token is needed; once it is, always."""
+        """Return whether a token is needed; once it is, always."""
         if not self._closed:
             with self._database.snapshot() as connection:
                 self._closed = tokens.any_made(connection)
@@ -159,7 +159,7 @@ def _credentials(headers: Headers, method: str) -> str | None:
 
 
 def _challenge(scope: Scope, headers: Headers) -> str:
-    """What a browser shows its prompt for stands on pages only, so that no program's request opens one.
+    """Return the challenge that a browser shows its prompt for: on pages only, so that no program opens one.
 
     A page that is live would open it again and again.
     """
@@ -170,7 +170,7 @@ def _challenge(scope: Scope, headers: Headers) -> str:
 
 
 def _is_page(scope: Scope, headers: Headers) -> bool:
-    """Whether somebody goes to a page: not where a script of one asks for a part of it."""
+    """Return whether somebody goes to a page: not where a script of one asks for a part of it."""
     by_script = "hx-request" in headers or headers.get("accept") == "application/json"
     return not scope["path"].startswith(_API) and not by_script
 

@@ -18,7 +18,7 @@ from dietcode_server.api.names import LIBRARY_NAME, OWNER_NAME, check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.quotas import check_open, check_rate
 from dietcode_server.api.services import Services, ServicesOf
-from dietcode_server.engine.places import on_gpu
+from dietcode_server.engine.announced_targets import with_device
 from dietcode_server.store import jobs, wire
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -97,7 +97,7 @@ def submit(request: SubmitRequest, services: Services, caller: Caller, key: str 
     resolved = services.targets.resolve(spec)
     with services.database.write() as session:
         caller.need_name(session, spec.name)
-        resolved = on_gpu(
+        resolved = with_device(
             session, workload_digest(spec), resolved, force=request.force, measure=request.measure
         )
         row, is_new = jobs.submit(
@@ -177,7 +177,7 @@ def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
         options = {"force": row.force, "measure": row.measure}
     found = services.targets.again(spec_from_data(data), target)
     with services.database.write() as session:
-        found = on_gpu(session, workload, found, **options)
+        found = with_device(session, workload, found, **options)
         row = jobs.resume(session, job_id, runnable=found.runnable, device=found.device)
         check_open(session, services.settings, caller, row.owner)
         job = wire.to_wire(session, row)

@@ -17,9 +17,9 @@ def check_limits(spec: Spec, settings: Settings) -> None:
     SpecError
         With the path of the field that is too large.
     """
-    for name, indices in spec.subscripts.items():
+    for name, indices in spec.operand_indices.items():
         _check(field_path(["tensors", name, "dims"]), len(indices), settings.max_rank, "max_rank", "axes")
-    _check("output", len(spec.output_subscripts), settings.max_rank, "max_rank", "axes")
+    _check("output", len(spec.output_indices), settings.max_rank, "max_rank", "axes")
     sizes = largest_sizes(spec)
     for index, extent in sizes.extents.items():
         where = f"dims.{index}" if index in spec.dims else "dims"

@@ -20,16 +20,18 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def check_job_id(given: str) -> str:
-    """Return `given`, which may be a job's id.
+    """Return a job's id, if it can be one; raise `NotFoundError` if not."""
+    return _check(_JOB_ID, "job", given, "`dietcode jobs` lists them")
 
-    Raises
-    ------
-    NotFoundError
-        No job has such an id.
-    """
-    if not _JOB_ID.fullmatch(given):
-        raise NotFoundError(f"job {clip(given)}: no such job; `dietcode jobs` lists them")
-    return given
+
+def check_token_id(given: str) -> str:
+    """Return a token's id, if it can be one; raise `NotFoundError` if not."""
+    return _check(_TOKEN_ID, "token", given, "`dietcode token list` shows their ids")
+
+
+def check_digest(given: str) -> str:
+    """Return a blob's digest, if it can be one; raise `NotFoundError` if not."""
+    return _check(_DIGEST, "blob", given, "allowed: sha256:<64 hex digits>")
 
 
 def check_library(name: str, version: str = LATEST) -> tuple[str, int | None]:
@@ -40,8 +42,7 @@ def check_library(name: str, version: str = LATEST) -> tuple[str, int | None]:
     NotFoundError
         No library has such a name or version.
     """
-    if not _LIBRARY_NAME.fullmatch(name):
-        raise NotFoundError(f"library {clip(name)}: no such library; GET /api/v1/libraries lists them")
+    _check(_LIBRARY_NAME, "library", name, "GET /api/v1/libraries lists them")
     if version == LATEST:
         return name, None
     if not _VERSION.fullmatch(version):
@@ -49,27 +50,7 @@ def check_library(name: str, version: str = LATEST) -> tuple[str, int | None]:
     return name, int(version)
 
 
-def check_token_id(given: str) -> str:
-    """Return `given`, which may be a token's id.
-
-    Raises
-    ------
-    NotFoundError
-        No token has such an id.
-    """
-    if not _TOKEN_ID.fullmatch(given):
-        raise NotFoundError(f"token {clip(given)}: no such token; `dietcode token list` shows their ids")
-    return given
-
-
-def check_digest(given: str) -> str:
-    """Return `given`, which may be a blob's digest.
-
-    Raises
-    ------
-    NotFoundError
-        No blob has such a digest.
-    """
-    if not _DIGEST.fullmatch(given):
-        raise NotFoundError(f"blob {clip(given)}: no such blob; allowed: sha256:<64 hex digits>")
+def _check(allowed: re.Pattern[str], what: str, given: str, advice: str) -> str:
+    if not allowed.fullmatch(given):
+        raise NotFoundError(f"{what} {clip(given)}: no such {what}; {advice}")
     return given

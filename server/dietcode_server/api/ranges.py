@@ -16,7 +16,7 @@ def etag(digest: str) -> str:
 
 
 def is_known(headers: Mapping[str, str], tag: str) -> bool:
-    """Whether If-None-Match says that the client has it."""
+    """Return whether If-None-Match says that the client has it."""
     given = [part.strip().removeprefix("W/") for part in headers.get("if-none-match", "").split(",")]
     return "*" in given or tag in given
 

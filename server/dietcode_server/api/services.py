@@ -24,7 +24,7 @@ class SupervisorLike(Protocol):
         """Look at the jobs now: one was added, resumed or is to be cancelled."""
 
     def healthy(self) -> bool:
-        """Whether the engine works."""
+        """Return whether the engine works."""
 
 
 @dataclass(frozen=True)

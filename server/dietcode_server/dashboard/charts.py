@@ -1,4 +1,4 @@
-"""Data of a result's charts: columns as compact JSON, the same bytes for ever for one library."""
+"""Data of a result's charts: columns as compact JSON, the same bytes forever for one library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dietcode_server.dashboard.curves import Fit, fit_of, trade_off
 from dietcode_server.dashboard.reports import FloatArray, Report
 from dietcode_server.store.tables import ComparisonRow
 
-_FORMAT = 1  # of the JSON; part of its address, since browsers keep it for ever
+_FORMAT = 1  # of the JSON; part of its address, since browsers keep it forever
 _DIGITS = 4
 _LEVEL = 6
 _DRAWN = ("f_local", "f_spatial", "f_pad", "waves", "predicted", "best", "other")
@@ -96,7 +96,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def fixed_json(request: Request, version: str, make: Callable[[], dict[str, Any]]) -> Response:
-    """Compressed JSON that a browser keeps for ever where its address says, by ``v``, which it is."""
+    """Compressed JSON that a browser keeps forever where its address says, by ``v``, which it is."""
     is_fixed = request.query_params.get("v") == version
     headers = {
         "ETag": etag(version),

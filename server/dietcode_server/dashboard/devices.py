@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from dietcode.protocol import JobState
 from dietcode.target.cuda import ARCHS
+from dietcode.target.kinds import kind_of_target, label_of
 from dietcode.workload.identity import canonical_bytes
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.render import page
 from dietcode_server.dashboard.sweep import HEIGHT, WIDTH, draw_sweep
-from dietcode_server.dashboard.target_facts import target_facts, target_name
-from dietcode_server.store import gpus, jobs, runners, wire
+from dietcode_server.store import architectures, jobs, runners, wire
 from dietcode_server.store.devices import MAX_WORKLOADS, DeviceFacts, list_devices
 from dietcode_server.store.tables import LibraryRow
 
@@ -43,11 +43,11 @@ def show_devices(request: Request, services: ServicesOf) -> Response:
         drawn=drawn,
         published=published,
         archs=list(ARCHS),
-        has_gpu=any(gpus.is_gpu(one.target) for one in devices),
+        has_architectures=any(architectures.names_one(one.target) for one in devices),
         max_workloads=MAX_WORKLOADS,
         width=WIDTH,
         height=HEIGHT,
-        target_facts=target_facts,
+        kind_of_target=kind_of_target,
         **now,
     )
 
@@ -69,14 +69,13 @@ def _now(session: Session, measures_here: bool) -> dict[str, Any]:
     """
     there = [wire.runner_to_wire(row) for row in runners.live(session)]
     waiting, more = jobs.list_jobs(session, states=[JobState.WAITING_FOR_RUNNER], limit=MAX_WAITING)
-    gpu_waits = any(gpus.is_gpu(row.target) for row in waiting)
     return {
         "runners": there,
         "waiting": wire.jobs_to_wire(session, waiting),
         "more_wait": more is not None,
-        "gpu_waits": gpu_waits,
+        "takes_records": any(architectures.names_one(row.target) for row in waiting),
         "measures_here": measures_here,
-        "target_name": target_name,
+        "label_of": label_of,
     }
 
 

@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import FINAL_STATES, RESTING_STATES, Job, JobState
+from dietcode.target.kinds import kind_of_target
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.services import ServicesOf
@@ -121,25 +122,25 @@ def show_series(job_id: str, services: ServicesOf) -> Response:
     """The best throughput over the time that workers spent, for the chart."""
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
-        timeline = history.history_of(session, job_id)
-        until = history.worked_secs_at(timeline.steps, _end(row, clock(session)))
-    series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in timeline.points]
+        found = history.history_of(session, job_id)
+        until = history.worked_secs_at(found.timeline, _end(row, clock(session)))
+    series = [[round(p.worked_secs, 2), round(p.gflops, 2), p.stage, p.message] for p in found.points]
     return JSONResponse({"points": series, "until": round(until, 2)})
 
 
 def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
     """Return the context of ``_job_live.html``."""
     job, now = wire.to_wire(session, row), clock(session)
-    timeline, end = history.history_of(session, row.id), _end(row, now)
+    found, end = history.history_of(session, row.id), _end(row, now)
     return {
         "job": job,
         "actions": actions(job, caller),
         "took": duration_secs(job, now),
-        "stages": stages_of(job, timeline.steps, end),
+        "stages": stages_of(job, found.timeline, end),
         "advice": advice_for(job),
-        "points": timeline.points,
-        "best": _best(timeline.points),
-        "worked_secs": history.worked_secs_at(timeline.steps, end),
+        "points": found.points,
+        "best": _best(found.points),
+        "worked_secs": history.worked_secs_at(found.timeline, end),
     }
 
 
@@ -147,10 +148,10 @@ def _end(row: JobRow, now: datetime) -> datetime:
     return now if JobState(row.state) == JobState.RUNNING else row.finished_at or row.updated_at
 
 
-def stages_of(job: Job, steps: list[Step], end: datetime) -> list[JobStage]:
+def stages_of(job: Job, timeline: list[Step], end: datetime) -> list[JobStage]:
     """Return every stage, with the newest attempt's status in it."""
-    attempt = max((step.attempt for step in steps), default=0)
-    own = [step for step in steps if step.attempt == attempt > 0]
+    attempt = max((step.attempt for step in timeline), default=0)
+    own = [step for step in timeline if step.attempt == attempt > 0]
     spent: dict[str, float] = {}
     for step, following in zip_longest(own, own[1:]):
         if not step.is_state:
@@ -192,7 +193,8 @@ def _best(points: list[Point]) -> Point | None:
 def advice_for(job: Job) -> str | None:
     """Return what can be done about a job that does not go on; None where it does."""
     if job.state == JobState.WAITING_FOR_RUNNER:
-        or_records = ", or records of a GPU" if job.target.get("kind") == "cuda" and not job.force else ""
+        kind = kind_of_target(job.target)
+        or_records = f", or records of {kind.noun}" if kind.names_architecture and not job.force else ""
         return f"It begins by itself once a runner for its target is there{or_records}."
     if job.state == JobState.INTERRUPTED:
         return (

@@ -61,7 +61,7 @@ class Filters:
 
     @property
     def are_set(self) -> bool:
-        """Whether some jobs may be left out."""
+        """Return whether some jobs may be left out."""
         return bool(self.q or self.state or self.owner)
 
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError, LibraryError, SpecError
 from dietcode.protocol import LibraryInfo
+from dietcode.target.kinds import label_of, requirements_of
 from dietcode.trust.envelope import parse_envelope
 from dietcode.trust.keys import PublicKey
 from dietcode.trust.statements import open_library
@@ -21,7 +22,6 @@ from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.dashboard.render import is_fragment, page
 from dietcode_server.dashboard.snippet import snippet, variables_of
-from dietcode_server.dashboard.target_facts import target_name
 from dietcode_server.store import libraries, wire
 from dietcode_server.store.library_names import list_names
 from dietcode_server.store.signatures import signature
@@ -127,7 +127,8 @@ def show_library(
         server=server_url(request),
         with_token=caller.owner != "local",
         why_not=_why_not(caller, info),
-        target_name=target_name,
+        label_of=label_of,
+        requirements_of=requirements_of,
         **_example(request, facts, info),
     )
 

@@ -50,7 +50,7 @@ def page(
 
 
 def is_fragment(request: Request) -> bool:
-    """Whether htmx asks for a part of the page: not when it wants a whole one back into its history."""
+    """Return whether htmx wants a part of the page, not a whole one for its history."""
     headers = request.headers
     return "hx-request" in headers and "hx-history-restore-request" not in headers
 

@@ -65,10 +65,23 @@ class Result:
         return [row.measured_gflops / row.vendor_gflops for row in self.compared if row.vendor_gflops]
 
     @property
+    def in_company(self) -> list[float]:
+        """The share of its speed that it keeps beside the vendor, of each instance that was compared."""
+        return [row.company_gflops / row.measured_gflops for row in self.compared if row.company_gflops]
+
+    @property
     def mean_ratio(self) -> float | None:
-        """Geometric mean; None where nothing was compared."""
-        found = self.ratios
-        return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+        """Geometric mean of `ratios`; None where nothing was compared."""
+        return _geometric_mean(self.ratios)
+
+    @property
+    def mean_in_company(self) -> float | None:
+        """Geometric mean of `in_company`; None where nothing was compared."""
+        return _geometric_mean(self.in_company)
+
+
+def _geometric_mean(values: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 def result_of(session: Session, library: LibraryRow) -> Result:

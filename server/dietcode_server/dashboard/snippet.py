@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.target.kinds import kind_of_target
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
 
@@ -61,8 +62,8 @@ def snippet(manifest: Mapping[str, Any], variables: list[Variable], ref: str, se
     server : str
         Its URL.
     """
-    on_gpu = manifest["target"]["kind"] == "cuda"
-    with_torch = on_gpu or manifest["output"]["dtype"] == "bfloat16"  # NumPy has none
+    device = kind_of_target(manifest["target"]).torch_device
+    with_torch = device is not None or manifest["output"]["dtype"] == "bfloat16"  # NumPy has none
     values = {one.name: one.value for one in variables}
     extents = {k: int(parse_dim(v, k).evaluate(values)) for k, v in manifest["dims"].items()}
     lines = ["import torch" if with_torch else "import numpy as np", "", "import dietcode", ""]
@@ -75,7 +76,7 @@ def snippet(manifest: Mapping[str, Any], variables: list[Variable], ref: str, se
         shape = _shape(extents[index] for index in indices)
         comment = ", ".join(str(manifest["dims"][index]) for index in indices)
         dtype = manifest["inputs"][name]["dtype"]
-        lines.append(f"{given} = {_random(shape, dtype, with_torch, on_gpu)}  # [{comment}]")
+        lines.append(f"{given} = {_random(shape, dtype, with_torch, device)}  # [{comment}]")
         if name in manifest["packed"]:
             packing.append(f"{given} = lib.pack({name}={given})  # once, for all calls")
         arguments.append(f"{name}={given}")
@@ -99,12 +100,12 @@ def _shape(extents: Any) -> str:
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
 
 
-def _random(shape: str, dtype: str, with_torch: bool, on_gpu: bool) -> str:
+def _random(shape: str, dtype: str, with_torch: bool, device: str | None) -> str:
     if not with_torch:
         return f'rng.standard_normal({shape}, dtype="{dtype}")'
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-    device = ', device="cuda"' if on_gpu else ""
-    return f"torch.randn({shape}{kind}{device})"
+    where = "" if device is None else f', device="{device}"'
+    return f"torch.randn({shape}{kind}{where})"
 
 
 def _near(given: str, low: int, high: int, values: tuple[int, ...] | None) -> int:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
-from sqlalchemy.orm import Session
 
 from dietcode.errors import NotFoundError, ServerError, SpecError, TargetError
 from dietcode.protocol import Job, SubmitRequest, read_deadline
+from dietcode.target.kinds import label_of
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.positions import MAX_BYTES, SpecProblem, check_text, locate
 from dietcode.workload.spec import Spec
@@ -30,10 +30,9 @@ from dietcode_server.dashboard.render import page, templates
 from dietcode_server.dashboard.spec_examples import spec_examples
 from dietcode_server.dashboard.spec_text import spec_text
 from dietcode_server.dashboard.summary import summarise
-from dietcode_server.dashboard.target_facts import target_name
-from dietcode_server.engine.places import on_gpu
+from dietcode_server.engine.announced_targets import with_device
 from dietcode_server.engine.targets import Resolved
-from dietcode_server.store import gpus, jobs, wire
+from dietcode_server.store import architectures, jobs, wire
 from dietcode_server.store.outlook import outlook
 from dietcode_server.store.transitions import waits_for
 
@@ -161,7 +160,7 @@ def _prospect(
         return {"found": None, "prospect": None, "job": None, "waits_for": None}
     workload = workload_digest(spec)
     with services.database.read() as session:
-        found = on_gpu(session, workload, found, force=body.force, measure=body.measure)
+        found = with_device(session, workload, found, force=body.force, measure=body.measure)
         prospect = outlook(
             session,
             spec=spec,
@@ -172,14 +171,14 @@ def _prospect(
             owner=owner,
         )
         job = None if prospect.job is None or body.force else wire.to_wire(session, prospect.job)
-        missing = None if found.runnable else _waits_for(session, workload, found.target, body)
-    return {"found": found, "prospect": prospect, "job": job, "waits_for": missing, "body": body}
-
-
-def _waits_for(session: Session, workload: str, target: dict[str, Any], body: EditorText) -> str:
-    if gpus.is_gpu(target):
-        return gpus.waits_for(session, workload, target, force=body.force, measure=body.measure)
-    return waits_for(target)
+        missing = (
+            None
+            if found.runnable
+            else waits_for(session, workload, found.target, force=body.force, measure=body.measure)
+        )
+    return {"found": found, "prospect": prospect, "job": job, "waits_for": missing, "body": body} | {
+        "names_architecture": architectures.names_one(found.target)
+    }
 
 
 def _job(services: Services, job_id: str) -> Job:
@@ -198,5 +197,5 @@ def _rendered(*, problems: tuple[SpecProblem, ...], **context: Any) -> str:
     return (
         templates()
         .get_template("_check.html")
-        .render(context, problems=problems, grouped=grouped, si=si, target_name=target_name)
+        .render(context, problems=problems, grouped=grouped, si=si, label_of=label_of)
     )

@@ -69,11 +69,11 @@ class Summary:
 def summarise(spec: Spec) -> Summary:
     """Summarise a valid spec."""
     roles, sizes, largest = Contraction.from_spec(spec), largest_sizes(spec), largest_instance(spec)
-    calls = spec.subscripts | spec.epilogue_tensors
+    calls = spec.operand_indices | spec.epilogue_tensors
     return Summary(
         operator=str(spec.op),
-        output=(spec.output.name, ", ".join(spec.output_subscripts)),
-        operands=tuple((name, ", ".join(indices)) for name, indices in spec.subscripts.items()),
+        output=(spec.output.name, ", ".join(spec.output_indices)),
+        operands=tuple((name, ", ".join(indices)) for name, indices in spec.operand_indices.items()),
         reduction=", ".join(roles.reduction) if spec.convolution is None else "",
         then=tuple(_step(step) for step in spec.op.epilogue),
         groups=_groups(spec, roles, largest),

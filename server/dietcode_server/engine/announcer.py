@@ -12,7 +12,7 @@ from dietcode.errors import ConflictError, DietCodeError
 from dietcode_server.engine.runner import is_alive, is_on_this_host, runner_name
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import runners
 from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database
 from dietcode_server.store.runners import AnnouncedDevice
@@ -22,13 +22,15 @@ _log = logging.getLogger("dietcode.announcer")
 
 
 def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
-    """What a runner's engine measures on: this machine's processor and GPU, the machines of a cluster, or the
-    device behind an RPC key once it has said what it is.
+    """Return what a runner's engine measures on.
+
+    That is this machine's processor and GPU, the machines of a cluster, or the device behind an RPC key once
+    it is known.
 
     Parameters
     ----------
     slot : str
-        Of the local engine; others have one for each place.
+        Of the local engine; others have one for each device.
 
     Raises
     ------
@@ -39,11 +41,11 @@ def announced(targets: Targets, slot: str) -> list[AnnouncedDevice]:
         AnnouncedDevice(
             *found.device,
             host=found.host,
-            slot=found.place or slot,
+            slot=slot if targets.engine.kind == "local" else found.slot,
             builds_for_gpus=targets.builds_for_gpus,
         )
         for found in targets.devices()
-        if found.device is not None and (found.host or gpus.is_gpu(found.target))
+        if found.device is not None
     ]
 
 
@@ -133,20 +135,20 @@ class Announcer:
             _log.warning("%s", error)
 
     def wait(self, secs: float | None = None) -> bool:
-        """Whether it has announced itself, within so many seconds."""
+        """Return whether it has announced itself, within so many seconds."""
         return self._announced.wait(secs)
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self._say()
+                self._announce()
             except DietCodeError as error:
                 _log.error("%s", error)
             except Exception:
                 _log.exception("announcing goes on")
             self._stop.wait(self._interval_secs if self._announced.is_set() else _RETRY_SECS)
 
-    def _say(self) -> None:
+    def _announce(self) -> None:
         self.devices = self.devices or self._find()
         if self._stop.is_set() or not self._supervisor.healthy():
             return

@@ -18,11 +18,11 @@ from dietcode.bench.confined import Compare, Vendor, confined_bench, vendor_of
 from dietcode.errors import DietCodeError, TuningError
 from dietcode.measure.cpu_worker import SAFE_ERROR
 from dietcode.runtime.manifest import read_manifest
-from dietcode.tuner.events import Event, Listener, not_run
+from dietcode.target.kinds import kind_of_target
+from dietcode.tuner.events import Event, OnEvent, not_run
 from dietcode.tuner.tune import TuneResult
 from dietcode.workload.dtypes import UNIT_ROUNDOFF
 from dietcode.workload.text import one_line
-from dietcode_server.store import gpus
 from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow
@@ -39,7 +39,7 @@ def compare_library(
     result: TuneResult,
     asked: Compare,
     engine: str,
-    listener: Listener,
+    on_event: OnEvent,
     holds: Callable[[], bool],
     secs: float = COMPARE_SECS,
 ) -> list[Compared]:
@@ -70,7 +70,7 @@ def compare_library(
         secs = min(secs, (job.deadline_at - utc_now()).total_seconds() - _BEFORE_DEADLINE_SECS)
     why = _why_not(job, asked, engine, secs)
     if why is not None:
-        listener(not_run("compare", why, "not compared with a vendor's kernels"))
+        on_event(not_run("compare", why, "not compared with a vendor's kernels"))
         return []
     vendor = vendor_of(asked)
     found: list[Compared] = []
@@ -78,10 +78,10 @@ def compare_library(
     try:
         with tempfile.TemporaryDirectory(prefix="dietcode-built-", ignore_cleanup_errors=True) as folder:
             for path, data in result.files.items():
-                place = Path(folder, path)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(data)
-            _measure(Path(folder), result.report["instances"], vendor, listener, holds, secs, found)
+                file = Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+            _measure(Path(folder), result.report["instances"], vendor, on_event, holds, secs, found)
     except TuningError:
         raise
     except OSError as error:
@@ -92,16 +92,17 @@ def compare_library(
         _log.exception("the comparison failed", extra={"job": job.id})
         why = type(error).__name__
     if why and found:
-        listener(Event("compare", f"the comparison ended early: {why}", len(found)))
+        on_event(Event("compare", f"the comparison ended early: {why}", len(found)))
     elif why:
-        listener(not_run("compare", why, "the comparison ended early"))
+        on_event(not_run("compare", why, "the comparison ended early"))
     return found
 
 
 def _why_not(job: JobRow, asked: Compare, engine: str, secs: float) -> str | None:
-    """Why a job's library is not measured; None where it is."""
-    if gpus.is_gpu(job.target):
-        return "a library for a GPU is compared on one, by benchmarks/gpu"
+    """Return why a job's library is not measured; None where it is."""
+    not_compared = kind_of_target(job.target).not_compared
+    if not_compared is not None:
+        return not_compared
     if not job.measure:
         return "this job measures nothing"
     if asked == "none":
@@ -117,17 +118,17 @@ def _measure(
     folder: Path,
     instances: Sequence[Mapping[str, Any]],
     vendor: Vendor,
-    listener: Listener,
+    on_event: OnEvent,
     holds: Callable[[], bool],
     secs: float,
     found: list[Compared],
 ) -> None:
     """Fill `found`, one by one."""
     manifest = read_manifest(folder)
-    places = {_key(row["shape_vars"]): position for position, row in enumerate(instances)}
+    positions = {_key(row["shape_vars"]): position for position, row in enumerate(instances)}
     total = min(_NUM_INSTANCES, len(instances))
     safe = SAFE_ERROR + UNIT_ROUNDOFF[manifest["output"]["dtype"]]
-    listener(Event("compare", f"beside {vendor}", 0, total))
+    on_event(Event("compare", f"beside {vendor}", 0, total))
     if not holds():
         return
     records = confined_bench(
@@ -136,13 +137,13 @@ def _measure(
         int(manifest["num_threads"]),
         secs,
         total,
-        lambda why: listener(Event("compare", f"measured alone: {why}", 0, total)),
+        lambda why: on_event(Event("compare", f"measured alone: {why}", 0, total)),
     )
     with contextlib.closing(records):
         for record in records:
-            row = _checked(record, places, safe)
+            row = _checked(record, positions, safe)
             found.append(row)
-            listener(Event("compare", _line(record, row), len(found), total))
+            on_event(Event("compare", _line(record, row), len(found), total))
             if not holds():
                 return
 
@@ -151,7 +152,7 @@ def _key(shape_vars: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((str(name), int(value)) for name, value in shape_vars.items()))
 
 
-def _checked(record: Mapping[str, Any], places: Mapping[Any, int], safe: float) -> Compared:
+def _checked(record: Mapping[str, Any], positions: Mapping[Any, int], safe: float) -> Compared:
     """A record as it is kept.
 
     Raises
@@ -159,22 +160,25 @@ def _checked(record: Mapping[str, Any], places: Mapping[Any, int], safe: float) 
     TuningError
         The result was wrong.
     ValueError
-        It is none: a process that ran generated code wrote it.
+        It is malformed: a process that ran generated code wrote it.
     """
     error = float(record["max_rel_error"])
     if not error <= safe:
         raise TuningError(f"the finished library is wrong at {dict(record['shape_vars'])}: error {error:.3g}")
     vendors = {str(name)[:64]: float(rate) for name, rate in dict(record["vendors"]).items()}
     measured = float(record["measured_gflops"])
-    if not all(math.isfinite(rate) and rate > 0 for rate in (measured, *vendors.values())):
-        raise ValueError(f"rates that are none: {measured}, {vendors}")
+    company = {str(name): float(rate) for name, rate in dict(record["in_company"] or {}).items()}
+    if not all(math.isfinite(rate) and rate > 0 for rate in (measured, *vendors.values(), *company.values())):
+        raise ValueError(f"rates must be positive and finite: {measured}, {vendors}, {company}")
     best = max(vendors, key=lambda name: vendors[name], default=None)
     return Compared(
-        position=places[_key(record["shape_vars"])],
+        position=positions[_key(record["shape_vars"])],
         measured_gflops=measured,
         vendors=vendors,
         vendor=best,
         vendor_gflops=None if best is None else vendors[best],
+        company_gflops=company.get("measured_gflops"),
+        vendor_company_gflops=company.get("vendor_gflops"),
         max_rel_error=error,
         measured_at=utc_now(),
     )

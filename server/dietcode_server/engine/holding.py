@@ -82,22 +82,22 @@ class Heartbeat(threading.Thread):
                 end_tree(os.getpid())
 
     def stop(self) -> None:
-        """No more stamps."""
+        """Stop the stamps."""
         self._done.set()
 
     def holds(self) -> bool:
-        """Whether the lease lasts still, by this machine's clock: never longer than by the database's."""
+        """Return whether the lease lasts by this machine's clock, never longer than the database's."""
         return clock_secs() < self._held_until
 
-    def take(self, slot: str, told: Callable[[str], None]) -> None:
-        """Take a slot that became known after the claim, and wait for it where another job measures there.
+    def take(self, slot: str, on_wait: Callable[[str], None]) -> None:
+        """Take a slot that became known after the claim; wait where another job measures there.
 
         Nothing happens where it is held, or where the claim took the slot of the job.
 
         Parameters
         ----------
         told : callable
-            Given one line where it has to wait.
+            Called with one line where it has to wait.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Heartbeat(threading.Thread):
         waits = False
         while not patiently(lambda: self._try(slot)):
             if not waits:
-                told(f"another job measures on {slot}; waiting for it")
+                on_wait(f"another job measures on {slot}; waiting for it")
             waits = True
             time.sleep(_SLOT_POLL_SECS)
         self._slots.append(slot)
@@ -183,7 +183,7 @@ class HeldChildren:
 
     @property
     def slot(self) -> str:
-        """What is measured on; empty where that is not known yet."""
+        """Return what is measured on; empty where that is not known yet."""
         return self._children.slot
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.measure.records import Records
+from dietcode_server.store import architectures
 from dietcode_server.store.database import Database
 from dietcode_server.store.records import SqlRecords, records_of_others
 from dietcode_server.store.tables import JobRow
@@ -26,7 +27,7 @@ class SqlKeeper:
         Raises
         ------
         RecordsError
-            They cannot be read, or the device is none: it is emulated.
+            They cannot be read, or the device is emulated.
         """
         job = self._job
         store = SqlRecords(
@@ -43,7 +44,7 @@ class SqlKeeper:
         return store
 
     def others(self, workload: str, device: Mapping[str, Any]) -> list[Records]:
-        """What a device measured for other workloads, the oldest first; nothing for a forced job."""
+        """Return what a device measured for other workloads, the oldest first; nothing for a forced job."""
         if self._job.force:
             return []
         return records_of_others(self._database, workload, dict(device))
@@ -52,3 +53,21 @@ class SqlKeeper:
         """Folder of MetaSchedule's database; a job that measures anew has one of its own."""
         own = f".{self._job.id}" if self._job.force else ""
         return self._root / str(device["id"]) / f"{workload.removeprefix('sha256:')[:24]}{own}"
+
+
+def known_records(database: Database, job: JobRow) -> Records | None:
+    """Return the records that a job for an architecture is built from; None where it has to be measured.
+
+    Raises
+    ------
+    RecordsError
+        The database cannot be read.
+    """
+    if job.force or not architectures.names_one(job.target):
+        return None
+    with database.read() as session:
+        row = architectures.measured_on(session, job.workload, job.target, whole=job.measure)
+        device = None if row is None else architectures.header_of(row)
+    if device is None:
+        return None
+    return SqlRecords(database, job.workload, device, spec=job.spec).records

@@ -14,7 +14,7 @@ from dietcode_server.store.tables import JobRow
 
 _TAKE_UP_SECS = 2.0
 _MOST_REMEMBERED = 10_000
-_ASK_AGAIN_SECS = 60.0
+_KNOWN_SECS = 60.0
 _log = logging.getLogger("dietcode.placement")
 
 
@@ -33,11 +33,11 @@ class Placement:
     """
 
     def __init__(self, targets: Targets | None = None) -> None:
-        self._targets, self.asks = targets, False
+        self._targets, self.is_resolving = targets, False
         self._is_here: dict[str, bool] = {}
         self._not_here: set[str] = set()  # jobs that wait for another machine
         self._looked_at = -_TAKE_UP_SECS
-        self._asked_at = time.monotonic()
+        self._resolved_at = time.monotonic()
 
     def next_job(self, database: Database) -> JobRow | None:
         """The first of the queue that can be measured here; without its spec."""
@@ -58,12 +58,12 @@ class Placement:
                 return None  # it cannot be found out now
 
     def knows(self) -> bool:
-        """Whether it is known, or was tried to find out, what is measured here."""
+        """Return whether it is known, or was tried to find out, what is measured here."""
         return self._targets is None or self._targets.has_tried()
 
     @property
     def builds(self) -> bool:
-        """Whether jobs that need no device can be done here: they are built for a GPU from records."""
+        """Return whether jobs that need no device can be done here: they are built for a GPU from records."""
         return self._targets is None or self._targets.builds_for_gpus
 
     def here(self) -> list[str] | None:
@@ -73,10 +73,10 @@ class Placement:
     def _forget(self) -> None:
         """Machines of other engines than the local one come and go."""
         is_local = self._targets is None or self._targets.engine.kind == "local"
-        if not is_local and time.monotonic() - self._asked_at > _ASK_AGAIN_SECS:
+        if not is_local and time.monotonic() - self._resolved_at > _KNOWN_SECS:
             self._is_here.clear()
             self._not_here.clear()
-            self._asked_at = time.monotonic()
+            self._resolved_at = time.monotonic()
 
     def take_up(self, database: Database) -> list[str]:
         """Queue the jobs that waited for a machine like this one; their ids. Looks every few seconds."""
@@ -126,7 +126,7 @@ class Placement:
         return self._is_here[job.device_id]
 
     def _resolve(self, job: JobRow) -> Resolved | None:
-        """What a job's target stands for here; None where it cannot be measured.
+        """Return what a job's target stands for here; None where it cannot be measured.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Placement:
             It cannot be found out now.
         """
         assert self._targets is not None
-        self.asks = True
+        self.is_resolving = True
         try:
             found = self._targets.on(spec_from_data(job.spec).target)
         except ServerError:
@@ -142,5 +142,5 @@ class Placement:
         except DietCodeError:
             return None
         finally:
-            self.asks = False
+            self.is_resolving = False
         return found if found.runnable else None

@@ -16,7 +16,7 @@ _log = logging.getLogger("dietcode.rpc")
 
 
 class RpcTargets(Targets):
-    """The device says once what it is, for as long as this process lives; until then there is none.
+    """Targets of a device that is asked once what it is; until it answers nothing can be measured.
 
     It is asked in a thread, so that nobody waits for it, and asked again where it did not answer: after
     five seconds, and after pauses that grow to a minute.
@@ -32,30 +32,30 @@ class RpcTargets(Targets):
     def __init__(self, engine: EngineSpec, first_pause_secs: float = _FIRST_PAUSE_SECS) -> None:
         super().__init__(engine)
         self._found: list[Resolved] = []
-        self._asker: threading.Thread | None = None
-        self._pause_secs, self._ask_at = first_pause_secs, 0.0
-        self._asked = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pause_secs, self._next_at = first_pause_secs, 0.0
+        self._tried = threading.Event()
         self._starting = threading.Lock()
 
     def devices(self) -> list[Resolved]:
         """The device with all its threads; none until it has said what it is. Never waits."""
         with self._starting:
-            is_asked = self._asker is not None and self._asker.is_alive()
-            if not self._found and not is_asked and time.monotonic() >= self._ask_at:
-                self._asker = threading.Thread(target=self._ask, name="asker", daemon=True)
-                self._asker.start()
+            is_asked = self._thread is not None and self._thread.is_alive()
+            if not self._found and not is_asked and time.monotonic() >= self._next_at:
+                self._thread = threading.Thread(target=self._find_device, name="rpc-device", daemon=True)
+                self._thread.start()
         return self._found
 
     def is_ready(self) -> bool:
-        """Whether the device has said what it is."""
+        """Return whether the device has said what it is."""
         return bool(self.devices())
 
     def has_tried(self) -> bool:
-        """Whether it was asked once, with an answer or without."""
+        """Return whether it was asked once, with an answer or without."""
         self.devices()
-        return self._asked.is_set()
+        return self._tried.is_set()
 
-    def _ask(self) -> None:
+    def _find_device(self) -> None:
         try:
             self._learn(super().devices())
         except DietCodeError as error:
@@ -64,7 +64,7 @@ class RpcTargets(Targets):
             _log.exception("asking the device goes on")
             self._fail("an internal error")
         finally:
-            self._asked.set()
+            self._tried.set()
 
     def _learn(self, found: list[Resolved]) -> None:
         if not found:
@@ -77,7 +77,7 @@ class RpcTargets(Targets):
         _log.info("%s is %s with %s cores", self.engine.rpc_key, mcpu, cores)
 
     def _fail(self, why: str) -> None:
-        self._ask_at = time.monotonic() + self._pause_secs
+        self._next_at = time.monotonic() + self._pause_secs
         _log.warning("%s: %s; asking again in %.3g s", self.engine.rpc_key, why, self._pause_secs)
         self._pause_secs = min(2 * self._pause_secs, _LONGEST_PAUSE_SECS)
 

@@ -17,19 +17,19 @@ def runner_name(pid: int | None = None) -> str:
     Raises
     ------
     psutil.NoSuchProcess
-        There is none.
+        There is no such process.
     """
     process = psutil.Process(os.getpid() if pid is None else pid)
     return f"{socket.gethostname()}/{process.pid}/{process.create_time():.2f}"
 
 
 def is_on_this_host(runner: str) -> bool:
-    """Whether the runner's life can be seen from here."""
+    """Return whether the runner's life can be seen from here."""
     return runner.rsplit("/", 2)[0] == socket.gethostname()
 
 
 def is_alive(runner: str) -> bool:
-    """Whether a runner on this host still runs."""
+    """Return whether a runner on this host still runs."""
     try:
         _, pid, started = runner.rsplit("/", 2)
         process = psutil.Process(int(pid))

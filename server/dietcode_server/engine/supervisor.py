@@ -90,12 +90,12 @@ class Supervisor:
         self._wake.set()
         until = time.monotonic() + _STOP_SECS
         while self._thread.is_alive() and time.monotonic() < until:
-            if self._placement.asks and self._worker is None:
+            if self._placement.is_resolving and self._worker is None:
                 return  # nothing is begun after the compiler has answered
             self._thread.join(_JOIN_SECS)
 
     def healthy(self) -> bool:
-        """Whether the thread acts and the database answers it."""
+        """Return whether the thread acts and the database answers it."""
         return self._thread.is_alive() and time.monotonic() - self._last_turn < _STALLED_SECS
 
     def working_on(self) -> str | None:
@@ -194,7 +194,7 @@ class Supervisor:
             self.finished.set()
         reserved = None if job is None else self._reserve(engine)
         if reserved is None:
-            return  # there is none, or others were faster
+            return  # no job, or others were faster
         try:
             self._worker = engine.start(reserved)
         except DietCodeError:
@@ -204,7 +204,7 @@ class Supervisor:
         _log.info("started", extra={"job": reserved, "worker": self._worker.runner})
 
     def _is_taken(self, slot: str) -> bool:
-        """Whether another measures there, or is about to; one that died on this host is not waited for."""
+        """Return whether another measures there, or is about to, unless it died on this host."""
         with self._database.read() as session:
             held = slots.holder(session, slot)
             session.expunge_all()
@@ -253,7 +253,7 @@ class Supervisor:
 
 
 def _is_late(worker: WorkerProcess) -> bool:
-    """Whether a worker holds no job any more, and is there still: one that stands still keeps its locks."""
+    """Return whether a worker holds no job but still runs: a stopped one keeps its locks."""
     worker.let_go_at = worker.let_go_at or time.monotonic()
     return time.monotonic() - worker.let_go_at > _LET_GO_SECS
 

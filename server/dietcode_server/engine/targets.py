@@ -14,28 +14,30 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
 from dietcode.lean import without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
-from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
+from dietcode.target.kinds import KINDS
 from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode.workload.text import one_line
-from dietcode_server.store import gpus
+from dietcode_server.store import architectures
+
+if TYPE_CHECKING:
+    from dietcode.measure.engine import Device, Engine
 
 _TIMEOUT_SECS = 60.0
 _MAX_KNOWN = 256
-_MAX_ASKING = 4
-_ASK_AGAIN_SECS = 60.0
-_DRIVER_PLACES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # Linux, WSL, Jetson
+_MAX_PENDING = 4
+_KNOWN_SECS = 60.0
 _log = logging.getLogger("dietcode.targets")
 
 
@@ -48,24 +50,24 @@ class Resolved:
     target : dict
         With processor, features and limits filled in.
     device : tuple of (id, name, target) or None
-        What such a job measures on; None where the machine is none.
+        What such a job measures on; None where the machine cannot measure it.
     runnable : bool
         Whether it can be measured there.
     host : dict
         The machine, as `dietcode.target.cpu.Host` has it; empty where that is not known.
-    place : str
-        The engine's own name of such machines.
+    slot : str
+        What one job at a time holds of the engine to measure there.
     """
 
     target: dict[str, Any]
     device: tuple[str, str, dict[str, Any]] | None
     runnable: bool
     host: dict[str, Any] = field(default_factory=dict)
-    place: str = ""
+    slot: str = ""
 
 
 class Targets:
-    """Answers from memory after the first question; thread-safe.
+    """Resolves targets, from memory after the first question; thread-safe.
 
     Parameters
     ----------
@@ -73,18 +75,18 @@ class Targets:
         Where `on` looks for a target where it is given no machine. What an engine other than the local one
         answered is asked again a minute later: machines come and go there.
 
-    One question is put to the compiler at a time, since it runs beside whatever is measured; callers with the
+    The compiler answers one question at a time, since it runs beside whatever is measured; callers with the
     same one share its answer.
     """
 
     def __init__(self, engine: EngineSpec | None = None) -> None:
         self.engine = engine or EngineSpec()
         self._known: OrderedDict[bytes, list[Resolved | str]] = OrderedDict()
-        self._asking: dict[bytes, Future[list[Resolved | str]]] = {}
+        self._pending: dict[bytes, Future[list[Resolved | str]]] = {}
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def resolve(self, spec: Spec) -> Resolved:
-        """What a new job on a spec is for.
+        """Return what a new job on a spec is for.
 
         Raises
         ------
@@ -98,7 +100,7 @@ class Targets:
         return self.on(spec.target)
 
     def again(self, spec: Spec, target: dict[str, Any]) -> Resolved:
-        """Whether a job that there is can be measured now: `target` is what it was resolved to.
+        """Return whether an earlier job, resolved to `target`, can be measured now.
 
         Raises
         ------
@@ -133,81 +135,68 @@ class Targets:
         return self._answer({"target": target.to_json(), "hosts": list(hosts), "engine": engine})
 
     def devices(self) -> list[Resolved]:
-        """What can be measured without a spec that names it: this machine, or what the engine says.
+        """Return what can be measured without a spec that names it, by this machine or by the engine.
 
         Raises
         ------
         ServerError
             It cannot be found out.
         """
-        if self.engine.kind == "local":
-            own = self.on(TargetSpec(kind="llvm"))
-            return [one for one in (own, *self._own_gpu()) if one.runnable]
-        found = self._answer({"target": None, "hosts": [], "engine": self.engine.to_json()})
-        return [one for one in found if not isinstance(one, str)]
+        found = self._answer({"target": None, "hosts": [None], "engine": self.engine.to_json()})
+        for one in found:
+            if isinstance(one, str):
+                _log.warning("%s", one)
+        return [one for one in found if not isinstance(one, str) and one.runnable]
 
     @property
     def builds_for_gpus(self) -> bool:
-        """Whether libraries for GPUs can be built here, from records: it needs a compiler, and no GPU."""
-        return self.engine.kind == "local" and not missing_packages()
-
-    def _own_gpu(self) -> list[Resolved]:
-        """This machine's GPU for each architecture that it is measured for, where it can be built for."""
-        if not self.builds_for_gpus or not has_driver():
-            return []
-        try:
-            found = self._answer({"target": None, "hosts": [], "engine": {}})
-        except ServerError as error:  # the processor can be measured all the same
-            found = [str(error)]
-        for why in found:
-            if isinstance(why, str):
-                _log.warning("the GPU of this machine is not measured on: %s", why)
-        return [one for one in found if not isinstance(one, str)]
+        """Return whether libraries for GPUs can be built here from records: a compiler is enough."""
+        return not missing_packages()
 
     def is_ready(self) -> bool:
-        """Whether it can be told now what a target stands for."""
+        """Return whether it can be told now what a target stands for."""
         return True
 
     def has_tried(self) -> bool:
-        """Whether a first question, which tells what is here, is over."""
+        """Return whether a first question, which tells what is here, is over."""
         return True
 
     def _answer(self, question: dict[str, Any]) -> list[Resolved | str]:
-        minute = 0 if self.engine.kind == "local" else int(time.monotonic() // _ASK_AGAIN_SECS)
+        minute = 0 if self.engine.kind == "local" else int(time.monotonic() // _KNOWN_SECS)
         key = canonical_bytes(question | {"minute": minute})
         with self._lock:
             found = self._known.get(key)
-            asked = self._asking.get(key)
+            asked = self._pending.get(key)
             first = found is None and asked is None
-            if first and len(self._asking) >= _MAX_ASKING:
+            if first and len(self._pending) >= _MAX_PENDING:
                 raise ServerError("too many new targets at once; try again in a few seconds")
             if first:
-                self._asking[key] = Future()
+                self._pending[key] = Future()
         if found is None:
             found = self._find_out(key) if asked is None else asked.result()
         return found
 
     def _find_out(self, key: bytes) -> list[Resolved | str]:
         """Ask, and tell those who wait for the same answer."""
-        future = self._asking[key]
+        future = self._pending[key]
         try:
             with self._turn:
-                found = _ask(key)
+                found = _answers_of_child(key)
         except BaseException as error:
             with self._lock:
-                del self._asking[key]
+                del self._pending[key]
             future.set_exception(error)
             raise
         with self._lock:
             self._known[key] = found
-            del self._asking[key]
+            del self._pending[key]
             while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
         future.set_result(found)
         return found
 
 
-def _ask(question: bytes) -> list[Resolved | str]:
+def _answers_of_child(question: bytes) -> list[Resolved | str]:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "dietcode_server.engine.targets"],
@@ -223,9 +212,9 @@ def _ask(question: bytes) -> list[Resolved | str]:
 
 
 def _reason(error: Exception) -> str:
-    """What the child said last, where it said something."""
-    said = getattr(error, "stderr", None) or b""
-    lines = said.decode(errors="replace").strip().splitlines()
+    """Return what the child said last, where it said something."""
+    output = getattr(error, "stderr", None) or b""
+    lines = output.decode(errors="replace").strip().splitlines()
     return one_line(lines[-1], 200) if lines else type(error).__name__
 
 
@@ -234,127 +223,88 @@ def _read(answer: dict[str, Any]) -> Resolved | str:
         return str(answer["error"])
     device = answer["device"]
     runnable = bool(answer["runnable"])
-    place = (device["id"], device["name"], device["target"]) if runnable else None
-    return Resolved(answer["target"], place, runnable, answer["host"], answer.get("place", ""))
+    row = (device["id"], device["name"], device["target"]) if runnable else None
+    return Resolved(answer["target"], row, runnable, answer["host"], answer.get("slot", ""))
 
 
-def has_driver() -> bool:
-    """Whether this machine shows that it has NVIDIA's driver, so that it is worth asking for a GPU."""
-    return any(Path(place).exists() for place in _DRIVER_PLACES)
+def answers(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a target stands for on each of the hosts that are given, or on the engine.
 
-
-def describe_target(plain: Any, host: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a target stands for on a machine, by default this one; needs the compiler for all but ``cuda``."""
-    try:
-        spec = _target_spec(plain)
-        gpu_target = _gpu_target(spec)
-    except (TargetError, ValueError) as error:
-        return {"error": str(error)}
-    if gpu_target is None:
-        return _describe_cpu(spec, host)
-    there = describe_gpus() if host is None else []  # others announce their own
-    mine = [gpu for gpu in there if gpu.get("target") == gpu_target.to_json()]
-    return mine[0] if mine else {"target": gpu_target.to_json(), "device": {}, "runnable": False, "host": {}}
-
-
-def describe_gpus() -> list[dict[str, Any]]:
-    """This machine's GPU, once for each architecture that is measured on it; empty where there is none.
-
-    One that is emulated is none.
-    """
-    if not has_driver():
-        return []
-    from dietcode.measure.gpu import find_gpu
-
-    try:
-        found = [find_gpu(CudaTarget(arch)) for arch in ARCHS]
-    except TargetError as error:
-        return [{"error": str(error)}]
-    answers = []
-    for gpu in found:
-        if gpu is not None and not gpu.is_synthetic:
-            device_id, name, target = gpus.device_row(gpu.record)
-            device = {"id": device_id, "name": name, "target": target}
-            answers.append({"target": gpu.record["target"], "device": device, "runnable": True, "host": {}})
-    return answers
-
-
-def _gpu_target(spec: TargetSpec) -> CudaTarget | None:
-    """The target where it is one of kind cuda, or a TVM tag of that kind; None for every other.
+    Parameters
+    ----------
+    asked : dict
+        ``target``, None for all that the engine measures on; ``hosts``, None for the engine's; ``engine``.
 
     Raises
     ------
-    TargetError
-        Its architecture is none that is generated for.
+    RequestError, TuningError
+        The engine cannot be used.
     """
-    if spec.tag is None:
-        return resolve_cuda(spec) if spec.kind == "cuda" else None
-    import tvm
-
-    try:
-        kind = str(tvm.target.Target(spec.tag).kind.name)
-    except Exception:
-        return None  # who resolves it for a CPU says so
-    return resolve_cuda(spec) if kind == "cuda" else None
-
-
-def _describe_cpu(spec: TargetSpec, host: dict[str, Any] | None) -> dict[str, Any]:
-    from dietcode.target.cpu import Host, device_record, resolve_target
-
-    try:
-        machine = Host.here() if host is None else Host.from_json(host)
-        target = resolve_target(spec, machine)
-    except (TargetError, ValueError) as error:
-        return {"error": str(error)}
-    return {
-        "target": target.to_json(),
-        "device": device_record(target, machine.name),
-        "runnable": machine.refusal(target) is None,
-        "host": machine.to_json(),
-    }
-
-
-def describe_on(engine_spec: EngineSpec, plain: Any) -> list[dict[str, Any]]:
-    """What a target stands for on an engine; all that it measures on where the target is None."""
     from dietcode.measure.opening import open_engine
 
+    plain = asked["target"]
+    if asked["hosts"] != [None]:
+        return [_or_error(partial(_on_host, plain, host)) for host in asked["hosts"]]
+    with open_engine(EngineSpec.from_json(asked["engine"])) as engine:
+        if plain is not None:
+            return [_or_error(partial(_on_engine, engine, plain))]
+        errors: list[str] = []
+        try:
+            devices = engine.devices(errors.append)
+        except TargetError as error:
+            return [{"error": str(error)}]
+        return [*(_described(device, engine) for device in devices), *({"error": why} for why in errors)]
+
+
+def _or_error(describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        with open_engine(engine_spec) as engine:
-            devices = engine.devices() if plain is None else [engine.resolve(_target_spec(plain))]
+        return describe()
     except (TargetError, ValueError) as error:
-        return [{"error": str(error)}]
-    return [
-        {
-            "target": device.target.to_json(),
-            "device": device.record,
-            "runnable": device.refusal is None,
-            "host": {} if device.host is None else device.host.to_json(),
-            "place": device.place,
-        }
-        for device in devices
-    ]
+        return {"error": str(error)}
 
 
-def _target_spec(plain: Any) -> TargetSpec:
-    given = TargetSpec.from_plain(plain)
-    return given if isinstance(given, TargetSpec) else TargetSpec.model_validate(given)
+def _on_host(plain: Any, host: dict[str, Any]) -> dict[str, Any]:
+    from dietcode.measure.device_kinds import device_kind_of
+
+    spec = TargetSpec.model_validate(TargetSpec.from_plain(plain))
+    kind = device_kind_of(spec)
+    return _described(kind.choose(spec, [("", kind.from_json(host))], "those that are announced", "it"))
+
+
+def _on_engine(engine: Engine, plain: Any) -> dict[str, Any]:
+    """Describe the engine's device for a target; of one that names an architecture the target at least."""
+    from dietcode.measure.device_kinds import device_kind_of
+
+    spec = TargetSpec.model_validate(TargetSpec.from_plain(plain))
+    kind = device_kind_of(spec)
+    try:
+        return _described(engine.resolve(spec), engine)
+    except TargetError:
+        if not KINDS[kind.kind].names_architecture:
+            raise
+        return {"target": kind.target(spec).to_json(), "device": {}, "runnable": False, "host": {}}
+
+
+def _described(device: Device, engine: Engine | None = None) -> dict[str, Any]:
+    """Describe a device as plain data; nothing is measured on an emulated one."""
+    device_id, name, target = architectures.device_row(device.record)
+    return {
+        "target": device.target.to_json(),
+        "device": {"id": device_id, "name": name, "target": target},
+        "runnable": device.refusal is None and not device.record.get("synthetic"),
+        "host": {} if device.host is None else device.host.to_json(),
+        "slot": "" if engine is None else device.slot,
+    }
 
 
 def main() -> None:
     """Answer one question."""
     die_with_parent()
-    asked = json.load(sys.stdin)
-    engine = EngineSpec.from_json(asked["engine"])
     try:
-        if engine.kind == "local" and asked["target"] is None:
-            answers = describe_gpus()
-        elif engine.kind == "local":
-            answers = [describe_target(asked["target"], host) for host in asked["hosts"]]
-        else:
-            answers = describe_on(engine, asked["target"])
+        found = answers(json.load(sys.stdin))
     except DietCodeError as error:
         sys.exit(str(error))
-    sys.stdout.write(json.dumps(answers))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

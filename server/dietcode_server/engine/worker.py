@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietcode.bench.confined import Compare
-from dietcode.errors import DietCodeError
+from dietcode.errors import DietCodeError, TargetError
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.protocol import JobState, Progress
@@ -26,7 +26,7 @@ from dietcode.runtime.cache import cache_dir
 from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
 from dietcode_server.engine.runner import runner_name
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import comparisons, gpus, jobs, leases, libraries, slots
+from dietcode_server.store import architectures, comparisons, jobs, leases, libraries, slots
 from dietcode_server.store import listings as code
 from dietcode_server.store.clock import clock
 from dietcode_server.store.comparisons import Compared
@@ -38,14 +38,16 @@ from dietcode_server.store.transitions import locked
 
 if TYPE_CHECKING:
     from dietcode.measure.children import Children
+    from dietcode.measure.engine import Device, Engine
+    from dietcode.workload.spec import Spec
 
 NOT_CLAIMED = 3  # exit status
-_SAME_STEP_SECS = 5.0  # how often an unchanged step is told again, for its time left
+_SAME_STEP_SECS = 5.0  # how often an unchanged step is noted again, for its time left
 _log = logging.getLogger("dietcode.worker")
 
 
 class Reporter:
-    """A listener that puts what it hears into the job's events."""
+    """Writes the tuner's events into the job's events."""
 
     def __init__(self, database: Database, job_id: str, runner: str) -> None:
         self._database = database
@@ -54,8 +56,8 @@ class Reporter:
         self._last_at = 0.0
         self.best_gflops: float | None = None
 
-    def hear(self, event: Any) -> None:
-        """Take in a `dietcode.tuner.events.Event`; steps that say nothing new are told every few seconds."""
+    def on_event(self, event: Any) -> None:
+        """Take in a `dietcode.tuner.events.Event`; unchanged steps are noted every few seconds."""
         step = (event.stage, event.message, event.done, event.total)
         now = time.monotonic()
         if step == self._last and now - self._last_at < _SAME_STEP_SECS:
@@ -71,13 +73,13 @@ class Reporter:
             best_gflops=self.best_gflops if event.best_gflops is None else event.best_gflops,
             secs_left=event.secs_left,
         )
-        patiently(lambda: self._tell(progress, dict(event.data)))
+        patiently(lambda: self._add(progress, dict(event.data)))
 
-    def say(self, message: str) -> None:
-        """Tell a step that is none of the search's."""
-        patiently(lambda: self._tell(Progress(stage="calibrate", message=message), {}))
+    def on_wait(self, message: str) -> None:
+        """Note what is waited for."""
+        patiently(lambda: self._add(Progress(stage="calibrate", message=message), {}))
 
-    def _tell(self, progress: Progress, data: dict[str, Any]) -> None:
+    def _add(self, progress: Progress, data: dict[str, Any]) -> None:
         with self._database.write() as session:
             jobs.add_progress(session, self._job_id, progress, data, runner=self._runner)
 
@@ -132,7 +134,21 @@ def work(
     engine: EngineSpec | None = None,
     compare: Compare = "none",
 ) -> int:
-    """Claim one job and carry it out; the exit status."""
+    """Claim one job and carry it out; return the exit status.
+
+    Parameters
+    ----------
+    work_root : Path
+        Folder of what running jobs need.
+    heartbeat_secs, lease_secs : float
+        How often the leases are prolonged, and for how long.
+    slot : str or None
+        As `claim` takes it.
+    engine : EngineSpec or None
+        Where it builds and measures; by default this machine.
+    compare : str
+        What the library is measured beside.
+    """
     runner, since = runner_name(), clock_secs()
     job = claim(database, job_id, runner, lease_secs, slot)
     if job is None:
@@ -143,10 +159,10 @@ def work(
         _tune_and_publish(database, job, runner, work_root, heartbeat, engine or EngineSpec(), compare)
         return 0
     except DietCodeError as error:
-        _finish(database, job_id, runner, JobState.FAILED, without_places(str(error), work_root))
+        _finish(database, job_id, runner, JobState.FAILED, without_paths(str(error), work_root))
     except Exception as error:
         _log.exception("failed", extra={"job": job_id})
-        what = without_places(" ".join(str(error).split())[:300], work_root)
+        what = without_paths(" ".join(str(error).split())[:300], work_root)
         what = f"internal error: {type(error).__name__}: {what}"
         _finish(database, job_id, runner, JobState.FAILED, what)
     finally:
@@ -164,51 +180,60 @@ def _tune_and_publish(
     compare: Compare,
 ) -> None:
     from dietcode.measure.opening import open_engine
+    from dietcode.tuner.events import Event
     from dietcode.tuner.tune import make_library
     from dietcode.workload.parse import spec_from_data
     from dietcode_server.engine.comparing import compare_library
-    from dietcode_server.engine.cuda_jobs import make_for_gpu
-    from dietcode_server.engine.keeper import SqlKeeper
+    from dietcode_server.engine.keeper import SqlKeeper, known_records
 
     spec = spec_from_data(job.spec)
     reporter = Reporter(database, job.id, runner)
-    if gpus.is_gpu(job.target):
-        built = make_for_gpu(database, job, spec, work_root, reporter.hear, heartbeat)
-        if built is None:
-            _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # neither records nor the GPU
-            return
-        compare_library(job, built, compare, engine_spec.kind, reporter.hear, heartbeat.holds)
-        shown = Shown((), _code_of(built.report))
-        patiently(lambda: publish(database, job, runner, built, reporter.best_gflops, shown))
-        return
-    with open_engine(engine_spec) as engine:
-        device = engine.resolve(spec.target)
-        if device.target.to_json() != job.target or device.record["id"] != job.device_id:
-            _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)  # the data folder moved elsewhere
-            return
-        keeper = SqlKeeper(database, job, work_root)
-        known = None if job.measure else keeper.open(job.workload, device.record).records
-
-        def take(slot: str) -> None:
-            heartbeat.take(slot, reporter.say)
-
-        with ExitStack() as stack:
-            children: Children | None = None
-            if known is None:
-                found = stack.enter_context(engine.children(device, reporter.say))
-                children = HeldChildren(found, heartbeat.holds, take)
-            result = make_library(
-                spec, known=known, keeper=keeper, listener=reporter.hear, children=children, engine=engine
-            )
-            # While the device is this job's alone.
-            rows = compare_library(job, result, compare, engine_spec.kind, reporter.hear, heartbeat.holds)
+    keeper = SqlKeeper(database, job, work_root)
+    known = known_records(database, job)
+    with ExitStack() as stack:
+        children: Children | None = None
+        engine: Engine | None = None
+        if known is not None:
+            line = f"from {len(known.measurements)} micro-kernels measured on {known.device['name']}"
+            reporter.on_event(Event("select", line))
+        else:
+            engine = stack.enter_context(open_engine(engine_spec))
+            device = _device_of(engine, spec, job)
+            if device is None:
+                _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)
+                return
+            if job.measure:
+                found = stack.enter_context(engine.children(device, reporter.on_wait))
+                children = HeldChildren(
+                    found, heartbeat.holds, lambda slot: heartbeat.take(slot, reporter.on_wait)
+                )
+            else:
+                known = keeper.open(job.workload, device.record).records
+        result = make_library(
+            spec, known=known, keeper=keeper, on_event=reporter.on_event, children=children, engine=engine
+        )
+        # While the device is this job's alone.
+        rows = compare_library(job, result, compare, engine_spec.kind, reporter.on_event, heartbeat.holds)
     shown = Shown(rows, _code_of(result.report))
     patiently(lambda: publish(database, job, runner, result, reporter.best_gflops, shown))
 
 
+def _device_of(engine: Engine, spec: Spec, job: JobRow) -> Device | None:
+    """Return a job's device; None where it is not the engine's, or records would have been needed."""
+    if not job.measure and architectures.names_one(job.target):
+        return None
+    try:
+        device = engine.resolve(spec.target)
+    except TargetError as error:
+        _log.warning("%s", error, extra={"job": job.id})
+        return None
+    is_same = device.target.to_json() == job.target and device.record["id"] == job.device_id
+    return device if is_same else None
+
+
 def _code_of(report: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Kind and text of the code of each micro-kernel; the library is published without it, too."""
-    from dietcode.library.listing import listings
+    from dietcode.backends.listing import listings
 
     try:
         return listings(report)
@@ -243,6 +268,16 @@ def publish(
 ) -> None:
     """Publish what a job made, with what is shown of it, and end the job, in one transaction.
 
+    Parameters
+    ----------
+    runner : str
+        Who holds the job.
+    result : TuneResult
+    best_gflops : float or None
+        The best throughput, for the last event.
+    shown : Shown or None
+        What is kept beside the library.
+
     Raises
     ------
     LeaseLostError
@@ -256,7 +291,7 @@ def publish(
         library = libraries.publish(
             session, job=row, device_name=str(result.device["name"]), files=result.files
         )
-        if row.device_id is None and gpus.is_gpu(row.target):
+        if row.device_id is None:
             row.device_id = str(result.device["id"])  # whose records they were
         if shown is not None:
             comparisons.keep(session, library.id, shown.compared)
@@ -268,10 +303,10 @@ def publish(
         jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner, ended=True)
 
 
-def without_places(text: str, work_root: Path) -> str:
+def without_paths(text: str, work_root: Path) -> str:
     """An error as a client may read it: without the server's folders."""
-    for place, name in ((work_root.parent, "DATA_DIR"), (cache_dir(), "CACHE"), (Path.home(), "~")):
-        text = text.replace(str(place), name)
+    for path, name in ((work_root.parent, "DATA_DIR"), (cache_dir(), "CACHE"), (Path.home(), "~")):
+        text = text.replace(str(path), name)
     return text
 
 
@@ -299,7 +334,7 @@ def main() -> int:
         asked = request["compare"]
         return work(database, request["job"], work_root, *pace, request["slot"], engine, asked)
     except DietCodeError as error:
-        _log.error("%s", without_places(str(error), work_root))
+        _log.error("%s", without_paths(str(error), work_root))
         return 1
 
 

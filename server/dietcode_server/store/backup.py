@@ -48,14 +48,14 @@ def backup(database: Database, file: Path) -> int:
         The database cannot be read, or the file cannot be written.
     """
     if database.revision() is None:
-        raise StoreError(f"{database.place}: it has no tables, so there is nothing to back up")
-    if database.is_sqlite and file.exists() and file.samefile(str(database.place)):
+        raise StoreError(f"{database.location}: it has no tables, so there is nothing to back up")
+    if database.is_sqlite and file.exists() and file.samefile(str(database.location)):
         raise RequestError(f"{file}: this is the database itself; give another file")
     partial = file.with_name(f".{file.name}.partial")
     try:
         with _cleared(partial):
             if database.is_sqlite:
-                _copy_file(Path(str(database.place)), partial)
+                _copy_file(Path(str(database.location)), partial)
             else:
                 _copy_rows_out(database, partial)
             _settle(partial)
@@ -104,15 +104,15 @@ def restore(database: Database, file: Path, *, force: bool = False) -> int:
 @contextmanager
 def _cleared(partial: Path) -> Iterator[None]:
     """Leave nothing half written behind."""
-    places = [partial.with_name(partial.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
-    for place in places:
-        place.unlink(missing_ok=True)
+    paths = [partial.with_name(partial.name + ending) for ending in ("", "-wal", "-shm", "-journal")]
+    for path in paths:
+        path.unlink(missing_ok=True)
     try:
         yield
     finally:
-        for place in places:
+        for path in paths:
             with suppress(OSError):
-                place.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def _copy_file(source: Path, target: Path) -> None:
@@ -155,13 +155,13 @@ def _opened(file: Path) -> Iterator[Database]:
         It is no backup.
     """
     with tempfile.TemporaryDirectory(prefix="dietcode-restore-") as folder:
-        place = Path(folder) / "backup.db"
+        path = Path(folder) / "backup.db"
         try:
-            shutil.copyfile(file, place)
+            shutil.copyfile(file, path)
         except OSError as error:
             raise RequestError(f"{file}: cannot be read: {error.strerror or error}") from error
-        _check_backup(file, place)
-        copy = Database(f"sqlite:///{place}")
+        _check_backup(file, path)
+        copy = Database(f"sqlite:///{path}")
         try:
             copy.upgrade()
             yield copy
@@ -169,16 +169,16 @@ def _opened(file: Path) -> Iterator[Database]:
             copy.dispose()
 
 
-def _check_backup(file: Path, place: Path) -> None:
+def _check_backup(file: Path, path: Path) -> None:
     """Refuse what `dietcode db backup` did not write, or what was damaged since.
 
     Raises
     ------
     RequestError
-        It is none.
+        It is not a backup.
     """
     try:
-        with closing(sqlite3.connect(place)) as given:
+        with closing(sqlite3.connect(path)) as given:
             found = given.execute("PRAGMA integrity_check(1)").fetchone()[0]
             names = {name for (name,) in given.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             strays = given.execute("PRAGMA foreign_key_check").fetchone()
@@ -210,11 +210,13 @@ def _check_free(database: Database, connection: Connection, force: bool) -> None
     held = select(jobs.c.id).where(jobs.c.state == "running", jobs.c.leased_until > now).limit(1)
     busy = connection.execute(held).scalar()
     if busy is not None:
-        raise ConflictError(f"{database.place}: a worker holds job {busy}; stop the servers first")
+        raise ConflictError(f"{database.location}: a worker holds job {busy}; stop the servers first")
     runners = Base.metadata.tables["runners"]
     there = connection.execute(select(runners.c.name).where(runners.c.leased_until > now).limit(1)).scalar()
     if there is not None:
-        raise ConflictError(f"{database.place}: runner {there} uses it; stop the servers and workers first")
+        raise ConflictError(
+            f"{database.location}: runner {there} uses it; stop the servers and workers first"
+        )
     filled = [
         name
         for name, table in Base.metadata.tables.items()
@@ -222,7 +224,7 @@ def _check_free(database: Database, connection: Connection, force: bool) -> None
     ]
     if filled and not force:
         raise ConflictError(
-            f"{database.place}: not empty, there are rows in {', '.join(sorted(filled)[:3])}; "
+            f"{database.location}: not empty, there are rows in {', '.join(sorted(filled)[:3])}; "
             "give an empty database, or --force to replace all of it"
         )
 

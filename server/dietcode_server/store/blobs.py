@@ -21,7 +21,7 @@ CHUNK_BYTES = 1 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def put(session: Session, data: bytes) -> str:
+def add(session: Session, data: bytes) -> str:
     """Keep `data` and return its digest, ``sha256:<hex>``; what is there already stays as it is."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if session.get(Blob, digest, with_for_update=True) is not None:  # see `retention`, which deletes blobs
@@ -53,7 +53,14 @@ def facts(session: Session, digest: str) -> FileFacts:
 
 
 def read(session: Session, digest: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Bytes [start, stop) of a blob, at most a chunk at a time; `stop` beyond the end means the end.
+    """Yield the bytes [start, stop) of a blob, at most a chunk at a time.
+
+    Parameters
+    ----------
+    digest : str
+    start : int
+    stop : int or None
+        Beyond the end means the end, as None does.
 
     Raises
     ------
@@ -74,8 +81,8 @@ def _chunks(session: Session, digest: str, start: int, end: int) -> Iterator[byt
         position, offset = divmod(start, CHUNK_BYTES)
         of_chunk = (BlobChunk.digest == digest, BlobChunk.position == position)
         data = session.scalar(select(BlobChunk.data).where(*of_chunk))
-        piece = (data or b"")[offset : offset + end - start]
-        if not piece:
+        part = (data or b"")[offset : offset + end - start]
+        if not part:
             raise StoreError(f"{digest}: byte {start} is missing from the database; restore it from a backup")
-        yield piece
-        start += len(piece)
+        yield part
+        start += len(part)

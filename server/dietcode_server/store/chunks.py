@@ -35,7 +35,7 @@ class ChunkCache:
             return data
 
     def read(self, digest: str, position: int) -> bytes:
-        """A whole chunk, from memory or the database; as `blobs.put` cut it.
+        """A whole chunk, from memory or the database; as `blobs.add` cut it.
 
         Raises
         ------

@@ -25,6 +25,8 @@ class Compared:
         Each path of the vendor; empty where it has no kernel for the operator.
     vendor, vendor_gflops : str, float or None
         The fastest of them.
+    company_gflops, vendor_company_gflops : float or None
+        Of the library and of that path where their calls alternate.
     max_rel_error : float
         Against float64, a fraction of the output's largest value.
     """
@@ -36,6 +38,8 @@ class Compared:
     vendor_gflops: float | None
     max_rel_error: float
     measured_at: datetime
+    company_gflops: float | None = None
+    vendor_company_gflops: float | None = None
 
 
 def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> None:
@@ -47,7 +51,7 @@ def keep(session: Session, library_id: int, compared: Sequence[Compared]) -> Non
 
 
 def of_library(session: Session, library_id: int) -> list[ComparisonRow]:
-    """What was measured of a library, by position; empty where nothing was."""
+    """Return what was measured of a library, by position; empty where nothing was."""
     query = select(ComparisonRow).where(ComparisonRow.library_id == library_id)
     return list(session.scalars(query.order_by(ComparisonRow.position)))
 

@@ -7,7 +7,6 @@ PostgreSQL, where several servers share one database, takes the same calls.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from dietcode.errors import DietCodeError
 from dietcode.extras import what_to_install
@@ -86,7 +86,7 @@ class Database:
                 f"database URL: {_one_line(error)}; allowed: sqlite:////absolute/path/dietcode.db, "
                 "or postgresql+psycopg://…"
             ) from error
-        self.place = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
+        self.location = parsed.database if self.is_sqlite else parsed.render_as_string(hide_password=True)
         self._writer = self.engine.execution_options(dietcode_mode="write")
         self._reader = self.engine
         self._writing = threading.RLock()
@@ -195,8 +195,8 @@ class Database:
         if set(found) != _heads():
             given = f"schema {found[0]!r}" if found else "no tables"
             raise StoreError(
-                f"{self.place}: it has {given}, and this version of dietcode needs {', '.join(_heads())!r}; "
-                "run `dietcode db upgrade`"
+                f"{self.location}: it has {given}, and this version of dietcode needs "
+                f"{', '.join(_heads())!r}; run `dietcode db upgrade`"
             )
 
     def revision(self) -> str | None:
@@ -212,7 +212,7 @@ class Database:
             return next(iter(_revisions(connection)), None)
 
     def at_head(self) -> bool:
-        """Whether the schema is the one this code needs.
+        """Return whether the schema is the one this code needs.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class Database:
             yield
             return
         if not self._writing.acquire(timeout=BUSY_SECS):
-            raise StoreError(f"{self.place}: database is locked; {_ADVICE['locked']}")
+            raise StoreError(f"{self.location}: database is locked; {_ADVICE['locked']}")
         try:
             yield
         finally:
@@ -244,22 +244,20 @@ class Database:
         for revision in _revisions(connection):
             if revision not in known:
                 raise StoreError(
-                    f"{self.place}: its schema {revision!r} is newer than this version of dietcode, which "
+                    f"{self.location}: its schema {revision!r} is newer than this version of dietcode, which "
                     f"knows up to {script.get_current_head()!r}; update it, or choose another --data-dir"
                 )
 
     def _use_wal(self) -> None:
         """Turn WAL on; it stays on in the file. SQLite does not wait for a lock here by itself."""
-        deadline = time.monotonic() + BUSY_SECS
-        while True:
-            try:
-                with self.engine.connect().execution_options(dietcode_mode="bare") as connection:
-                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-                return
-            except OperationalError as error:
-                if "locked" not in str(error.orig) or time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_SECS)
+        for attempt in Retrying(
+            retry=retry_if_exception(_is_locked),
+            stop=stop_after_delay(BUSY_SECS),
+            wait=wait_fixed(_RETRY_SECS),
+            reraise=True,
+        ):
+            with attempt, self.engine.connect().execution_options(dietcode_mode="bare") as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -274,7 +272,11 @@ class Database:
             reason = _one_line(postgres.message(original) or original)
             advice = next((text for key, text in _ADVICE.items() if key in reason.lower()), None)
             kind = ConnectionLostError if postgres.is_passing(first) else StoreError
-            raise kind(f"{self.place}: {reason}" + (f"; {advice}" if advice else "")) from error
+            raise kind(f"{self.location}: {reason}" + (f"; {advice}" if advice else "")) from error
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, OperationalError) and "locked" in str(error.orig)
 
 
 def migrations_config() -> Config:
@@ -326,7 +328,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _first_failure(error: BaseException) -> BaseException:
-    """What went wrong before SQLite rolled everything back by itself, savepoints included."""
+    """Return what went wrong before SQLite rolled everything back by itself, savepoints included."""
     while "no such savepoint" in str(error) and isinstance(error.__context__, DBAPIError):
         error = error.__context__
     return error

@@ -22,7 +22,16 @@ def count_measured(session: Session, job_id: str) -> None:
 
 
 def events_after(session: Session, job_id: str, seq: int, limit: int = 500) -> list[EventRow]:
-    """Events of a job with numbers above `seq`, in order; at most `limit`."""
+    """Return a job's events in order.
+
+    Parameters
+    ----------
+    job_id : str
+    seq : int
+        Those with larger numbers only.
+    limit : int
+        Most events.
+    """
     query = select(EventRow).where(EventRow.job_id == job_id.replace("\0", "?"), EventRow.seq > seq)
     return list(session.scalars(query.order_by(EventRow.seq).limit(limit)))
 

@@ -21,7 +21,7 @@ from dietcode.measure.records import FORMAT, Records
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
-from dietcode_server.store import gpus, waiting
+from dietcode_server.store import architectures, waiting
 from dietcode_server.store.clock import clock
 from dietcode_server.store.records import check_measured, name_of
 from dietcode_server.store.subjects import remember_device, remember_workload
@@ -75,7 +75,7 @@ def read_lines(lines: Sequence[Mapping[str, Any]]) -> Records:
     Raises
     ------
     RequestError
-        A line is none, or no device measured them; nothing was stored.
+        A line is malformed, or no device measured them; nothing was stored.
     """
     records: Records | None = None
     for number, line in enumerate(lines, 1):
@@ -124,7 +124,7 @@ def import_records(session: Session, records: Records, spec: Spec | None) -> Imp
     Parameters
     ----------
     spec : Spec or None
-        Of their workload, where it is none that the service knows.
+        Of their workload, where the service does not know it.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _remember(session: Session, records: Records, spec: Spec | None, now: dateti
         remember_workload(session, records.workload, spec.to_json(), now)
     else:
         _check_known(session, records.workload)
-    device_id, name, target = gpus.device_row(records.device)
+    device_id, name, target = architectures.device_row(records.device)
     remember_device(session, device_id, name, target, now)
     device = session.get_one(Device, device_id, with_for_update={"key_share": True})  # one import at a time
     if (device.name, device.target) != (name, target):
@@ -216,7 +216,7 @@ def measured_on(session: Session, workload: str) -> list[MeasuredOn]:
 
 
 def export_records(session: Session, workload: str, device_id: str) -> list[dict[str, Any]]:
-    """All that is known of a workload on a device, as the lines of a file, header first.
+    """Return all that is known of a workload on a device, as the lines of a file, header first.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def export_records(session: Session, workload: str, device_id: str) -> list[dict
             f"records of {clip(workload, 80)} on {clip(device_id)}: none; leave out the device to list those "
             "that measured it"
         )
-    return [{"format": FORMAT, "workload": workload, "device": gpus.header_of(device)}, *lines]
+    return [{"format": FORMAT, "workload": workload, "device": architectures.header_of(device)}, *lines]
 
 
 def _lines(session: Session, workload: str, device_id: str, *, whole: bool = False) -> list[dict[str, Any]]:
@@ -239,8 +239,8 @@ def _lines(session: Session, workload: str, device_id: str, *, whole: bool = Fal
     Parameters
     ----------
     whole : bool
-        As of `gpus.measured_on`.
+        As of `architectures.measured_on`.
     """
     of_pair = TuningRecord.workload == workload.replace("\0", "?"), TuningRecord.device_id == device_id
     query = select(TuningRecord.line).where(*of_pair).order_by(TuningRecord.id)
-    return list(session.scalars(query.where(gpus.is_whole()) if whole else query))
+    return list(session.scalars(query.where(architectures.is_whole()) if whole else query))

@@ -60,7 +60,7 @@ class Point:
     gflops : float
         The best so far, in GFLOP/s.
     message : str
-        What reached it, or what was said when it was known.
+        What reached it, or the step's message.
     """
 
     worked_secs: float
@@ -73,12 +73,12 @@ class Point:
 class History:
     """What a job went through, in order."""
 
-    steps: list[Step]
+    timeline: list[Step]
     points: list[Point]
 
 
 def history_of(session: Session, job_id: str) -> History:
-    """Where a job's events change to another state, stage or best throughput; the newest `MAX_CHANGES`."""
+    """Return the newest `MAX_CHANGES` changes of a job's state, stage or best throughput."""
     stage, best = EventRow.progress["stage"].as_string(), EventRow.progress["best_gflops"].as_float()
     name = func.coalesce(EventRow.state, stage)
     found = (
@@ -102,7 +102,7 @@ def history_of(session: Session, job_id: str) -> History:
     query = select(now.at, now.kind, now.name, now.name_before, now.not_run, now.best, now.message)
     changes = or_(steps_on, improves, now.not_run.is_not(None))
     rows = session.execute(query.where(changes).order_by(now.seq.desc()).limit(MAX_CHANGES)).all()[::-1]
-    told = _clocked(
+    timeline = _clocked(
         [
             (at, kind == "state", str(name), why)
             for at, kind, name, before, why, _, _ in rows
@@ -112,13 +112,13 @@ def history_of(session: Session, job_id: str) -> History:
     points: list[Point] = []
     for at, kind, name, _, _, gflops, message in rows:
         if kind != "state" and gflops is not None and not (points and points[-1].gflops == gflops):
-            points.append(Point(worked_secs_at(told, at), float(gflops), str(name), message))
-    return History(told, points)
+            points.append(Point(worked_secs_at(timeline, at), float(gflops), str(name), message))
+    return History(timeline, points)
 
 
 def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[Step]:
     """Steps with the time that workers had worked: what passed while none did is left out."""
-    told: list[Step] = []
+    timeline: list[Step] = []
     attempt, worked, since = 0, 0.0, None
     for at, is_state, name, why in changes:
         if since is not None:
@@ -129,13 +129,13 @@ def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[
             since = at if working else None
         elif since is not None:
             since = at
-        told.append(Step(name, is_state, at, attempt, worked, why))
-    return told
+        timeline.append(Step(name, is_state, at, attempt, worked, why))
+    return timeline
 
 
-def worked_secs_at(told: Sequence[Step], at: datetime) -> float:
-    """How long workers had worked on a job at a time."""
-    past = [step for step in told if step.at <= at]
+def worked_secs_at(timeline: Sequence[Step], at: datetime) -> float:
+    """Return how long workers had worked on a job at a time."""
+    past = [step for step in timeline if step.at <= at]
     if not past:
         return 0.0
     last = past[-1]
@@ -165,7 +165,7 @@ def log(
     Raises
     ------
     RequestError
-        `view` or `limit` is none of those that there are.
+        `view` or `limit` is not allowed.
     """
     if view not in VIEWS:
         raise RequestError(f"log: given {clip(view)}; allowed: {', '.join(VIEWS)}")

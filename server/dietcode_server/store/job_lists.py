@@ -48,7 +48,7 @@ def page_of_jobs(
     Raises
     ------
     RequestError
-        `limit`, `order` or `search` is out of range, or `cursor` is none that a page of this order gave.
+        `limit`, `order` or `search` is out of range, or `cursor` is not from a page of this order.
     """
     if order not in ORDERS:
         raise RequestError(f"order: given {clip(order)}; allowed: {', '.join(ORDERS)}")
@@ -73,7 +73,13 @@ def list_jobs(
     limit: int = 50,
     cursor: str | None = None,
 ) -> tuple[list[JobRow], str | None]:
-    """As `page_of_jobs`, newest first: the rows, and the cursor of the next page."""
+    """Return a page of jobs, newest first, and the cursor of the next page.
+
+    Parameters
+    ----------
+    states, name, owner, limit, cursor
+        As `page_of_jobs` takes them.
+    """
     page = page_of_jobs(session, states=states, name=name, owner=owner, limit=limit, cursor=cursor)
     return page.rows, page.next
 
@@ -81,7 +87,12 @@ def list_jobs(
 def count_by_state(
     session: Session, *, name: str | None = None, search: str | None = None, owner: str | None = None
 ) -> dict[JobState, int]:
-    """How many jobs there are in each state, 0 included, with the filters of `page_of_jobs`.
+    """Return how many jobs are in each state, 0 included.
+
+    Parameters
+    ----------
+    name, search, owner
+        As `page_of_jobs` takes them.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
-from dietcode_server.store import gpus
+from dietcode_server.store import architectures
 from dietcode_server.store.clock import clock
 from dietcode_server.store.events import add_event
 from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_jobs
@@ -195,7 +195,7 @@ def get(session: Session, job_id: str) -> JobRow:
     Raises
     ------
     NotFoundError
-        There is none with this id.
+        No job has this id.
     """
     row = session.get(JobRow, plain(job_id))
     if row is None:
@@ -256,7 +256,7 @@ def resume(
         if device is not None:
             remember_device(session, *device, now)
             row.device_id = device[0]
-        elif gpus.is_gpu(row.target):
+        elif architectures.names_one(row.target):
             row.device_id = None  # built from records, or for the first GPU that comes
         row.error, row.finished_at, row.cancel_requested = None, None, False
         row.num_lost, row.not_before, row.deadline_at = 0, None, None

@@ -73,7 +73,7 @@ class KeyRing:
         self._given = given
 
     def signing_key(self) -> SigningKey:
-        """The private key that signs now; made where there is none yet.
+        """Return the private key that signs now; the first one is made.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class KeyRing:
             return self._private(newer)
 
     def public(self) -> KeyList:
-        """What clients may know: all keys, and how one followed another; raises as `signing_key`."""
+        """Return what clients may know: all keys, and how one followed another; raises as `signing_key`."""
         ring = self._ring()
         keys = [
             ServerKey.model_validate(
@@ -144,7 +144,7 @@ class KeyRing:
         entries, links = [*ring.keys, _entry(new.public, to)], [*ring.rotations, link]
         self._write(_Ring(current=names[1], keys=entries, rotations=links))
         if to is None:
-            self._place(names[0]).unlink(missing_ok=True)  # nobody can steal it any more
+            self._path_of(names[0]).unlink(missing_ok=True)  # nobody can steal it any more
         return names
 
     def revoke(self, fingerprint: str) -> None:
@@ -175,7 +175,7 @@ class KeyRing:
             self._write(ring)
 
     def _ring(self) -> _Ring:
-        """What there is; the first key is made, or taken from the operator's file, where there is none."""
+        """Return the key ring; the first key is made, or taken from the operator's file."""
         found = self._read()
         if found is not None:
             return found
@@ -193,18 +193,18 @@ class KeyRing:
         """The current key, from its file; where that holds an earlier one, from the file of the rotation."""
         noted = next((entry.file for entry in ring.keys if entry.fingerprint == ring.current), None)
         names = {entry.fingerprint for entry in ring.keys}
-        place = self._given or self._place(ring.current)
+        path = self._given or self._path_of(ring.current)
         try:
-            found = _read_private(place)
+            found = _read_private(path)
         except DietCodeError:
             if noted is None:
                 raise
-            place = Path(noted)
-            found = _read_private(place)
+            path = Path(noted)
+            found = _read_private(path)
         given = found.public.fingerprint
         if given != ring.current and given in names and noted is not None:
-            place = Path(noted)
-            found = _read_private(place)
+            path = Path(noted)
+            found = _read_private(path)
         if found.public.fingerprint == ring.current:
             return found
         advice = (
@@ -213,11 +213,11 @@ class KeyRing:
             else "`dietcode key rotate --to` it first"
         )
         raise DietCodeError(
-            f"{place}: holds the key {found.public.fingerprint}, but this server signs with {ring.current}; "
+            f"{path}: holds the key {found.public.fingerprint}, but this server signs with {ring.current}; "
             f"{advice}"
         )
 
-    def _place(self, fingerprint: str) -> Path:
+    def _path_of(self, fingerprint: str) -> Path:
         return self._folder / f"{fingerprint.removeprefix('sha256:')[:16]}.pem"
 
     def _read(self) -> _Ring | None:
@@ -235,7 +235,7 @@ class KeyRing:
             ) from None
 
     def _keep(self, key: SigningKey) -> None:
-        self._replace(self._place(key.public.fingerprint), key.pem)
+        self._replace(self._path_of(key.public.fingerprint), key.pem)
 
     def _write(self, ring: _Ring) -> None:
         self._replace(self._folder / RING, (ring.model_dump_json(indent=2) + "\n").encode())
@@ -272,8 +272,8 @@ class KeyRing:
 
 
 def _entry(key: PublicKey, file: Path | None = None) -> _Entry:
-    place = None if file is None else str(file.absolute())
-    return _Entry(fingerprint=key.fingerprint, public_key=key.pem, since=now_text(), file=place)
+    path = None if file is None else str(file.absolute())
+    return _Entry(fingerprint=key.fingerprint, public_key=key.pem, since=now_text(), file=path)
 
 
 def _state(ring: _Ring, entry: _Entry) -> str:

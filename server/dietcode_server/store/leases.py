@@ -193,7 +193,16 @@ def heartbeat(
     lease_secs: float = LEASE_SECS,
     now: datetime | None = None,
 ) -> bool:
-    """Say that `runner` is alive, which prolongs its lease; whether it is to go on.
+    """Prolong a runner's lease; return whether it is to go on.
+
+    Parameters
+    ----------
+    runner : str
+        Who says that it is alive.
+    lease_secs : float
+        How long the lease lasts from now.
+    now : datetime or None
+        By default the database's time.
 
     Returns
     -------
@@ -210,17 +219,24 @@ def heartbeat(
 
 
 def holds(row: JobRow, runner: str, now: datetime) -> bool:
-    """Whether a runner has a job, by a lease that has not run out."""
+    """Return whether a runner has a job, by a lease that has not run out."""
     return row.state == JobState.RUNNING.value and row.runner == runner and not is_expired(row, now)
 
 
 def is_expired(row: JobRow, now: datetime) -> bool:
-    """Whether a running job's lease has run out."""
+    """Return whether a running job's lease has run out."""
     return row.leased_until is None or row.leased_until <= now
 
 
 def require(session: Session, job_id: str, runner: str, *, now: datetime | None = None) -> JobRow:
-    """Lock the job of a runner that is about to write for it.
+    """Lock and return the job of a runner that is about to write for it.
+
+    Parameters
+    ----------
+    runner : str
+        Who must hold the job.
+    now : datetime or None
+        By default the database's time.
 
     Raises
     ------
@@ -328,12 +344,12 @@ def lost(
 
 
 def is_overdue(row: JobRow, now: datetime) -> bool:
-    """Whether a job's deadline has passed."""
+    """Return whether a job's deadline has passed."""
     return row.deadline_at is not None and row.deadline_at <= now
 
 
 def has_overdue(session: Session, now: datetime) -> bool:
-    """Whether jobs wait whose deadline has passed."""
+    """Return whether jobs wait whose deadline has passed."""
     query = select(JobRow.id).where(JobRow.state.in_(_BEFORE_RUNNING), JobRow.deadline_at <= now)
     return session.scalar(query.limit(1)) is not None
 

@@ -22,7 +22,7 @@ from dietcode.runtime.manifest import (
     blob_name,
     file_facts,
 )
-from dietcode.target.embedded import check_embedded
+from dietcode.target.kinds import kind_of_target
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
 from dietcode_server.store.locks import one_at_a_time
@@ -71,7 +71,7 @@ def publish(
     one_at_a_time(session, "publish")
     try:
         _check_files(files, manifest)
-        _check_machine_code(files[CODE], manifest, report)
+        kind_of_target(manifest["target"]).check_library(files[CODE], manifest, report)
         check_name(session, manifest["name"], job)
         newest = _newest(session, manifest["name"])
         digest = file_facts(files[MANIFEST])["sha256"]
@@ -139,7 +139,7 @@ def latest(session: Session, name: str) -> tuple[int, int]:
     Raises
     ------
     NotFoundError
-        There is none.
+        There is no such version.
     """
     version = get(session, name).version
     return version, session.execute(select(NameRow.sequence).where(NameRow.name == name)).scalar_one()
@@ -162,6 +162,13 @@ def yank(
 ) -> LibraryRow:
     """Take a version out of lists and out of ``latest``, or back; who names it exactly still gets it.
 
+    Parameters
+    ----------
+    undo : bool
+        Take it back.
+    now : datetime or None
+        By default the database's time.
+
     Raises
     ------
     NotFoundError
@@ -183,12 +190,22 @@ def list_libraries(
     cursor: str | None = None,
     include_yanked: bool = False,
 ) -> tuple[list[LibraryRow], str | None]:
-    """A page of published versions, newest first, and the cursor of the next page; None after the last.
+    """Return a page of published versions, newest first, and the next page's cursor; None after the last.
+
+    Parameters
+    ----------
+    name : str or None
+        Versions of this name only.
+    limit : int
+        Most versions of a page.
+    cursor : str or None
+        That of the page before.
+    include_yanked : bool
 
     Raises
     ------
     RequestError
-        `limit` is out of range, or `cursor` is none that an earlier page gave.
+        `limit` is out of range, or `cursor` is not from an earlier page.
     """
     wanted: list[ColumnElement[bool]] = []
     if not include_yanked:
@@ -238,25 +255,6 @@ def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
             raise LibraryError(f"{name}: missing, but the manifest lists it")
         if file_facts(files[name]) != listed[name]:
             raise LibraryError(f"{name}: not what the manifest lists; it was altered")
-
-
-def _check_machine_code(code: bytes, manifest: dict[str, Any], report: dict[str, Any]) -> None:
-    """Of a library for GPUs check that one measured it, and that it can run without a compiler.
-
-    Raises
-    ------
-    LibraryError
-        It was made from records that no device measured, or holds no machine code.
-    """
-    if manifest["target"].get("kind") != "cuda":
-        return
-    device = report["device"]
-    if device["synthetic"] is not False:
-        raise LibraryError(
-            f"its records are synthetic ({clip(device['name'])}): no device measured them, and nothing is "
-            "published from such; measure on a GPU"
-        )
-    check_embedded(code, manifest["requires"]["cuda"]["archs"], report["machine_code"])
 
 
 def _newest(session: Session, name: str, *conditions: ColumnElement[bool]) -> LibraryRow | None:
@@ -328,7 +326,7 @@ def _insert(
     files: Mapping[str, bytes],
     explained: dict[type[Any], list[dict[str, Any]]],
 ) -> None:
-    digests = {path: blobs.put(session, data) for path, data in files.items()}
+    digests = {path: blobs.add(session, data) for path, data in files.items()}
     row.manifest_digest = digests[MANIFEST]
     session.add(row)
     session.flush()

@@ -15,7 +15,7 @@ _KEYS = {"submit": 0x64690001, "publish": 0x64690002}
 
 
 def is_sqlite(session: Session | Connection) -> bool:
-    """Whether the database is SQLite."""
+    """Return whether the database is SQLite."""
     bind = session if isinstance(session, Connection) else session.get_bind()
     return bind.dialect.name == "sqlite"
 

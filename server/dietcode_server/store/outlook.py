@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from dietcode.protocol import JobState
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
-from dietcode_server.store import gpus, jobs
+from dietcode_server.store import architectures, jobs
 from dietcode_server.store.subjects import job_identity
 from dietcode_server.store.tables import Device, JobRow, TuningRecord
 
@@ -61,8 +61,8 @@ def outlook(
     """
     job = jobs.find(session, job_identity(spec, target, measure), owner)
     gpu = None
-    if gpus.is_gpu(target) and not force:
-        gpu = gpus.measured_on(session, workload_digest(spec), target, whole=measure)
+    if architectures.names_one(target) and not force:
+        gpu = architectures.measured_on(session, workload_digest(spec), target, whole=measure)
     device_id = device_id if gpu is None else gpu.id
     if device_id is None:
         return Outlook(0, 0, job)

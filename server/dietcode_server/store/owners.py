@@ -15,7 +15,7 @@ OPEN = (JobState.QUEUED, JobState.WAITING_FOR_RUNNER, JobState.RUNNING)
 
 
 def owner_of(session: Session, name: str) -> str | None:
-    """Who publishes under a name; None where nobody has yet."""
+    """Return who publishes under a name; None where nobody has yet."""
     row = session.get(NameRow, name)
     return None if row is None else row.owner
 
@@ -35,7 +35,15 @@ def check_name(session: Session, name: str, job: JobRow | None) -> None:
 
 
 def claim_name(session: Session, name: str, job: JobRow | None, now: datetime) -> None:
-    """Give a name that is free to the job's owner, in the transaction that publishes its first version."""
+    """Give a name that is free to the job's owner, in the transaction that publishes its first version.
+
+    Parameters
+    ----------
+    name : str
+    job : JobRow or None
+        The job that publishes.
+    now : datetime
+    """
     if session.get(NameRow, name) is None:
         session.add(NameRow(name=name, owner=LOCAL if job is None else job.owner, created_at=now))
         session.flush()

@@ -33,7 +33,7 @@ class Page(Generic[Row]):
     Attributes
     ----------
     next, previous : str or None
-        Cursors of the pages after and before it; None where there is none.
+        Cursors of the pages after and before it; None at the end.
     """
 
     rows: list[Row]
@@ -42,7 +42,7 @@ class Page(Generic[Row]):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     """Between which rows a page begins: after a key in the order of the list, or before it."""
 
     at: datetime
@@ -78,16 +78,17 @@ def find_page(
     Raises
     ------
     RequestError
-        `limit` is out of range, or `cursor` is none that an earlier page of this order gave.
+        `limit` is out of range, or `cursor` is not from an earlier page of this order.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise RequestError(f"limit: given {clip(limit)}; allowed: 1 to {MAX_LIMIT}")
     time: InstrumentedAttribute[Any] = table.created_at if by is None else by
     order = f"{time.key} {'down' if descending else 'up'}"
-    place: _Place | None = None if cursor is None else _decode(cursor, str if table is JobRow else int, order)
-    back = place is not None and place.back
+    kind = str if table is JobRow else int
+    position = None if cursor is None else _decode(cursor, kind, order)
+    back = position is not None and position.back
     down = descending != back
-    beyond = _beyond(table, time, place, down)
+    beyond = _beyond(table, time, position, down)
     keys: list[tuple[datetime, Any]] = []
     for conditions in parts:
         found = select(time, table.id).where(*conditions, *beyond).limit(limit + 1)
@@ -97,8 +98,8 @@ def find_page(
     more = len(keys) > limit
     ids = [row_id for _, row_id in shown]
     rows = {row.id: row for row in session.scalars(query.where(table.id.in_(ids)))} if ids else {}
-    has_next, has_previous = (True, more) if back else (more, place is not None)
-    first = shown[0] if shown else (place.at, place.key) if place is not None else None
+    has_next, has_previous = (True, more) if back else (more, position is not None)
+    first = shown[0] if shown else (position.at, position.key) if position is not None else None
     last = shown[-1] if shown else first
     return Page(
         [rows[row_id] for row_id in ids],
@@ -107,14 +108,14 @@ def find_page(
     )
 
 
-def _beyond(table: Any, time: Any, place: _Place | None, down: bool) -> tuple[ColumnElement[bool], ...]:
-    """Rows after a place, in the order in which they are read: that of the list, or the other."""
-    if place is None:
+def _beyond(table: Any, time: Any, position: _Position | None, down: bool) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition for rows after a position, in the order in which they are read."""
+    if position is None:
         return (time.is_not(None),)  # of a column that is never null it says nothing
     # The first condition says to SQLite where in an index to begin.
     if down:
-        return time <= place.at, or_(time < place.at, table.id < place.key)
-    return time >= place.at, or_(time > place.at, table.id > place.key)
+        return time <= position.at, or_(time < position.at, table.id < position.key)
+    return time >= position.at, or_(time > position.at, table.id > position.key)
 
 
 def _encode(at: datetime, key: str | int, order: str, back: bool) -> str:
@@ -122,7 +123,7 @@ def _encode(at: datetime, key: str | int, order: str, back: bool) -> str:
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str, kind: type[str] | type[int], order: str) -> _Place:
+def _decode(cursor: str, kind: type[str] | type[int], order: str) -> _Position:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         at, key, given, *back = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -131,7 +132,7 @@ def _decode(cursor: str, kind: type[str] | type[int], order: str) -> _Place:
             raise ValueError(cursor)
         if given != order or back not in ([], [_BACK]):
             raise ValueError(cursor)
-        return _Place(when.astimezone(timezone.utc), key, bool(back))
+        return _Position(when.astimezone(timezone.utc), key, bool(back))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RequestError(
             f"cursor: given {clip(cursor)}, which no page of this order gave; leave it out to begin anew"

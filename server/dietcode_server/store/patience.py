@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_exponential
 
 from dietcode_server.store.database import ConnectionLostError
 
@@ -25,13 +26,10 @@ def patiently(work: Callable[[], T], secs: float = PATIENCE_SECS) -> T:
     ConnectionLostError
         There was no connection for `secs`.
     """
-    deadline = time.monotonic() + secs
-    pause_secs = _FIRST_PAUSE_SECS
-    while True:
-        try:
-            return work()
-        except ConnectionLostError:
-            if time.monotonic() + pause_secs > deadline:
-                raise
-        time.sleep(pause_secs)
-        pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
+    again = Retrying(
+        retry=retry_if_exception_type(ConnectionLostError),
+        stop=stop_before_delay(secs),
+        wait=wait_exponential(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS),
+        reraise=True,
+    )
+    return again(work)

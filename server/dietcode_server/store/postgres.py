@@ -19,14 +19,14 @@ _PASSING_STATES = frozenset({"40001", "40P01", "53300", "57P01", "57P02", "57P03
 
 
 def connect_args(url: URL, busy_secs: float) -> dict[str, Any]:
-    """How to connect, but for what the URL says: nobody waits for ever, for a lock or a peer that is gone."""
+    """Return options of a connection beside those of the URL: waits for locks and lost peers are bounded."""
     limits = {"lock_timeout": busy_secs, "idle_in_transaction_session_timeout": _IDLE_SECS}
     settings = " ".join(f"-c {name}={int(secs * 1000)}" for name, secs in limits.items())
     return {name: value for name, value in {**_CONNECT, "options": settings}.items() if name not in url.query}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same transaction may work a moment later: its connection was lost, or it met another's."""
+    """Return whether the same transaction may succeed later: a lost connection, or a conflict."""
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:

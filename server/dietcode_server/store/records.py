@@ -18,7 +18,7 @@ from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.formats import RecordFormat
 from dietcode.measure.records import Records
 from dietcode.workload.text import clip
-from dietcode_server.store import gpus, leases
+from dietcode_server.store import architectures, leases
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
 from dietcode_server.store.patience import patiently
@@ -104,7 +104,7 @@ class SqlRecords:
         self.records.apply(line)
 
     def has_lines_of(self, job_id: str) -> bool:
-        """Whether a job has stored something here already.
+        """Return whether a job has stored something here already.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class SqlRecords:
         with self._database.write() as session:
             now = utc_now()
             remember_workload(session, self.records.workload, spec, now)
-            remember_device(session, *gpus.device_row(self.records.device), now)
+            remember_device(session, *architectures.device_row(self.records.device), now)
 
     def _store(self, columns: dict[str, Any], again: bool) -> None:
         """Insert one row, unless an earlier try did, and lost its connection before it heard so."""
@@ -162,7 +162,7 @@ class SqlRecords:
             leases.require(session, self._job_id, self._runner)
 
     def _copy(self) -> Records:
-        """What is known, to try a line on."""
+        """Return what is known, to try a line on."""
         return replace(self.records, measurements=dict(self.records.measurements), rounds=[])
 
     def _load(self) -> Records:
@@ -231,7 +231,7 @@ def check_measured(records: Records) -> None:
 def records_of_others(
     database: Database, workload: str, device: dict[str, Any], max_lines: int = MAX_LINES
 ) -> list[Records]:
-    """What a device measured for other workloads, the oldest first; lines that are none count for nothing.
+    """Return what a device measured for other workloads, the oldest first; malformed lines are ignored.
 
     Parameters
     ----------

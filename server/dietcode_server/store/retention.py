@@ -40,9 +40,9 @@ class Policy:
     Attributes
     ----------
     jobs_days : float
-        Ended jobs that published nothing, after their end; 0: for ever.
+        Ended jobs that published nothing, after their end; 0: forever.
     records_days : float
-        Measurements of workloads that no job and no library refers to, after the last of them; 0: for ever.
+        Measurements of workloads that no job and no library refers to, after the last of them; 0: forever.
     """
 
     jobs_days: float = 0.0
@@ -154,7 +154,7 @@ def _sweep_blobs(session: Session, before: datetime) -> int:
     """Content that no library lists.
 
     The rows are locked first and looked at again afterwards: a library that was published in between, which
-    had locked them too (see `blobs.put`), keeps them.
+    had locked them too (see `blobs.add`), keeps them.
     """
     listed = exists().where(LibraryFile.digest == Blob.digest)
     unused = ~listed & ~exists().where(LibraryRow.manifest_digest == Blob.digest)

@@ -111,7 +111,7 @@ def live(session: Session, *, now: datetime | None = None) -> list[RunnerRow]:
 
 
 def devices(session: Session, *, now: datetime | None = None) -> list[AnnouncedDevice]:
-    """What the runners that are there can measure, each device once."""
+    """Return what the runners that are there can measure, each device once."""
     found: dict[str, AnnouncedDevice] = {}
     for row in live(session, now=now):
         for data in row.devices:
@@ -120,7 +120,7 @@ def devices(session: Session, *, now: datetime | None = None) -> list[AnnouncedD
 
 
 def build_for_gpus(session: Session, *, now: datetime | None = None) -> bool:
-    """Whether one of those that are there has CUDA's compiler."""
+    """Return whether one of those that are there has CUDA's compiler."""
     return any(data.get("builds_for_gpus") for row in live(session, now=now) for data in row.devices)
 
 

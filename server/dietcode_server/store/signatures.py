@@ -27,9 +27,16 @@ from dietcode_server.store.tables import LibraryRow, SignatureRow
 
 
 def signature(database: Database, ring: KeyRing, name: str, version: int | None = None) -> tuple[bytes, int]:
-    """The envelope of one version, signed by the current key, and the version; the newest by default.
+    """Return the envelope of one version, signed by the current key, and the version.
 
     Each key signs a version once; after a rotation, or when a key was revoked, the next request signs anew.
+
+    Parameters
+    ----------
+    ring : KeyRing
+    name : str
+    version : int or None
+        By default the newest.
 
     Raises
     ------
@@ -45,7 +52,7 @@ def signature(database: Database, ring: KeyRing, name: str, version: int | None 
     with database.read() as session:
         row = libraries.get(session, name, version)
         kept = session.get(SignatureRow, (row.id, keyid))
-        if kept is not None and _says(kept, revoked):
+        if kept is not None and _is_current(kept, revoked):
             return kept.envelope.encode(), row.version
         manifest = blobs.facts(session, row.manifest_digest)
     made = sign_library(key, _statement(row, manifest, revoked)).to_bytes()
@@ -85,8 +92,8 @@ def _statement(row: LibraryRow, manifest: FileFacts, revoked: list[str]) -> Libr
     )
 
 
-def _says(kept: SignatureRow, revoked: list[str]) -> bool:
-    """Whether a kept signature is readable, and tells of the keys that are revoked now."""
+def _is_current(kept: SignatureRow, revoked: list[str]) -> bool:
+    """Return whether a kept signature is readable, and tells of the keys that are revoked now."""
     try:
         return read_unverified(parse_envelope(kept.envelope.encode(), "a kept signature")).revoked == revoked
     except LibraryError:

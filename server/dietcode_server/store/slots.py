@@ -67,7 +67,17 @@ def take(
 def renew(
     session: Session, slot: str, runner: str, lease_secs: float, *, now: datetime | None = None
 ) -> bool:
-    """Hold a slot for longer; False where it has run out, or is another's."""
+    """Hold a slot for longer; return False where it has run out, or is another's.
+
+    Parameters
+    ----------
+    runner : str
+        Who holds it.
+    lease_secs : float
+        For how long from now.
+    now : datetime or None
+        By default the database's time.
+    """
     now = now or clock(session)
     held = session.execute(
         update(SlotRow)

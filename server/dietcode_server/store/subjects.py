@@ -20,7 +20,15 @@ def utc_now() -> datetime:
 
 
 def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: datetime) -> None:
-    """Enter a workload that is not known yet."""
+    """Enter a workload that is not known yet.
+
+    Parameters
+    ----------
+    digest : str
+        Of the spec's workload.
+    spec : dict
+    now : datetime
+    """
     if session.get(Workload, digest) is None:
         insert_new(session, Workload, digest=digest, spec=spec, created_at=now)
 
@@ -28,7 +36,14 @@ def remember_workload(session: Session, digest: str, spec: dict[str, Any], now: 
 def remember_device(
     session: Session, device_id: str, name: str, target: dict[str, Any], now: datetime
 ) -> None:
-    """Enter a device that is not known yet."""
+    """Enter a device that is not known yet.
+
+    Parameters
+    ----------
+    device_id, name, target
+        As of `dietcode_server.store.runners.DeviceRow`.
+    now : datetime
+    """
     if session.get(Device, device_id) is None:
         insert_new(session, Device, id=device_id, name=name, target=target, created_at=now)
 

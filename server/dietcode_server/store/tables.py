@@ -297,8 +297,9 @@ class ComparisonRow(Base):
     """What a library reached on one of its instances when it was built, beside the vendor's kernels.
 
     `position` is that of the instance in `dispatch_table`. Of `vendors`, GFLOP/s by path, `vendor` is the
-    fastest; without one the library was measured alone. `max_rel_error` is the largest error against float64,
-    a fraction of the output's largest value.
+    fastest; without one the library was measured alone. `company_gflops` and `vendor_company_gflops` are of
+    calls that alternated with the other's. `max_rel_error` is the largest error against float64, a fraction
+    of the output's largest value.
     """
 
     __tablename__ = "comparisons"
@@ -314,6 +315,8 @@ class ComparisonRow(Base):
     vendor: Mapped[str | None] = mapped_column(String(64))
     vendor_gflops: Mapped[float | None] = mapped_column(Float)
     vendors: Mapped[dict[str, Any]]
+    company_gflops: Mapped[float | None] = mapped_column(Float)
+    vendor_company_gflops: Mapped[float | None] = mapped_column(Float)
     max_rel_error: Mapped[float] = mapped_column(Float)
     measured_at: Mapped[datetime]
 

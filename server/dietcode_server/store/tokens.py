@@ -49,7 +49,7 @@ def create(
     Raises
     ------
     RequestError
-        The name or a scope is none, or no scope is given.
+        The name or a scope is not allowed, or no scope is given.
     """
     if not _OWNER.fullmatch(owner):
         raise RequestError(
@@ -77,7 +77,7 @@ def create(
 
 
 def check(session: Session, given: str, *, now: datetime | None = None) -> tuple[TokenRow | None, str]:
-    """The live token that `given` is; or None and, for the server's log alone, why there is none.
+    """Return the live token that `given` is; or None and, for the server's log alone, why not.
 
     The work is the same whether the token is unknown, expired or revoked.
     """
@@ -98,7 +98,7 @@ def state_of(row: TokenRow, now: datetime) -> str:
 
 
 def used_lately(row: TokenRow, now: datetime) -> bool:
-    """Whether the last use that is noted is new enough."""
+    """Return whether the last use that is noted is new enough."""
     return row.last_used_at is not None and now - row.last_used_at < _USE_EVERY
 
 
@@ -113,18 +113,18 @@ def note_use(session: Session, token_id: str, now: datetime) -> None:
 
 
 def any_made(session: Session | Connection) -> bool:
-    """Whether a token was ever made: one that is revoked or expired must not open the server again."""
+    """Return whether a token was ever made: one that is revoked or expired must not open the server again."""
     return session.scalar(select(TokenRow.id).limit(1)) is not None
 
 
 def any_live(session: Session, *, now: datetime | None = None) -> bool:
-    """Whether anybody can come in with a token."""
+    """Return whether anybody can come in with a token."""
     lives_on = or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > (now or utc_now()))
     return session.scalar(select(TokenRow.id).where(TokenRow.revoked_at.is_(None), lives_on)) is not None
 
 
 def list_tokens(session: Session) -> list[TokenRow]:
-    """All tokens, the newest last."""
+    """Return all tokens, the newest last."""
     return list(session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id)))
 
 
@@ -134,7 +134,7 @@ def revoke(session: Session, token_id: str, *, now: datetime | None = None) -> T
     Raises
     ------
     NotFoundError
-        There is none with this id.
+        No token has this id.
     """
     row = session.get(TokenRow, token_id)
     if row is None:

@@ -12,13 +12,13 @@ from sqlalchemy.orm import Session
 from dietcode.errors import NotFoundError
 from dietcode.protocol import FINAL_STATES, JobState
 from dietcode.workload.text import clip
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import architectures, runners
 from dietcode_server.store.events import add_event
 from dietcode_server.store.tables import JobRow
 
 
 def no_such_job(job_id: str) -> NotFoundError:
-    """What to raise where there is none."""
+    """Return the error for an unknown job."""
     return NotFoundError(f"job {clip(job_id)}: no such job; `dietcode jobs` lists them")
 
 
@@ -39,7 +39,7 @@ def locked(session: Session, job_id: str) -> JobRow:
     Raises
     ------
     NotFoundError
-        There is none.
+        There is no such job.
     """
     row: JobRow | None = session.scalar(lock(job_id))
     if row is None:
@@ -48,41 +48,57 @@ def locked(session: Session, job_id: str) -> JobRow:
 
 
 def enter(session: Session, row: JobRow, state: JobState, now: datetime, message: str = "") -> None:
-    """Put a locked job into a state, and leave an event; one that waits for a runner says for which."""
+    """Put a locked job into a state, and leave an event; one that waits for a runner says for which.
+
+    Parameters
+    ----------
+    row : JobRow
+        Locked.
+    state : JobState
+    now : datetime
+    message : str
+        Of the event.
+    """
     row.state = state.value
     if state != JobState.RUNNING:
         row.runner, row.leased_until = None, None
     if state in FINAL_STATES:
         row.finished_at = now
     if state == JobState.WAITING_FOR_RUNNER:
-        waits = job_waits_for(session, row, runners.without_device(session, now=now))
+        waits = waits_for(
+            session,
+            row.workload,
+            row.target,
+            force=row.force,
+            measure=row.measure,
+            silent=runners.without_device(session, now=now),
+        )
         message = "; ".join(part for part in (message, waits) if part)
     add_event(session, row, now, kind="state", state=state.value, message=message, data={})
 
 
-def job_waits_for(session: Session, row: JobRow, silent: Sequence[str]) -> str:
-    """What a job waits for that nobody can measure, and what to start.
-
-    Parameters
-    ----------
-    silent : sequence of str
-        As `waits_for` takes them.
-    """
-    if gpus.is_gpu(row.target):
-        return gpus.waits_for(session, row.workload, row.target, force=row.force, measure=row.measure)
-    return waits_for(row.target, silent)
-
-
-def waits_for(target: dict[str, Any], silent: Sequence[str] = ()) -> str:
-    """What a job for a CPU that nobody can measure waits for, and what to start.
+def waits_for(
+    session: Session,
+    workload: str,
+    target: dict[str, Any],
+    *,
+    force: bool,
+    measure: bool,
+    silent: Sequence[str] = (),
+) -> str:
+    """Say what a job that nobody can measure waits for, and what to start.
 
     Parameters
     ----------
     target : dict
         Resolved, or what the spec says where nobody could resolve it.
+    force, measure : bool
+        As of the job.
     silent : sequence of str
         Runners whose device has not answered: it may be theirs.
     """
+    if architectures.names_one(target):
+        return architectures.waits_for(session, workload, target, force=force, measure=measure)
     what = (
         f"mcpu {target['mcpu']}"
         if "mcpu" in target

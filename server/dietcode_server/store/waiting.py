@@ -6,12 +6,12 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, not_, or_, select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import JobState
 from dietcode.workload.parse import spec_from_data
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import architectures, runners
 from dietcode_server.store.clock import clock
 from dietcode_server.store.runners import AnnouncedDevice, DeviceRow
 from dietcode_server.store.subjects import job_identity, remember_device
@@ -21,8 +21,9 @@ from dietcode_server.store.transitions import enter, locked
 
 def waiting(session: Session, *, but: Collection[str] = (), limit: int = 20) -> list[JobRow]:
     """Jobs that wait for a runner that measures, the oldest first, without those whose ids are in `but`."""
-    kind = func.coalesce(JobRow.target["kind"].as_string(), "")
-    measures = or_(JobRow.measure, kind != "cuda")  # else it waits for records, which no runner brings
+    measures = or_(
+        JobRow.measure, not_(architectures.JOB_NAMES_ONE)
+    )  # else no runner brings what it waits for
     query = select(JobRow.id).where(JobRow.state == JobState.WAITING_FOR_RUNNER.value, measures)
     ids = list(session.scalars(query.order_by(JobRow.created_at, JobRow.id)))
     wanted = [job_id for job_id in ids if job_id not in but][:limit]
@@ -33,14 +34,17 @@ def waiting_for_records(session: Session, *, limit: int = 20) -> list[str]:
     """Jobs for GPUs that wait though they can be built from records by now, the oldest first; their ids."""
     measured = select(TuningRecord.id).where(TuningRecord.workload == JobRow.workload).exists()
     query = select(JobRow.id, JobRow.workload, JobRow.target, JobRow.measure).where(
-        JobRow.state == JobState.WAITING_FOR_RUNNER.value, gpus.IS_FOR_GPU, JobRow.force.is_(False), measured
+        JobRow.state == JobState.WAITING_FOR_RUNNER.value,
+        architectures.JOB_NAMES_ONE,
+        JobRow.force.is_(False),
+        measured,
     )
     known: dict[tuple[Any, ...], bool] = {}
     found = []
     for job_id, workload, target, measure in session.execute(query.order_by(JobRow.created_at, JobRow.id)):
         key = workload, target.get("arch"), measure
         if key not in known:
-            known[key] = gpus.can_be_built(session, workload, target, force=False, measure=measure)
+            known[key] = architectures.can_be_built(session, workload, target, force=False, measure=measure)
         if known[key]:
             found.append(job_id)
     return found[:limit]
@@ -55,7 +59,7 @@ def take_up_built(session: Session, *, now: datetime | None = None) -> list[str]
 
 
 def fits(row: JobRow, target: dict[str, Any]) -> bool:
-    """Whether a machine on which a job's target is `target` may take it up.
+    """Return whether a machine on which a job's target is `target` may take it up.
 
     A job that has a device keeps its target: nothing is measured for another than was asked for.
     """
@@ -117,7 +121,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     gone = [row.id for row in session.scalars(asked) if not any(serves(one, row) for one in there)]
     of_nobody: list[ColumnElement[bool]] = [JobRow.device_id.in_(gone)] if gone else []
     if not runners.build_for_gpus(session, now=now):
-        of_nobody.append(and_(JobRow.device_id.is_(None), gpus.IS_FOR_GPU))
+        of_nobody.append(and_(JobRow.device_id.is_(None), architectures.JOB_NAMES_ONE))
     if not of_nobody:
         return []
     query = select(JobRow).where(*queued, or_(*of_nobody))
@@ -129,13 +133,14 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
 
 
 def serves(there: AnnouncedDevice, wanted: Device) -> bool:
-    """Whether a device is an announced one, or a part of it: the same processor, with enough cores and all
-    features. A GPU has no parts.
+    """Return whether a device is an announced one, or a part of it.
+
+    A part is the same processor with fewer cores and features; a device without cores has none.
     """
     host, target = there.host, wanted.target
     return there.id == wanted.id or (
-        not gpus.is_gpu(target)
+        "num_cores" in target
         and there.name == wanted.name
-        and target.get("num_cores", 0) <= host.get("num_cores", 0)
+        and target["num_cores"] <= host.get("num_cores", 0)
         and set(target.get("features", ())) <= set(host.get("features", ()))
     )

@@ -24,7 +24,7 @@ from dietcode.protocol import (
     RunnerDevice,
     TokenInfo,
 )
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import architectures, runners
 from dietcode_server.store.exchange import Imported, MeasuredOn
 from dietcode_server.store.tables import (
     Blob,
@@ -39,7 +39,7 @@ from dietcode_server.store.tables import (
     TokenRow,
 )
 from dietcode_server.store.tokens import state_of
-from dietcode_server.store.transitions import job_waits_for
+from dietcode_server.store.transitions import waits_for
 
 
 def to_wire(session: Session, row: JobRow) -> Job:
@@ -74,7 +74,11 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
             deadline_at=row.deadline_at,
             progress=_progress(row.progress),
             error=row.error,
-            waits_for=job_waits_for(session, row, silent) if row.id in waits else None,
+            waits_for=waits_for(
+                session, row.workload, row.target, force=row.force, measure=row.measure, silent=silent
+            )
+            if row.id in waits
+            else None,
             standing=standings.get((row.workload, row.target.get("arch"))),
             library=None if row.library_id is None else libraries[row.library_id],
             created_at=row.created_at,
@@ -88,8 +92,12 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
 
 def _standings(session: Session, rows: Sequence[JobRow]) -> dict[tuple[str, Any], str]:
     """Of jobs for GPUs, by workload and architecture."""
-    targets = {(row.workload, row.target.get("arch")): row.target for row in rows if gpus.is_gpu(row.target)}
-    return {key: gpus.standing(session, key[0], target) for key, target in targets.items()}
+    targets = {
+        (row.workload, row.target.get("arch")): row.target
+        for row in rows
+        if architectures.names_one(row.target)
+    }
+    return {key: architectures.standing(session, key[0], target) for key, target in targets.items()}
 
 
 def _libraries(session: Session, ids: set[int]) -> dict[int, LibraryRef]:
@@ -147,14 +155,14 @@ def libraries_to_wire(session: Session, rows: Sequence[LibraryRow]) -> list[Libr
             manifest=FileFacts(sha256=row.manifest_digest, size_bytes=sizes[row.manifest_digest]),
             created_at=row.created_at,
             yanked_at=row.yanked_at,
-            standing=f"measured on {row.device}" if gpus.is_gpu(row.target) else None,
+            standing=f"measured on {row.device}" if architectures.names_one(row.target) else None,
         )
         for row in rows
     ]
 
 
 def compared_to_wire(row: ComparisonRow, instance: DispatchRow) -> ComparedInstance:
-    """What was measured of an instance, beside what was predicted of it."""
+    """Return what was measured of an instance, beside what was predicted of it."""
     return ComparedInstance(
         position=row.position,
         shape_vars=instance.shape_vars,
@@ -164,6 +172,8 @@ def compared_to_wire(row: ComparisonRow, instance: DispatchRow) -> ComparedInsta
         vendor=row.vendor,
         vendor_gflops=row.vendor_gflops,
         vendors=row.vendors,
+        company_gflops=row.company_gflops,
+        vendor_company_gflops=row.vendor_company_gflops,
         max_rel_error=row.max_rel_error,
         measured_at=row.measured_at,
     )
@@ -184,7 +194,7 @@ def runner_to_wire(row: RunnerRow) -> Runner:
 
 
 def imported_to_wire(done: Imported) -> RecordsImported:
-    """What came of an import."""
+    """Return what came of an import."""
     return RecordsImported(
         workload=done.workload,
         device_id=done.device.id,
@@ -211,7 +221,7 @@ def _progress(data: dict[str, object] | None) -> Progress | None:
 
 
 def token_to_wire(row: TokenRow, now: datetime) -> TokenInfo:
-    """What is kept of a token."""
+    """Return what is kept of a token."""
     return TokenInfo(
         id=row.id,
         owner=row.owner,

@@ -24,7 +24,7 @@ def content() -> bytes:
 @pytest.fixture(scope="module")
 def blob(service, content) -> str:
     with service.database.write() as session:
-        return f"/api/v1/blobs/{blobs.put(session, content)}"
+        return f"/api/v1/blobs/{blobs.add(session, content)}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -205,7 +205,7 @@ def test_if_none_match(client, blob):
 
 def test_an_empty_blob(service, problem):
     with service.database.write() as session:
-        url = f"/api/v1/blobs/{blobs.put(session, b'')}"
+        url = f"/api/v1/blobs/{blobs.add(session, b'')}"
     response = service.client.get(url)
     assert (response.status_code, response.content, response.headers["content-length"]) == (200, b"", "0")
     problem(service.client.get(url, headers={"range": "bytes=0-"}), 416, "request")
@@ -214,7 +214,7 @@ def test_an_empty_blob(service, problem):
 def test_a_comparison_is_that_of_its_version(service, client):
     at = utc_now()
     rows = [
-        Compared(2, 120.0, {"a": 80.0, "b": 90.0}, "b", 90.0, 1e-7, at),
+        Compared(2, 120.0, {"a": 80.0, "b": 90.0}, "b", 90.0, 1e-7, at, 110.0, 85.0),
         Compared(0, 30.0, {}, None, None, 2e-7, at),
     ]
     with service.database.write() as session:
@@ -225,6 +225,8 @@ def test_a_comparison_is_that_of_its_version(service, client):
     first, second = found.instances
     assert (first.position, first.vendor, first.vendors) == (0, None, {})
     assert (second.measured_gflops, second.vendor_gflops, second.measured_at) == (120.0, 90.0, at)
+    assert (second.company_gflops, second.vendor_company_gflops) == (110.0, 85.0)
+    assert first.company_gflops is None and first.vendor_company_gflops is None
     report = json.loads(library_bytes("dense")["report.json"])["instances"]
     assert [one.shape_vars for one in found.instances] == [report[n]["shape_vars"] for n in (0, 2)]
     assert second.predicted_gflops == report[2]["predicted_gflops"]

@@ -62,6 +62,6 @@ with (
             told.write(f"{job.workload} {rows}x16\n")
             told.flush()
         step = {"stage": "measure", "message": "", "done": rows, "total": NUM_KERNELS, "data": {}}
-        reporter.hear(SimpleNamespace(**step, best_gflops=None, secs_left=None))
+        reporter.on_event(SimpleNamespace(**step, best_gflops=None, secs_left=None))
     result = SimpleNamespace(device=DEVICE, files=library_files(job.name))
     publish(database, job, runner, result, None)

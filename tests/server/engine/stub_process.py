@@ -28,7 +28,8 @@ def ask(question: bytes) -> list[targets.Resolved | str]:
     return [resolve(asked["target"], host or HERE) for host in asked["hosts"]]
 
 
-def resolve(given: dict[str, Any], host: dict[str, Any]) -> targets.Resolved:
+def resolve(given: dict[str, Any] | None, host: dict[str, Any]) -> targets.Resolved:
+    given = given or {}  # none: what the machine is
     target = {
         "kind": "llvm",
         "mcpu": given.get("mcpu", host["mcpu"]),
@@ -40,7 +41,7 @@ def resolve(given: dict[str, Any], host: dict[str, Any]) -> targets.Resolved:
     return targets.Resolved(target, device if runnable else None, runnable, host)
 
 
-targets._ask = ask
+targets._answers_of_child = ask
 script = str(Path(__file__).with_name(worker))
 dietcode_server.process.LocalEngine = partial(LocalEngine, command=(sys.executable, script))
 sys.argv = ["dietcode", *command]

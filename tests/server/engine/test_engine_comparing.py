@@ -36,7 +36,7 @@ class Stage:
         return compare_library(
             SimpleNamespace(**job),  # type: ignore[arg-type]
             result,  # type: ignore[arg-type]
-            listener=self.heard.append,
+            on_event=self.heard.append,
             **(asked | changes),
         )
 
@@ -57,7 +57,11 @@ def test_rows_lie_at_the_positions_of_their_instances(stage: Stage) -> None:
     assert found and len(positions) == len(set(positions)) and {0, len(instances) - 1} >= set(positions[:2])
     for row in found:
         assert (
-            row.measured_gflops > 0 and row.vendor == "numpy" and row.vendors == {"numpy": row.vendor_gflops}
+            row.measured_gflops > 0
+            and row.vendor == "numpy"
+            and row.vendors == {"numpy": row.vendor_gflops}
+            and row.company_gflops > 0
+            and row.vendor_company_gflops > 0
         )
         assert row.max_rel_error < 1e-5
     assert {event.stage for event in stage.heard} == {"compare"}

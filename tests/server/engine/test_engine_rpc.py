@@ -58,7 +58,7 @@ class Session:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     made = Session()
-    monkeypatch.setattr(targets, "_ask", made.ask)
+    monkeypatch.setattr(targets, "_answers_of_child", made.ask)
     monkeypatch.setattr(placement, "_TAKE_UP_SECS", 0.0)
     yield made
     made.may_answer.set()

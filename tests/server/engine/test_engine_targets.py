@@ -12,12 +12,13 @@ import pytest
 from small_libraries import spec_data
 
 from dietcode.errors import ServerError, TargetError
+from dietcode.measure.gpu import list_gpus
 from dietcode.runtime.cpu import available_cores
 from dietcode.target.cpu import device_record, resolve_target
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import TargetSpec
 from dietcode_server.engine import targets as targets_module
-from dietcode_server.engine.targets import Resolved, Targets, describe_target, has_driver
+from dietcode_server.engine.targets import Resolved, Targets, answers
 
 
 def test_the_machine_itself_is_what_the_compiler_says() -> None:
@@ -38,10 +39,11 @@ def test_a_target_of_another_machine_has_no_device_here() -> None:
 
 def test_a_cpu_without_the_features_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dietcode.target.cpu.missing_features", lambda names: ["avx2"])
-    assert not describe_target({"kind": "llvm", "mcpu": "haswell"})["runnable"]
+    (found,) = answers({"target": {"kind": "llvm", "mcpu": "haswell"}, "hosts": [None], "engine": {}})
+    assert not found["runnable"]
 
 
-@pytest.mark.skipif(has_driver(), reason="has NVIDIA's driver")
+@pytest.mark.skipif(bool(list_gpus()), reason="has a GPU")
 @pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_80"}, "nvidia/nvidia-a100"])
 def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> None:
     found = Targets().resolve(spec_from_data(spec_data("dense", target=target)))
@@ -92,7 +94,7 @@ def test_questions_come_one_at_a_time_and_the_same_one_once(monkeypatch: pytest.
         return ["no such target"]
 
     answered = [0]
-    monkeypatch.setattr(targets_module, "_ask", ask)
+    monkeypatch.setattr(targets_module, "_answers_of_child", ask)
     targets = Targets()
 
     def resolve(cores: int) -> str:

@@ -7,43 +7,49 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_gpu import ARCH, NAME, device, gpu_spec, made_records
-from needs import needs_nvrtc
+from needs import needs_nvrtc, of_extra
 
+from benchmarks.fake_children import FakeChildren
 from dietcode.backends.cuda.backend import CudaBackend
 from dietcode.errors import ConflictError, RecordsError
 from dietcode.measure import gpu as gpu_module
-from dietcode.measure import local
-from dietcode.measure.fake import FakeChildren
+from dietcode.measure import gpu_device, opening
+from dietcode.measure.cpu_device import CpuDevices
+from dietcode.measure.device_kinds import DEVICE_KINDS
+from dietcode.measure.engine_spec import EngineSpec
 from dietcode.measure.gpu import Gpu
 from dietcode.measure.local import LocalMachine
 from dietcode.protocol import JobState
+from dietcode.target.cpu import Host
 from dietcode.target.cuda import CudaTarget
 from dietcode.tuner import tune
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine import placement, targets, worker
+from dietcode_server.engine.announced_targets import AnnouncedTargets, with_device
 from dietcode_server.engine.announcer import announced
 from dietcode_server.engine.holding import HeldChildren
 from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.placement import Placement
-from dietcode_server.engine.places import Places, on_gpu
 from dietcode_server.engine.targets import Resolved, Targets
-from dietcode_server.store import exchange, gpus, jobs, leases, runners, waiting, wire
+from dietcode_server.store import architectures, exchange, jobs, leases, runners, waiting, wire
 from dietcode_server.store.database import Database
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
 
 pytestmark = needs_nvrtc
-CPU = {"name": "A test CPU", "mcpu": "test", "num_cores": 2}
+HOST = Host("A test CPU", os.uname().machine, "haswell", ("avx2", "fma"), 2, 1 << 15, 1 << 20)
 GPU = Gpu(
-    index=0, name=NAME, num_sms=4, capability=90, l2_bytes=1 << 20, place="none", target=CudaTarget(ARCH)
+    index=0, name=NAME, num_sms=4, capability=90, l2_bytes=1 << 20, bus_id="none", target=CudaTarget(ARCH)
 )
 TARGET = {"kind": "cuda", "arch": ARCH}
 
@@ -61,26 +67,13 @@ def has_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Gpu]]:
     """Whether this machine has one: what the driver would say, and what the child that asks it answers."""
     there = [GPU]
 
-    def find(target: CudaTarget | None = None) -> Gpu | None:
-        fitting = (one for one in there if target is None or target.number == one.capability)
-        found = next(fitting, None)
-        return found if found is None or target is None else replace(found, target=target)
-
     def ask(question: bytes) -> list[Resolved | str]:
-        asked = json.loads(question)
-        if asked["target"] is None:
-            answers = targets.describe_gpus()
-        elif asked["target"].get("kind") == "cuda":
-            answers = [targets.describe_target(asked["target"])]
-        else:
-            target = {"kind": "llvm", **CPU}
-            record = {"id": "cpu0", "name": CPU["name"], "target": target}
-            answers = [{"target": target, "device": record, "runnable": True, "host": CPU}]
-        return [targets._read(answer) for answer in answers]
+        return [targets._read(answer) for answer in targets.answers(json.loads(question))]
 
-    monkeypatch.setattr(gpu_module, "find_gpu", find)
-    monkeypatch.setattr(targets, "has_driver", lambda: bool(there))
-    monkeypatch.setattr(targets, "_ask", ask)
+    for module in (gpu_module, gpu_device):
+        monkeypatch.setattr(module, "list_gpus", lambda: list(there))
+    monkeypatch.setattr(CpuDevices, "here", lambda _: [HOST])
+    monkeypatch.setattr(targets, "_answers_of_child", ask)
     monkeypatch.setattr(placement, "_TAKE_UP_SECS", 0.0)
     yield there
 
@@ -89,9 +82,9 @@ def submitted(database: Database, name: str = "on-gpu", **options: Any) -> str:
     """A job as the API makes it."""
     force, measure = options.get("force", False), options.get("measure", True)
     spec = spec_from_data(gpu_spec(name, **options.get("changes", {})))
-    found = Places(database, measures_here=True).resolve(spec)
+    found = AnnouncedTargets(database, measures_here=True).resolve(spec)
     with database.write() as session:
-        found = on_gpu(session, workload_digest(spec), found, force=force, measure=measure)
+        found = with_device(session, workload_digest(spec), found, force=force, measure=measure)
         row, _ = jobs.submit(
             session,
             spec=spec,
@@ -132,12 +125,17 @@ def imported(database: Database) -> exchange.Imported:
 def test_a_runner_announces_its_gpu_beside_its_cpu(has_gpu: list[Gpu]) -> None:
     found = announced(Targets(), "rack1")
     assert [(one.name, one.target.get("arch")) for one in found] == [
-        (CPU["name"], None),
+        (HOST.name, None),
         (NAME, "sm_90"),
         (NAME, ARCH),
     ]
     assert found[2].target == TARGET | {"num_sms": 4} and found[2].id == GPU.id
     assert {one.slot for one in found} == {"rack1"} and all(one.builds_for_gpus for one in found)
+
+
+def test_of_two_gpus_of_one_capability_the_first_is_announced(has_gpu: list[Gpu]) -> None:
+    has_gpu.append(replace(GPU, index=1, name="another GPU", bus_id="elsewhere"))
+    assert [one.name for one in announced(Targets(), "rack1")] == [HOST.name, NAME, NAME]
 
 
 @pytest.mark.parametrize("gone", ["no driver", "no compiler", "emulated"])
@@ -149,20 +147,21 @@ def test_a_gpu_that_cannot_be_used_is_not_announced(
     elif gone == "emulated":
         has_gpu[:] = [replace(GPU, name="emulated GPU")]
     else:
-        monkeypatch.setattr(targets, "missing_packages", lambda: ("cuda-bindings",))
+        for module in (targets, gpu_device):
+            monkeypatch.setattr(module, "missing_packages", lambda: ("cuda-bindings",))
     found = announced(Targets(), "rack1")
-    assert [one.name for one in found] == [CPU["name"]]
+    assert [one.name for one in found] == [HOST.name]
     assert found[0].builds_for_gpus == (gone != "no compiler")
 
 
 def test_a_driver_that_is_too_old_leaves_the_cpu(
     has_gpu: list[Gpu], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_: Any = None) -> None:
+    def refuse() -> None:
         raise targets.TargetError("the NVIDIA driver is for CUDA 11.8")
 
-    monkeypatch.setattr(gpu_module, "find_gpu", refuse)
-    assert [one.name for one in announced(Targets(), "rack1")] == [CPU["name"]]
+    monkeypatch.setattr(gpu_device, "list_gpus", refuse)
+    assert [one.name for one in announced(Targets(), "rack1")] == [HOST.name]
     assert "is not measured on: the NVIDIA driver is for CUDA 11.8" in caplog.text
 
 
@@ -250,12 +249,12 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
 def test_other_devices_do_not_hide_who_measured(database: Database, has_gpu: list[Gpu]) -> None:
     submitted(database)
     imported(database)
-    workload, (_, _, target) = made_records().workload, gpus.device_row(device())
+    workload, (_, _, target) = made_records().workload, architectures.device_row(device())
     with database.write() as session:
         for number in range(101):
             remember_device(session, f"{number:04}", "another GPU", target, utc_now())
     with database.read() as session:
-        found = gpus.measured_on(session, workload, target)
+        found = architectures.measured_on(session, workload, target)
         assert found is not None and found.id == "f00d"
 
 
@@ -288,21 +287,19 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None],
     """Stand in for what runs on the GPU; says after how many lines it breaks."""
     most: list[int | None] = [None]
 
-    def measure(task: Any, backend: Any, device: Any, kept: Any, *given: Any) -> Any:
-        _, _, children, _ = given
+    def measure(task: Any, backend: Any, device: Any, keeper: Any, children: Any, *_: Any) -> Any:
         assert isinstance(children, HeldChildren)
-        store = kept.store
+        store = keeper.open(task.digest, device.record)
         known = {one.name for one in store.records.measurements}
         for number, line in enumerate(list(made_records().lines())[1:]):
             if number == most[0]:
                 raise RuntimeError("the GPU fell off the bus")
             if line["kind"] == "calibration" or line["rows"] not in {int(n.split("x")[0]) for n in known}:
                 store.append(line)
-        return store.records
+        return store.records, len(store.records.measurements) - len(known)
 
     monkeypatch.setattr(tune, "explore", measure)
     monkeypatch.setattr(tune, "verify", lambda *_: None)
-    monkeypatch.setattr(local, "need_gpu", gpu_module.find_gpu)
     monkeypatch.setattr(LocalMachine, "children", lambda *_: contextlib.nullcontext(FakeChildren()))
     monkeypatch.setattr(CudaBackend, "archs", (ARCH,))
 
@@ -344,3 +341,47 @@ def test_a_job_is_measured_kept_and_published(
         jobs.get(session, odd).device_id = fake.id
     refused = work(odd)
     assert refused.state == JobState.FAILED and "synthetic" in refused.error
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason=of_extra("ray"))
+def test_a_ray_cluster_that_announces_a_gpu_takes_its_jobs(
+    has_gpu: list[Gpu],
+    measures: Callable[[int | None], None],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from dietcode.measure.ray_cluster import RayCluster
+    from dietcode.measure.ray_nodes import RayNodes, slot_of
+
+    there = {slot_of(DEVICE_KINDS["cuda"], GPU), slot_of(DEVICE_KINDS["llvm"], HOST)}
+    cluster, engine = "10.0.0.5:6379", EngineSpec("ray", "10.0.0.5:6379")
+    has_gpu.clear()  # the machine that sends it there has none
+    monkeypatch.setattr(RayCluster, "__init__", lambda self, address: RayNodes.__init__(self, address, 0.0))
+    monkeypatch.setattr(RayCluster, "resources", lambda _: there)
+    monkeypatch.setattr(RayCluster, "children", lambda *_: contextlib.nullcontext(FakeChildren()))
+    monkeypatch.setattr(RayCluster, "close", lambda _: None)
+    monkeypatch.setitem(opening._ENGINES, "ray", lambda spec: RayCluster(cluster))
+    monkeypatch.setattr(placement, "_KNOWN_SECS", -1.0)
+    found = announced(Targets(engine), "own")
+    assert [(one.name, one.target.get("arch")) for one in found] == [
+        (HOST.name, None),
+        (NAME, "sm_90"),
+        (NAME, ARCH),
+    ]
+    assert {one.slot for one in found} == there
+    job = submitted(database)
+    here = Placement(Targets(engine))
+    assert here.take_up(database) == [job] and told(database, job).device_id == GPU.id
+    queued = here.next_job(database)
+    assert queued is not None and queued.id == job
+    worker.work(database, job, tmp_path, 60.0, 600.0, None, engine)
+    done = told(database, job)
+    assert (done.state, done.measured, done.device_id) == (JobState.SUCCEEDED, 4, GPU.id), done.error
+    moved = submitted(database, "moved", force=True)
+    announce(database, found)
+    with database.write() as session:
+        jobs.resume(session, moved, runnable=True, device=found[2].row)
+    there.clear()
+    worker.work(database, moved, tmp_path, 60.0, 600.0, None, engine)
+    assert told(database, moved).state == JobState.WAITING_FOR_RUNNER, "the cluster's GPU is gone"

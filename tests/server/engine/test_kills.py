@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,8 @@ class Service:
         self.process.stderr.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with sqlite3.connect(
-            f"file:{self.folder / 'dietcode.db'}?mode=ro", uri=True, timeout=10
-        ) as connection:
+        path = f"file:{self.folder / 'dietcode.db'}?mode=ro"
+        with closing(sqlite3.connect(path, uri=True, timeout=10)) as connection:
             return connection.execute(query).fetchall()
 
     def worker_pid(self) -> int | None:

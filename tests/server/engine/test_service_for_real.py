@@ -218,7 +218,8 @@ def explained(place: Place) -> None:
     assert row["predicted_gflops"] == pytest.approx(report["predicted_gflops"])
     assert row["best_predicted_gflops"] >= row["predicted_gflops"]
     factors = row["f_local"] * row["f_spatial"] * row["f_pad"]
-    assert factors / 1e9 >= row["predicted_gflops"], "the launch time comes on top"
+    # A launch that costs nothing leaves the product itself, rounded once more.
+    assert factors / 1e9 >= row["predicted_gflops"] * (1 - 1e-12), "the launch time comes on top"
 
 
 def check(folder: Path) -> None:

@@ -72,7 +72,7 @@ def fill(url: str, limit_bytes: str) -> None:
     while not error and kept < 1000:
         try:
             with database.write() as session:
-                blobs.put(session, kept.to_bytes(8, "big") * 8192)
+                blobs.add(session, kept.to_bytes(8, "big") * 8192)
             kept += 1
         except DietCodeError as caught:
             error = str(caught)
@@ -80,7 +80,7 @@ def fill(url: str, limit_bytes: str) -> None:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
     with database.write() as session:
-        blobs.put(session, b"after")
+        blobs.add(session, b"after")
     say({"error": error, "kind": kind, "kept": kept})
 
 

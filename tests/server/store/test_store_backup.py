@@ -54,7 +54,7 @@ def filled(database: Database) -> dict[str, Any]:
     """Rows of all kinds, and a blob of several chunks; nobody works on a job any more."""
     fill(database)
     with database.write() as session:
-        blobs.put(session, bytes(range(256)) * (CHUNK_BYTES // 100))
+        blobs.add(session, bytes(range(256)) * (CHUNK_BYTES // 100))
         for row in jobs.running(session):
             row.leased_until = row.created_at
     return facts(database)
@@ -203,7 +203,7 @@ def test_what_is_no_backup(
     with pytest.raises(RequestError, match=says) as caught:
         restore(other, file)
     assert "\n" not in str(caught.value) and str(file) in str(caught.value)
-    assert not Path(str(other.place)).exists()
+    assert not Path(str(other.location)).exists()
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_the_older_backup(
     backup(database, disk / "backup.db")
     before = (disk / "backup.db").read_bytes()
     with database.write() as session:
-        blobs.put(session, bytes(4 << 20))
+        blobs.add(session, bytes(4 << 20))
     with pytest.raises(DietCodeError, match=r"cannot be written: .*full"):
         backup(database, disk / "backup.db")
     assert (disk / "backup.db").read_bytes() == before and len(list(disk.iterdir())) == 1

@@ -36,7 +36,7 @@ def stored(
     database = Database(url)
     database.upgrade()
     with database.write() as session:
-        digest = blobs.put(session, DATA)
+        digest = blobs.add(session, DATA)
     yield database, digest
     database.dispose()
 
@@ -55,7 +55,7 @@ def test_any_range(stored: tuple[Database, str], start: int, stop: int | None) -
 def test_sizes_around_a_chunk(database: Database, size: int) -> None:
     data = DATA[:size]
     with database.write() as session:
-        digest = blobs.put(session, data)
+        digest = blobs.add(session, data)
     assert digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
     with database.read() as session:
         found = blobs.facts(session, digest)
@@ -65,9 +65,9 @@ def test_sizes_around_a_chunk(database: Database, size: int) -> None:
 
 def test_the_same_content_is_kept_once(database: Database) -> None:
     with database.write() as session:
-        first, again = blobs.put(session, DATA), blobs.put(session, DATA)
+        first, again = blobs.add(session, DATA), blobs.add(session, DATA)
     with database.write() as session:
-        later = blobs.put(session, DATA)
+        later = blobs.add(session, DATA)
         counts = [session.scalar(select(func.count()).select_from(table)) for table in (Blob, BlobChunk)]
     assert first == again == later
     assert counts == [1, 4]
@@ -102,7 +102,7 @@ def test_offsets_below_zero(stored: tuple[Database, str], start: int, stop: int 
 @pytest.mark.parametrize("position", [0, 1, 3])
 def test_a_chunk_that_is_lost(database: Database, position: int) -> None:
     with database.write() as session:
-        digest = blobs.put(session, DATA)
+        digest = blobs.add(session, DATA)
         session.execute(delete(BlobChunk).where(BlobChunk.position == position))
     got = b""
     with (

@@ -109,7 +109,7 @@ def test_a_newer_schema_is_refused(database: Database) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DietCodeError) as caught:
         database.upgrade()
-    check_line(caught.value, "'9999' is newer", f"'{HEAD}'", str(database.place))
+    check_line(caught.value, "'9999' is newer", f"'{HEAD}'", str(database.location))
     assert not database.at_head()
     for call in (database.check_head, database.revision):
         with pytest.raises(StoreError, match="'9999' is newer"):
@@ -270,7 +270,7 @@ def test_a_locked_database(database: Database, url: str, monkeypatch: pytest.Mon
         with impatient.read() as session:
             assert jobs.list_jobs(session) == ([], None)
     assert re.search("database is locked|lock timeout", str(caught.value))
-    check_line(caught.value, "another process has held it", str(database.place))
+    check_line(caught.value, "another process has held it", str(database.location))
     with impatient.write() as session:
         assert submit(session, "other")[1]
     impatient.dispose()
@@ -319,7 +319,7 @@ def test_a_full_disk(mount_disk: Callable[[str], Path | None]) -> None:
     database.upgrade()
     job_id = job_in(database, JobState.RUNNING)
     with pytest.raises(StoreError) as caught, database.write() as session:
-        blobs.put(session, bytes(4 << 20))
+        blobs.add(session, bytes(4 << 20))
     check_line(caught.value, "disk", str(small_disk / "dietcode.db"))
     with database.write() as session:
         assert jobs.finish(session, job_id, JobState.FAILED, error=str(caught.value))

@@ -48,7 +48,7 @@ def story(database) -> str:
 
 def test_steps_leave_out_what_repeats_and_count_the_time_of_workers(database, story):
     with database.read() as session:
-        told = history.history_of(session, story).steps
+        told = history.history_of(session, story).timeline
     assert [(s.name, s.is_state, s.attempt, round(s.worked_secs)) for s in told] == [
         ("queued", True, 0, 0),
         ("running", True, 1, 0),

@@ -99,12 +99,12 @@ def test_records_of_a_workload_measured_lately_stay(database: Database) -> None:
 
 def test_content_that_no_library_lists_goes_after_an_hour(database: Database) -> None:
     with database.write() as session:
-        digest = blobs.put(session, b"x" * (blobs.CHUNK_BYTES + 1))
+        digest = blobs.add(session, b"x" * (blobs.CHUNK_BYTES + 1))
     assert sweep(database, Policy(), utc_now()).blobs == 0, "its library may be on the way"
     assert sweep(database, Policy(), utc_now() + timedelta(hours=2)).blobs == 1
     assert count(database, Blob) == count(database, BlobChunk) == 0
     with database.write() as session:
-        assert blobs.put(session, b"x" * (blobs.CHUNK_BYTES + 1)) == digest
+        assert blobs.add(session, b"x" * (blobs.CHUNK_BYTES + 1)) == digest
 
 
 def test_more_than_a_batch_goes_in_one_sweep(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

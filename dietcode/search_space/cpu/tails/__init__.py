@@ -1,4 +1,4 @@
-"""How tiles that reach past an edge are computed: the four alternatives of the paper's Figure 7.
+"""Tiles that reach past an edge: the four alternatives of the paper's Figure 7.
 
 - ``local`` (d): fetch clamped, compute the whole tile, write back what exists;
 - ``partition`` (c): inside tiles apart, the rest computed exactly by smaller register tiles;

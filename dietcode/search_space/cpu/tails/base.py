@@ -1,4 +1,4 @@
-"""What an alternative for tails has to emit."""
+"""The interface of the alternatives for tails."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dietcode.search_space.cpu.kernel import Kernel, possible_rests
+from dietcode.search_space.cpu.kernel import Kernel, possible_remainders
 from dietcode.search_space.cpu.output import Output
 from dietcode.search_space.cpu.sources import Block, Product
 
 
 @dataclass(frozen=True)
 class Tails(ABC):
-    """How one micro-kernel computes tiles, those that reach past an edge among them."""
+    """The way in which a micro-kernel computes tiles, also those that reach past an edge."""
 
     kernel: Kernel
 
     @property
-    def rests_of_rows(self) -> frozenset[int]:
-        """What whole tiles may leave over; ``{0}`` where no tile reaches past that edge."""
+    def row_remainders(self) -> frozenset[int]:
+        """Possible remainders of the rows in tiles; ``{0}`` where no tile reaches past that edge."""
         problem = self.kernel.problem
-        return possible_rests(problem, problem.rows, self.kernel.micro_kernel.rows)
+        return possible_remainders(problem, problem.rows, self.kernel.micro_kernel.rows)
 
     @property
-    def rests_of_columns(self) -> frozenset[int]:
-        """The same for columns."""
+    def column_remainders(self) -> frozenset[int]:
+        """Possible remainders of the columns."""
         problem = self.kernel.problem
-        return possible_rests(problem, problem.columns, self.kernel.micro_kernel.columns)
+        return possible_remainders(problem, problem.columns, self.kernel.micro_kernel.columns)
 
     @property
     def cuts_rows(self) -> bool:
         """Whether a tile may reach past the last row."""
-        return self.rests_of_rows != {0}
+        return self.row_remainders != {0}
 
     @property
     def cuts_columns(self) -> bool:
         """Whether a tile may reach past the last column."""
-        return self.rests_of_columns != {0}
+        return self.column_remainders != {0}
 
     @property
     def cuts_vectors(self) -> bool:
         """Whether a vector may reach past the last column."""
-        return any(rest % self.kernel.lanes for rest in self.rests_of_columns)
+        return any(remainder % self.kernel.lanes for remainder in self.column_remainders)
 
     @contextmanager
     def around_tasks(self) -> Iterator[Tails]:
-        """Emit what precedes and what follows the tasks; the alternative as tasks use it."""
+        """Emit what precedes and what follows the tasks; yield the alternative that tasks use."""
         yield self
 
     @property
     def spilled_vectors(self) -> int:
-        """Vectors of each row that a tile in parts leaves through memory at once; 0 where none does."""
+        """Vectors of each row that are spilled at once where a tile exists in part; 0 for none."""
         return 0
 
     @abstractmethod

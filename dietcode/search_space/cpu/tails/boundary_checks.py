@@ -34,14 +34,14 @@ class _CheckedRows(RowSource):
     source: RowSource
 
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """One check for each element."""
+        """Fetch with one check for each element."""
         fetch, zero = self.source.fetch(at, rows), tirx.const(0, DTYPE)
         return lambda i, step: tirx.if_then_else(rows[i] < self.kernel.rows, fetch(i, step), zero)
 
     @contextmanager
-    def steps(self, k_range: KRange) -> Iterator[ReductionStep]:
-        """The source's."""
-        with self.source.steps(k_range) as step:
+    def k_loop(self, k_range: KRange) -> Iterator[ReductionStep]:
+        """Emit the loops of the source."""
+        with self.source.k_loop(k_range) as step:
             yield step
 
 
@@ -53,15 +53,16 @@ class _CheckedColumns(ColumnSource):
     source: ColumnSource
 
     def fetch(self, at: Block, panels: list[Any], cut: bool) -> PanelFetch:
-        """One check for each vector."""
+        """Fetch with one check for each vector."""
         kernel, fetch = self.kernel, self.source.fetch(at, panels, cut)
         zeros = splat(tirx.const(0, DTYPE), kernel.lanes)
         return lambda v, k: tirx.if_then_else(panels[v] < kernel.panels, fetch(v, k), zeros)
 
 
 class BoundaryChecks(Tails):
-    """One body for all tiles; every fetch inside the reduction loop asks whether its row or panel exists, and
-    so does the write-back. Checks that fixed extents make needless are left out.
+    """One body for all tiles: every fetch in the reduction loop, and the write-back, checks what exists.
+
+    Checks that fixed extents make needless are left out.
     """
 
     @property
@@ -70,7 +71,7 @@ class BoundaryChecks(Tails):
         return int(self.cuts_vectors or self.kernel.spills)
 
     def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
-        """The only body."""
+        """Emit the only body."""
         accumulators = output.accumulators(at, products)
         output.start(accumulators, at)
         rows = [at.row + i for i in range(at.rows)]
@@ -95,7 +96,7 @@ class BoundaryChecks(Tails):
             )
 
     def _write_column(self, accumulators: Accumulators, at: Block, output: Output) -> None:
-        """One column of vectors: whole, cut by the last column, or past it."""
+        """Write one column of vectors: whole, cut by the last column, or past it."""
         kernel = self.kernel
         if not self.cuts_columns:
             self._write_rows(accumulators, at, output)

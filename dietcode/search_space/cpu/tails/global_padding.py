@@ -28,7 +28,7 @@ class _Padded:
     columns: Any
 
     def offset(self, batch: Any, row: Any) -> Any:
-        """Where a row begins."""
+        """Return the offset of a row."""
         return (batch * self.rows + row) * self.columns
 
 
@@ -39,7 +39,7 @@ class _PaddedRows(RowSource):
     copy: _Padded
 
     def fetch(self, at: Block, rows: list[Any]) -> RowFetch:
-        """Rows follow each other, past the last one too."""
+        """Fetch by the padded rows, which follow each other past the last one too."""
         first = at.batch * self.copy.rows + at.row
         return lambda i, step: load(self.copy.buffer, [(first + i) * self.copy.columns + step.k], 1)
 
@@ -62,7 +62,7 @@ class GlobalPadding(Tails):
 
     @contextmanager
     def around_tasks(self) -> Iterator[Tails]:
-        """Pad before, unpad after."""
+        """Pad before the tasks, and copy the output after them."""
         kernel, micro_kernel = self.kernel, self.kernel.micro_kernel
         padded_rows = ceildiv(kernel.rows, micro_kernel.rows, kernel.ops) * micro_kernel.rows
         padded_columns = ceildiv(kernel.columns, micro_kernel.columns, kernel.ops) * micro_kernel.columns
@@ -93,7 +93,7 @@ class GlobalPadding(Tails):
                         copy.clear(offset, kernel.reduction)
 
     def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
-        """The plain body between the two copies."""
+        """Emit the body between the two copies."""
         kernel = self.kernel
         assert self.rows is not None
         source = _PaddedRows(self.rows)
@@ -125,13 +125,13 @@ class GlobalPadding(Tails):
 
         vectors = 0 if kernel.spills else tirx.truncdiv(kernel.columns, lanes)
         with kernel.tasks() as task:
-            rows, whole = kernel.ops.bind(kernel.rows), kernel.ops.bind(vectors)
+            rows, num_vectors = kernel.ops.bind(kernel.rows), kernel.ops.bind(vectors)
             with T.serial(*kernel.part(kernel.batch * rows, task, kernel.limits.num_cores)) as index:
                 batch, row = self._split(index, rows)
-                with T.serial(i64(0), whole) as v:
+                with T.serial(i64(0), num_vectors) as v:
                     copy_out(batch, row, v * lanes, lanes)
                 if self.cuts_vectors or kernel.spills:
-                    with T.serial(whole * lanes, kernel.columns) as column:
+                    with T.serial(num_vectors * lanes, kernel.columns) as column:
                         copy_out(batch, row, column, 1)
 
     def _split(self, index: Any, rows: Any) -> tuple[Any, Any]:

@@ -17,17 +17,17 @@ class LocalPadding(Tails):
     """A tile that reaches past an edge *fetches* from clamped rows and panels, computes the whole tile
     without a check, and writes back only what exists.
 
-    The clamped values are computed and thrown away, so nothing leaks between rows, NaN included. A tile that
+    Results of clamped values are dropped, so that nothing leaks between rows, NaN included. A tile that
     lies inside takes a second copy of the loop with constant strides.
     """
 
     @property
     def spilled_vectors(self) -> int:
-        """A tile."""
+        """Vectors of a tile."""
         return self.kernel.vectors
 
     def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
-        """Two copies of the body."""
+        """Emit two copies of the body."""
         kernel, micro_kernel = self.kernel, self.kernel.micro_kernel
         accumulators = output.accumulators(at, products)
         output.start(accumulators, at)

@@ -19,17 +19,19 @@ from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import i64
 
 
-def row_pieces(rests: frozenset[int]) -> list[int]:
-    """Heights that the binary decompositions of all `rests` are made of, the tallest first.
+def tail_heights(remainders: frozenset[int]) -> list[int]:
+    """Return the heights in the binary decompositions of all `remainders`, the tallest first.
 
     ``{5} -> [4, 1]``; ``{0, 1, … 5} -> [4, 2, 1]``.
     """
-    tallest = max(rests).bit_length()
-    return [1 << bit for bit in reversed(range(tallest)) if any(rest >> bit & 1 for rest in rests)]
+    tallest = max(remainders).bit_length()
+    return [
+        1 << bit for bit in reversed(range(tallest)) if any(remainder >> bit & 1 for remainder in remainders)
+    ]
 
 
 class LoopPartitioning(Tails):
-    """Inside tiles take the plain body; what is left over is computed exactly, by smaller register tiles.
+    """Tiles inside take the plain body; what is left over is computed exactly, by smaller register tiles.
 
     Left-over rows are decomposed in binary, left-over columns into whole vectors. Bodies that fixed extents
     make impossible are not generated.
@@ -37,11 +39,11 @@ class LoopPartitioning(Tails):
 
     @property
     def spilled_vectors(self) -> int:
-        """A tile, where none can be written in vectors."""
+        """Vectors of a tile, where none can be written in vectors."""
         return self.kernel.vectors if self.kernel.spills else 0
 
     def tile(self, at: Block, products: Sequence[Product], output: Output) -> None:
-        """All rows at once where they exist, else the pieces that they are made of."""
+        """Emit all rows at once where they exist, else smaller bodies of them."""
         bodies = _Bodies(self, products, output, output.accumulators(at, products))
         left: Any = self.kernel.ops.bind(self.kernel.rows - at.row) if self.cuts_rows else None
         _either(
@@ -70,19 +72,19 @@ class _Bodies:
 
     @property
     def kernel(self) -> Kernel:
-        """The tails' own."""
+        """The kernel of the tails."""
         return self.tails.kernel
 
     def some_rows(self, at: Block, left: Any) -> None:
-        """Powers of two: the piece of s rows is there iff s is in `left`, below all larger ones."""
-        for rows in row_pieces(self.tails.rests_of_rows):
+        """Emit a body for each power of two in `left`, below those of all larger ones."""
+        for rows in tail_heights(self.tails.row_remainders):
             with T.If(tirx.truncmod(tirx.truncdiv(left, rows), 2) == 1), T.Then():
                 offset = tirx.truncdiv(left, 2 * rows) * (2 * rows)
                 slot = at.slot + offset * self.kernel.micro_kernel.columns
                 self.all_rows(replace(at, row=at.row + offset, rows=rows, slot=slot))
 
     def all_rows(self, at: Block) -> None:
-        """All columns at once where they exist, else the vectors that there are."""
+        """Emit all columns at once where they exist, else the vectors that do."""
         kernel = self.kernel
         width = kernel.micro_kernel.columns
         _either(
@@ -98,15 +100,17 @@ class _Bodies:
         self.output.finish(accumulators, at, lambda: self.output.write_back(accumulators, at))
 
     def _vectors(self, at: Block) -> None:
-        """Few vectors have a body for each number of them; many go one by one."""
+        """Emit a body for each number of vectors where they are few, else one that is repeated."""
         kernel, left = self.kernel, self.kernel.columns - at.column
         if kernel.vectors > MOST_VECTORS:
             with T.serial(i64(0), ceildiv(left, kernel.lanes, kernel.ops)) as v:
                 slot, column = at.slot + v * kernel.lanes, at.column + v * kernel.lanes
                 self._cut(replace(at, column=column, panel=at.panel + v, vectors=1, slot=slot))
             return
-        rests = self.tails.rests_of_columns
-        possible = sorted({-(-rest // kernel.lanes) for rest in rests if rest}, reverse=True)
+        remainders = self.tails.column_remainders
+        possible = sorted(
+            {-(-remainder // kernel.lanes) for remainder in remainders if remainder}, reverse=True
+        )
         with ExitStack() as chain:
             for vectors in possible[:-1]:
                 chain.enter_context(T.If(left > (vectors - 1) * kernel.lanes))
@@ -116,7 +120,7 @@ class _Bodies:
             self._cut(replace(at, vectors=possible[-1]))
 
     def _cut(self, at: Block) -> None:
-        """A block whose last vector the last column may cut."""
+        """Emit a block whose last vector the last column may cut."""
         kernel, tails, output = self.kernel, self.tails, self.output
         accumulators = self._compute(at, cut=tails.cuts_vectors)
 
@@ -124,7 +128,7 @@ class _Bodies:
             left = kernel.columns - at.column
             width = at.vectors * kernel.lanes
             _either(
-                any(rest % kernel.lanes == 0 for rest in tails.rests_of_columns if rest),
+                any(remainder % kernel.lanes == 0 for remainder in tails.column_remainders if remainder),
                 tails.cuts_vectors,
                 lambda: left >= width,
                 lambda: output.write_back(accumulators, at),
@@ -134,7 +138,7 @@ class _Bodies:
         output.finish(accumulators, at, write)
 
     def _compute(self, at: Block, cut: bool) -> Accumulators:
-        """A block that reads nothing past the last row or panel."""
+        """Emit a block that reads nothing past the last row or panel; return its accumulators."""
         accumulators = [[row[: at.vectors] for row in own[: at.rows]] for own in self.accumulators]
         self.output.start(accumulators, at)
         self.output.prefetch(at)
@@ -146,7 +150,7 @@ class _Bodies:
 
 
 def _has_whole(size: Any, extent: int) -> bool:
-    """Whether a whole tile may fit `size`."""
+    """Return whether a whole tile may fit `size`."""
     return not isinstance(size, tirx.IntImm) or int(size) >= extent
 
 

@@ -1,4 +1,4 @@
-"""Scripts and styles, under a path that changes with their bytes, so that browsers keep them for ever.
+"""Scripts and styles, under a path that changes with their bytes, so that browsers keep them forever.
 
 `vendored/` holds other projects' files as they published them; their versions are in their names.
 """

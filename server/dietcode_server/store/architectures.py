@@ -1,4 +1,4 @@
-"""GPUs: their devices, who has one, and whose records a library can be built from.
+"""Targets that name an architecture, not one machine: who has such a device, and whose records serve.
 
 A job for a GPU names an architecture alone. It is measured by a runner that announces such a GPU; or it is
 built, by any runner with CUDA's compiler, from records of one: those that were imported, and those of a job
@@ -16,20 +16,21 @@ from sqlalchemy.orm import Session
 
 from dietcode.measure.formats import format_of_target
 from dietcode.protocol import JobState
-from dietcode.target.cuda import ARCHS, CudaTarget
+from dietcode.target.kinds import KINDS, kind_of_target
 from dietcode_server.store import runners
 from dietcode_server.store.runners import DeviceRow
 from dietcode_server.store.tables import IS_CALIBRATION, Device, JobRow, TuningRecord
 
-IS_FOR_GPU: ColumnElement[bool] = JobRow.target["kind"].as_string() == "cuda"
-_IS_GPU: ColumnElement[bool] = Device.target["kind"].as_string() == "cuda"
+_KINDS = [kind.name for kind in KINDS.values() if kind.names_architecture]
+JOB_NAMES_ONE: ColumnElement[bool] = func.coalesce(JobRow.target["kind"].as_string(), "").in_(_KINDS)
+_DEVICE_HAS_ONE: ColumnElement[bool] = Device.target["kind"].as_string().in_(_KINDS)
 _SYNTHETIC = "synthetic"
-_MAX_GPUS = 100  # devices that are looked at, of those that measured a workload
+_MAX_DEVICES = 100  # devices that are looked at, of those that measured a workload
 
 
-def is_gpu(target: Mapping[str, Any]) -> bool:
-    """Whether a target, of a job or of a device, is a GPU's."""
-    return target.get("kind") == "cuda"
+def names_one(target: Mapping[str, Any]) -> bool:
+    """Return whether a target, of a job or of a device, names an architecture."""
+    return kind_of_target(target).names_architecture
 
 
 def device_row(device: Mapping[str, Any]) -> DeviceRow:
@@ -53,18 +54,15 @@ def _kept_facts(target: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fits(device: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-    """Whether what a GPU measures is for the architecture that a job's target names."""
-    archs = device.get("arch"), target.get("arch")
-    if not is_gpu(device) or not is_gpu(target) or not all(arch in ARCHS for arch in archs):
-        return False
-    measured, asked = (CudaTarget(str(arch)).number for arch in archs)
-    return measured == asked
+    """Return whether what a device measures is for the architecture that a job's target names."""
+    kind = kind_of_target(target)
+    return kind.names_architecture and kind is kind_of_target(device) and kind.fits(device, target)
 
 
 def measured_on(
     session: Session, workload: str, target: Mapping[str, Any], *, whole: bool = True
 ) -> Device | None:
-    """The GPU from whose records a workload can be built for an architecture: the one that measured last.
+    """The device from whose records a workload can be built for an architecture: the last that measured.
 
     Parameters
     ----------
@@ -73,14 +71,15 @@ def measured_on(
     """
     of_pair = TuningRecord.workload == workload, TuningRecord.device_id == Device.id
     measured = select(TuningRecord.id).where(*of_pair).exists()
-    gpus = session.scalars(select(Device).where(_IS_GPU, measured).order_by(Device.id).limit(_MAX_GPUS))
-    found = [(_last(session, workload, gpu.id, whole), gpu) for gpu in gpus if fits(gpu.target, target)]
-    known = [(last, gpu) for last, gpu in found if last is not None]
+    query = select(Device).where(_DEVICE_HAS_ONE, measured).order_by(Device.id).limit(_MAX_DEVICES)
+    fitting = [device for device in session.scalars(query) if fits(device.target, target)]
+    found = [(_last(session, workload, device.id, whole), device) for device in fitting]
+    known = [(last, device) for last, device in found if last is not None]
     return max(known, key=lambda one: one[0])[1] if known else None
 
 
 def _last(session: Session, workload: str, device: str, whole: bool) -> int | None:
-    """The last line about a micro-kernel that runs; None where there is none, or no calibration beside."""
+    """Return the last line about a micro-kernel that runs; None without one, or without a calibration."""
     of_pair = [TuningRecord.workload == workload, TuningRecord.device_id == device]
     of_pair += [is_whole()] if whole else []
     calibrated = select(TuningRecord.id).where(*of_pair, IS_CALIBRATION).limit(1)
@@ -101,11 +100,21 @@ def is_whole() -> ColumnElement[bool]:
 def can_be_built(
     session: Session, workload: str, target: Mapping[str, Any], *, force: bool, measure: bool
 ) -> bool:
-    """Whether the records are there that a job is built from: any, for one that measures nothing."""
+    """Return whether a job can be built from known records: from any, for one that measures nothing.
+
+    Parameters
+    ----------
+    workload : str
+        Its digest.
+    target : mapping
+        Of the job.
+    force, measure : bool
+        As of the job.
+    """
     return not force and measured_on(session, workload, target, whole=measure) is not None
 
 
-def place(
+def find_device(
     session: Session,
     workload: str,
     target: Mapping[str, Any],
@@ -114,7 +123,7 @@ def place(
     measure: bool,
     now: datetime | None = None,
 ) -> tuple[DeviceRow | None, bool]:
-    """What a job for a GPU measures on, and whether a runner is there that can do it now.
+    """Return what a job for an architecture measures on, and whether a live runner can do it now.
 
     Parameters
     ----------
@@ -131,31 +140,44 @@ def place(
     if can_be_built(session, workload, target, force=force, measure=measure):
         return None, runners.build_for_gpus(session, now=now)
     there = runners.devices(session, now=now) if measure else []
-    mine = (one for one in there if is_gpu(one.target) and one.target.get("arch") == target.get("arch"))
-    found = next(mine, None)
+    found = next((one for one in there if target.items() <= one.target.items()), None)
     return (None, False) if found is None else (found.row, True)
 
 
 def standing(session: Session, workload: str, target: Mapping[str, Any]) -> str:
-    """Whether a GPU measured a workload: what is built for it is experimental where none did."""
+    """Say whether a device measured a workload: what is built for it is experimental where none did."""
     found = measured_on(session, workload, target, whole=False)
     if found is None:
-        return f"experimental: no record from a GPU of {target.get('arch')} yet"
+        return f"experimental: no record from {_device_of(target)} yet"
     return f"measured on {found.name}"
 
 
 def waits_for(
     session: Session, workload: str, target: Mapping[str, Any], *, force: bool, measure: bool
 ) -> str:
-    """What a job for a GPU waits for, and what to start or to import."""
-    arch = target.get("arch")
+    """Return what a job for an architecture waits for, and what to start or to import.
+
+    Parameters
+    ----------
+    workload : str
+        Its digest.
+    target : mapping
+        Of the job.
+    force, measure : bool
+        As of the job.
+    """
+    device = _device_of(target)
     if can_be_built(session, workload, target, force=force, measure=measure):
         return (
-            f"no runner can build for {arch}; run `dietcode worker` on a machine with the extra cuda, which "
-            "needs no GPU"
+            f"no runner can build for {target.get('arch')}; "
+            "run `dietcode worker` on a machine with the extra cuda, which needs no GPU"
         )
     imported = "import records measured on one (`dietcode records import FILE --server URL`)"
     if not measure:
-        return f"nothing is known of this workload on a GPU of {arch}; {imported}"
-    start = f"no runner has a GPU of {arch}; run `dietcode worker` on a machine with one"
+        return f"nothing is known of this workload on {device}; {imported}"
+    start = f"no runner has {device}; run `dietcode worker` on a machine with one"
     return start if force else f"{start}, or {imported}"
+
+
+def _device_of(target: Mapping[str, Any]) -> str:
+    return f"{kind_of_target(target).noun} of {target.get('arch')}"

@@ -1,4 +1,4 @@
-"""Checks of single fields of a spec; `checks` has what several must agree on."""
+"""Checks of single fields of a spec; `spec_checks` has what several must agree on."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
-class Runner:
+class ChildProcess:
     """A child process that answers one call at a time; it is replaced after a failure.
 
     Parameters
@@ -46,10 +46,19 @@ class Runner:
         timeout_secs: float,
         failed: Callable[[str], Result],
     ) -> Result:
-        """One call; `failed` makes a result of an error.
+        """Call a function in the process and return its result.
 
-        What generated code left behind where it failed nobody knows: the process is ended then, and the next
-        call starts another.
+        After a failure the process is ended, since generated code may have damaged it; the next call starts
+        another.
+
+        Parameters
+        ----------
+        function : callable
+            Takes the request.
+        timeout_secs : float
+            After which the process is ended.
+        failed : callable
+            Makes a result of an error.
         """
         ended = threading.Event()
         watchdog = threading.Timer(timeout_secs + _GRACE_SECS, self._end, (ended,))
@@ -69,9 +78,9 @@ class Runner:
             watchdog.cancel()
 
     def _start(self, warm: Callable[[], None]) -> None:
-        """The thread stays, because the process ends with the thread that started it."""
+        """Start the process; the thread stays, because the process ends with the thread that started it."""
         try:
-            with contextlib.suppress(Exception):  # `run` starts it again, and says what is wrong
+            with contextlib.suppress(Exception):  # `run` starts it again and reports what is wrong
                 self.process.send(warm)
                 self.process.recv()
         finally:
@@ -90,12 +99,12 @@ class Runner:
         self.process.kill()
 
     def close(self) -> None:
-        """End it for good."""
+        """End the process for good."""
         self._closed.set()
         self.end()
 
 
 def describe(error: BaseException) -> str:
-    """The last meaningful line of an error, clipped."""
+    """Return the last line of an error that is not empty, clipped."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__)[:300]

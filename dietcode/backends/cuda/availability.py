@@ -1,20 +1,21 @@
-"""What ``dietcode targets`` says of CUDA."""
+"""What can be built for GPUs, and measured on one, here and now."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dietcode.backends.cuda.backend import EXPERIMENTAL
 from dietcode.errors import TargetError
 from dietcode.extras import what_to_install
-from dietcode.measure.gpu import Gpu, list_gpus
+from dietcode.measure.gpu import list_gpus
 from dietcode.measure.store import is_measured
 from dietcode.target.cuda import ARCHS
 from dietcode.target.nvrtc import missing_packages, nvrtc_version
 
+EXPERIMENTAL = "experimental: no record from a device yet"
 
-def cuda_facts() -> dict[str, Any]:
-    """What can be built for, which needs no GPU, and which GPU here is measured on."""
+
+def gpu_availability() -> dict[str, Any]:
+    """Return what can be built for, which needs no GPU, and which GPU here is measured on."""
     missing = missing_packages()
     built = what_to_install("building", "cuda", missing) if missing else f"by nvrtc {nvrtc_version()}"
     facts: dict[str, Any] = {
@@ -30,19 +31,15 @@ def cuda_facts() -> dict[str, Any]:
         return facts | {"reason": f"{built}; {error}; {EXPERIMENTAL}"}
     usable = [gpu for gpu in gpus if gpu.target is not None and not gpu.is_synthetic]
     if not usable:
-        found = f"no GPU of these here ({', '.join(map(str, gpus))})" if gpus else "no GPU here"
+        found = f"cannot measure on {', '.join(map(str, gpus))}" if gpus else "no GPU here"
         return facts | {"reason": f"{built}; {found}: builds from what one measured; {EXPERIMENTAL}"}
     experimental = not any(is_measured(gpu.id) for gpu in usable)
-    says = f"; {EXPERIMENTAL}" if experimental else ""
+    standing = f"; {EXPERIMENTAL}" if experimental else ""
     return facts | {
         "measure": not missing,
         "experimental": experimental,
-        "device": ", ".join(map(_describe, usable)),
+        "device": ", ".join(f"{gpu}, {gpu.num_sms} SMs" for gpu in usable),
         "device_id": usable[0].id,
         "num_sms": usable[0].num_sms,
-        "reason": f"{built}; measured on here{says}",
+        "reason": f"{built}; measured on here{standing}",
     }
-
-
-def _describe(gpu: Gpu) -> str:
-    return f"{gpu}, {gpu.num_sms} SMs"

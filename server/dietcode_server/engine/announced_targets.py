@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 from dietcode.errors import SpecError
 from dietcode.workload.spec import Spec, TargetSpec
 from dietcode_server.engine.targets import Resolved, Targets
-from dietcode_server.store import gpus, runners
+from dietcode_server.store import architectures, runners
 from dietcode_server.store.database import Database
 
 
-class Places(Targets):
+class AnnouncedTargets(Targets):
     """Targets resolved against this machine, and against those of the runners that are there.
 
     Parameters
@@ -32,12 +32,12 @@ class Places(Targets):
         self._database, self._measures_here = database, measures_here
 
     def resolve(self, spec: Spec) -> Resolved:
-        """This machine first, then the one device that runners announce for it.
+        """Return this machine first, then the one device that runners announce for it.
 
-        Of a target for a GPU it says the architecture alone: `on_gpu` says the rest, by the job's workload.
+        A target that names an architecture has no device yet: `with_device` finds one, by the job's workload.
         """
         own = self.on(spec.target)
-        if gpus.is_gpu(own.target):
+        if architectures.names_one(own.target):
             return replace(own, device=None, runnable=False)
         if self._measures_here and own.runnable:
             return own
@@ -48,9 +48,9 @@ class Places(Targets):
         return own if self._measures_here else Resolved(_plain(spec.target), None, False)
 
     def again(self, spec: Spec, target: dict[str, Any]) -> Resolved:
-        """Here, or at any runner for which the job's target is the same."""
+        """Return this machine, or any runner's device for which the job's target is the same."""
         own = self.on(spec.target)
-        if gpus.is_gpu(own.target):
+        if architectures.names_one(own.target):
             return Resolved(target, None, False)
         if self._measures_here and own.runnable and own.target == target:
             return own
@@ -60,7 +60,7 @@ class Places(Targets):
         return Resolved(target, None, False)
 
     def _elsewhere(self, given: TargetSpec, own: Resolved) -> list[Resolved]:
-        """What it stands for at the devices of live runners that can measure it.
+        """Return what it stands for at the devices of live runners that can measure it.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Places(Targets):
             The answer for this machine, where a runner may be as well.
         """
         with self._database.read() as session:
-            hosts = [one.host for one in runners.devices(session) if not gpus.is_gpu(one.target)]
+            hosts = [one.host for one in runners.devices(session) if not architectures.names_one(one.target)]
         others = [host for host in hosts if host != own.host]
         found = [own] if len(others) < len(hosts) else []
         answers = self.at(given, others) if others else []
@@ -76,8 +76,8 @@ class Places(Targets):
         return [one for one in found if one.runnable]
 
 
-def on_gpu(session: Session, workload: str, found: Resolved, *, force: bool, measure: bool) -> Resolved:
-    """What a job for a GPU is measured on, by what is announced and known now; another's is as it was found.
+def with_device(session: Session, workload: str, found: Resolved, *, force: bool, measure: bool) -> Resolved:
+    """Return what a job for an architecture is measured on now; any other target as it was found.
 
     Parameters
     ----------
@@ -86,9 +86,11 @@ def on_gpu(session: Session, workload: str, found: Resolved, *, force: bool, mea
     force, measure : bool
         As of the job.
     """
-    if not gpus.is_gpu(found.target):
+    if not architectures.names_one(found.target):
         return found
-    device, runnable = gpus.place(session, workload, found.target, force=force, measure=measure)
+    device, runnable = architectures.find_device(
+        session, workload, found.target, force=force, measure=measure
+    )
     return replace(found, device=device, runnable=runnable)
 
 

@@ -17,7 +17,7 @@ from dietcode.lean import without_torch
 KEY = "board"
 
 
-class Place:
+class RpcNetwork:
     """A tracker, and a server that can be killed and started again."""
 
     def __init__(self) -> None:

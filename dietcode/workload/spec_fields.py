@@ -1,4 +1,4 @@
-"""The models of a workload spec, each field right by itself; what they must agree on stands in `checks`."""
+"""The models of a workload spec, each field checked by itself; `spec_checks` compares them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pydantic import (
     model_validator,
 )
 
-from dietcode.workload import fields
+from dietcode.workload import field_checks
 from dietcode.workload.conv2d import Conv2d, ConvolutionIndices
 from dietcode.workload.dtypes import OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.expr import DimExpr
-from dietcode.workload.fields import MAX_LISTED
+from dietcode.workload.field_checks import MAX_LISTED
 from dietcode.workload.quotient import Dim
 from dietcode.workload.target_spec import TargetSpec
 from dietcode.workload.text import clip
@@ -58,7 +58,7 @@ class OpSpec(SpecModel):
     @field_validator("einsum")
     @classmethod
     def _check_einsum(cls, text: str | None) -> str | None:
-        return None if text is None else fields.canonical_einsum(text)
+        return None if text is None else field_checks.canonical_einsum(text)
 
     @model_validator(mode="after")
     def _check_kind(self) -> OpSpec:
@@ -105,7 +105,7 @@ class OutputSpec(SpecModel):
     name : str
         What messages and manifests call it.
     dtype : str
-        ``float32``, ``float16`` or ``bfloat16``: what results are rounded to as they are written.
+        ``float32``, ``float16`` or ``bfloat16``, which results are rounded to.
     """
 
     name: StrictStr
@@ -118,14 +118,14 @@ class OutputSpec(SpecModel):
 
 
 class Budget(SpecModel):
-    """When to stop: after so many candidates, or so long, whichever is first.
+    """The limits of a job, which stops at the first that it reaches.
 
     Parameters
     ----------
     trials : int
         Most candidates that are measured; one in four, at most 32, goes to the seed.
     seconds : float
-        Most seconds of measuring; what was measured is then built.
+        Most seconds of measuring; the library is built from what was measured until then.
     """
 
     trials: StrictInt = Field(default=128, ge=1, le=1_000_000)
@@ -133,7 +133,7 @@ class Budget(SpecModel):
 
 
 class ObjectiveSpec(SpecModel):
-    """What selection optimises.
+    """The objective of selection.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ class ObjectiveSpec(SpecModel):
     weight : None or "flops"
         ``flops`` weighs instances by their FLOPs: the paper's Equation 1.
     reproducible : bool
-        Whether a row's bits may not depend on the shape it came in. On a CPU every micro-kernel keeps to it
-        anyway; on a GPU those are chosen that add in one order: with one split of the reduction, on one unit.
+        Whether the bits of a row must not depend on the shape that it is part of. On a CPU they never do; on
+        a GPU micro-kernels are chosen that add in one order: with one split of the reduction, on one unit.
     """
 
     binary_size: Fraction = 0.02
@@ -158,8 +158,8 @@ class ObjectiveSpec(SpecModel):
     reproducible: StrictBool = False
 
 
-class UncheckedSpec(SpecModel):
-    """The fields of a `dietcode.workload.spec.Spec`, and what follows from them."""
+class SpecFields(SpecModel):
+    """The fields of a `dietcode.workload.spec.Spec`, not yet compared with each other."""
 
     name: StrictStr
     op: OpSpec
@@ -191,12 +191,12 @@ class UncheckedSpec(SpecModel):
     @field_validator("instances", mode="before")
     @classmethod
     def _refuse_file(cls, given: object) -> object:
-        return fields.no_file(given, "a list of bindings")
+        return field_checks.no_file(given, "a list of bindings")
 
     @field_validator("dims", mode="before")
     @classmethod
     def _canonical_dims(cls, given: object) -> object:
-        return fields.canonical_dims(given)
+        return field_checks.canonical_dims(given)
 
     @field_validator("target", mode="before")
     @classmethod
@@ -219,7 +219,7 @@ class UncheckedSpec(SpecModel):
         """The indices of a convolution; None for an einsum."""
         if self.op.conv2d is None:
             return None
-        data, kernel = self.subscripts.values()
+        data, kernel = self.operand_indices.values()
         return ConvolutionIndices.of(self.op.conv2d, data, kernel, self.dims_given)
 
     @property
@@ -238,31 +238,30 @@ class UncheckedSpec(SpecModel):
         return next(iter(self.tensors.values())).dtype
 
     @property
-    def subscripts(self) -> dict[str, str]:
-        """Indices of each operand as callers see it, in the operator's order."""
+    def operand_indices(self) -> dict[str, str]:
+        """Indices of each operand as callers see it, in the order of the operator."""
         return {name: tensor.dims for name, tensor in self.tensors.items()}
 
     @property
-    def output_subscripts(self) -> str:
+    def output_indices(self) -> str:
         """Indices of the output as callers see it."""
         if self.convolution is not None:
-            return self.convolution.output_subscripts
+            return self.convolution.output_indices
         return (self.op.einsum or "").partition("->")[2]
 
     @property
-    def bias_subscript(self) -> str:
-        """The axis that a bias belongs to: the output's last one, or a convolution's output channels."""
+    def bias_index(self) -> str:
+        """Index that a bias has: the output's last one, or a convolution's output channels."""
         conv = self.convolution
-        return self.output_subscripts[-1] if conv is None else conv.output["C"]
+        return self.output_indices[-1] if conv is None else conv.output["C"]
 
     @property
     def epilogue_tensors(self) -> dict[str, str]:
         """Indices of each tensor that the epilogue needs: `bias` and residuals."""
-        steps = [(step.tensor, step.kind) for step in self.op.epilogue]
         return {
-            name: self.bias_subscript if kind == "bias" else self.output_subscripts
-            for name, kind in steps
-            if name is not None
+            step.tensor: self.bias_index if step.kind == "bias" else self.output_indices
+            for step in self.op.epilogue
+            if step.tensor is not None
         }
 
     def to_json(self) -> dict[str, Any]:

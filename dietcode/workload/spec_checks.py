@@ -10,12 +10,12 @@ from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INPUT_DTYPES
-from dietcode.workload.fields import MAX_EXTENT
+from dietcode.workload.field_checks import MAX_EXTENT
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.sizes import largest_sizes
+from dietcode.workload.spec_fields import SpecFields
 from dietcode.workload.text import clip, field_path, suggest
-from dietcode.workload.unchecked import UncheckedSpec
 
 MAX_VARIABLES = 4
 MAX_ELEMENTS = 2**34
@@ -26,7 +26,7 @@ RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def check_spec(spec: UncheckedSpec) -> None:
+def check_spec(spec: SpecFields) -> None:
     """Check everything that involves more than one field.
 
     Raises
@@ -45,7 +45,7 @@ def check_spec(spec: UncheckedSpec) -> None:
     _check_sizes(spec)
 
 
-def _check_names(spec: UncheckedSpec) -> None:
+def _check_names(spec: SpecFields) -> None:
     """Refuse names that a call could not use, or that mean two things."""
     if not 1 <= len(spec.shape_vars) <= MAX_VARIABLES:
         given = f"given {len(spec.shape_vars)} shape variables"
@@ -66,7 +66,7 @@ def _check_names(spec: UncheckedSpec) -> None:
         taken[name] = f"already used by {path}"
 
 
-def _user_names(spec: UncheckedSpec) -> Iterable[tuple[str, str]]:
+def _user_names(spec: SpecFields) -> Iterable[tuple[str, str]]:
     for name in spec.tensors:
         yield field_path(["tensors", name]), name
     yield "output.name", spec.output.name
@@ -80,11 +80,11 @@ def _check_identifier(path: str, name: str) -> None:
         raise SpecError(path, f"given the name {clip(name)}; allowed: {allowed}")
 
 
-def _check_operands(spec: UncheckedSpec) -> None:
+def _check_operands(spec: SpecFields) -> None:
     if len(spec.tensors) != _NUM_OPERANDS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
     if spec.op.conv2d is not None:
-        check_indices(spec.op.conv2d, spec.subscripts)
+        check_indices(spec.op.conv2d, spec.operand_indices)
         return
     inputs = str(spec.op.einsum).partition("->")[0].split(",")
     for (name, tensor), indices in zip(spec.tensors.items(), inputs, strict=True):
@@ -93,7 +93,7 @@ def _check_operands(spec: UncheckedSpec) -> None:
             raise SpecError(f"tensors.{name}.dims", problem)
 
 
-def _check_dtypes(spec: UncheckedSpec) -> None:
+def _check_dtypes(spec: SpecFields) -> None:
     """Refuse operands of a dtype that the target lacks, and of two dtypes."""
     check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
     (first, one), (second, other) = spec.tensors.items()
@@ -102,7 +102,7 @@ def _check_dtypes(spec: UncheckedSpec) -> None:
         raise SpecError(f"tensors.{second}.dtype", problem)
 
 
-def check_operand_dtypes(spec: UncheckedSpec, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
+def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
     """Refuse operands of another dtype than a target takes, by default a CPU.
 
     Raises
@@ -117,8 +117,8 @@ def check_operand_dtypes(spec: UncheckedSpec, allowed: Sequence[str] = INPUT_DTY
             raise SpecError(f"tensors.{name}.dtype", problem + needs)
 
 
-def _check_dims(spec: UncheckedSpec) -> None:
-    indices = sorted(set("".join(spec.subscripts.values())))
+def _check_dims(spec: SpecFields) -> None:
+    indices = sorted(set("".join(spec.operand_indices.values())))
     for index in spec.dims:
         if index not in indices:
             problem = f"not an index of {spec.op}; allowed: {', '.join(indices)}"
@@ -141,7 +141,7 @@ def _check_dims(spec: UncheckedSpec) -> None:
             raise SpecError(f"shape_vars.{name}", "is in no dimension of dims; use it there, or leave it out")
 
 
-def _check_convolution(spec: UncheckedSpec) -> None:
+def _check_convolution(spec: SpecFields) -> None:
     """Refuse groups that do not divide, and an output that a small shape would leave empty."""
     conv = spec.convolution
     if conv is None:
@@ -167,7 +167,7 @@ def _window_text(kernel: Dim, dilation: int, padding: int) -> str:
     return f"at least the window, {text}" + (f", less twice the padding of {padding}" if padding else "")
 
 
-def _check_instances(spec: UncheckedSpec) -> None:
+def _check_instances(spec: SpecFields) -> None:
     seen: set[tuple[int, ...]] = set()
     for number, instance in enumerate(spec.instances):
         path = f"instances.{number}"
@@ -192,7 +192,7 @@ def _check_instances(spec: UncheckedSpec) -> None:
         _check_instance_weights(spec)
 
 
-def _check_weights(spec: UncheckedSpec) -> None:
+def _check_weights(spec: SpecFields) -> None:
     for name, variable in spec.shape_vars.items():
         for value in variable.weights or ():
             if value not in variable:
@@ -200,7 +200,7 @@ def _check_weights(spec: UncheckedSpec) -> None:
                 raise SpecError(f"shape_vars.{name}.weights", problem)
 
 
-def _check_instance_weights(spec: UncheckedSpec) -> None:
+def _check_instance_weights(spec: SpecFields) -> None:
     if sum(instance.weight for instance in spec.instances) <= 0:
         raise SpecError("instances", "every weight is 0; allowed: at least one positive weight")
     for name, variable in spec.shape_vars.items():
@@ -209,7 +209,7 @@ def _check_instance_weights(spec: UncheckedSpec) -> None:
             raise SpecError(f"shape_vars.{name}.weights", problem)
 
 
-def _check_sizes(spec: UncheckedSpec) -> None:
+def _check_sizes(spec: SpecFields) -> None:
     """Refuse tensors above 2**34 elements, and FLOPs above 2**53, at the largest instance."""
     sizes = largest_sizes(spec)
     for path, largest in sizes.elements.items():

@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+from dietcode.measure.cpu_worker import CpuRecipe
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -31,7 +32,6 @@ from dietcode.search_space.cpu.axes import copies_rows, splits_rows_first
 from dietcode.search_space.cpu.limits import MOST_VECTORS, Limits, MicroKernel
 from dietcode.search_space.partition import NumpyOps, ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import Seed
 
 FIXED_BYTES = 20_000
 _BYTES_PER_FMA = 16
@@ -84,7 +84,7 @@ class FakeSeedSearch:
         """As if MetaSchedule had found it."""
         self.asked.append(request)
         if self.error is not None:
-            return SeedResult(None, error=self.error)
+            return SeedResult(None, self.error)
         facts = {
             "trials": request.num_trials,
             "secs": 1.0,
@@ -92,125 +92,49 @@ class FakeSeedSearch:
             "decisions": [],
             "tile": [4, 32],
         }
-        return SeedResult(Seed(4, 32, "metaschedule"), facts)
+        return SeedResult(facts)
 
 
-@dataclass
-class FakeChildren:
-    """`dietcode.measure.children.Children` without children.
+class FakeDevice(Protocol):
+    """What `FakeChildren` know of a kind of device; recipes and calls are as its worker takes them."""
+
+    def micro_kernel(self, recipe: Any) -> Any:
+        """Return the first micro-kernel of a recipe."""
+
+    def num_bytes(self, recipe: Any) -> int:
+        """Return the bytes of what is built."""
+
+    def secs(self, problem: Problem, micro_kernel: Any, call: Any, extents: Mapping[str, int]) -> float:
+        """Return the seconds of one undisturbed call."""
+
+
+@dataclass(frozen=True)
+class FakeCpu:
+    """`FakeDevice` of a CPU.
 
     Parameters
     ----------
-    faults : mapping of str to Fault
-        By name of the micro-kernel, as in ``12x32``.
-    disturbed : mapping of int to float
-        Factor on all times of a reading, by the reading's number: every call of `time` counts,
-        those of the reference kernel included, from 0.
-    interrupt_after : int, optional
-        Raise KeyboardInterrupt instead of timing another micro-kernel after this many were timed.
     kappa : float
-        κ of the fake device.
+        κ of the device.
     launch_secs : float
         Seconds of an empty call.
-    build_secs : float
-        Seconds that each build takes on the fake's clock.
-    seeds : SeedSearch
-        In MetaSchedule's place.
-
-    Attributes
-    ----------
-    built, checked, timed : list of str
-        Names of micro-kernels in the order of the calls, failed calls included; the reference kernel and
-        finished libraries are left out.
-    num_calls : Counter of str
-        Calls by function: build, check, time.
-    now : float
-        Seconds on the fake's clock: builds, runs and hangs take time on it.
-    closed : bool
-        Whether `close` was called.
     """
 
-    faults: Mapping[str, Fault] = field(default_factory=dict)
-    disturbed: Mapping[int, float] = field(default_factory=dict)
-    interrupt_after: int | None = None
     kappa: float = 1.0
     launch_secs: float = 2e-6
-    build_secs: float = 0.2
-    build_timeout_secs: float = 60.0
-    seeds: SeedSearch = field(default_factory=FakeSeedSearch)
-    slot: str = "fake"
-    built: list[str] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
-    timed: list[str] = field(default_factory=list)
-    num_calls: Counter[str] = field(default_factory=Counter)
-    now: float = 0.0
-    closed: bool = False
-    _kernels: dict[str, MicroKernel] = field(default_factory=dict)
 
-    def clock(self) -> float:
-        """Seconds on the fake's clock, in the place of `time.monotonic`."""
-        return self.now
+    def micro_kernel(self, recipe: CpuRecipe) -> MicroKernel:
+        """As `FakeDevice` has it."""
+        return recipe.micro_kernels[0]
 
-    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
-        """Take `build_secs` for each."""
-        for request in requests:
-            kernels, path = request.recipe.micro_kernels, request.path
-            self.num_calls["build"] += 1
-            self.now += self.build_secs
-            error = None
-            if not _is_reference(path):
-                self.built.append(kernels[0].name)
-                error = self._fault(kernels[0], "build", self.build_timeout_secs)
-            if error is not None:
-                yield BuildResult.failed(error)
-                continue
-            self._kernels[path] = kernels[0]
-            added = sum(kernel_bytes(kernel, request.recipe.limits) for kernel in kernels)
-            yield BuildResult(path, FIXED_BYTES + added, self.build_secs)
-
-    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
-        """Find nothing wrong but the faults."""
-        self.num_calls["check"] += 1
-        kernel = self._kernels.get(request.path)
-        if kernel is None:
-            return CheckResult(0.0)  # a finished library
-        self.checked.append(kernel.name)
-        error = self._fault(kernel, "check", timeout_secs)
-        return CheckResult(0.0) if error is None else CheckResult.failed(error)
-
-    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
-        """Compute `secs` of every point.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            After `interrupt_after` timed micro-kernels.
-        """
-        number = self.num_calls["time"]
-        self.num_calls["time"] += 1
-        kernel = self._kernels.get(request.path)
-        if kernel is None:
-            return TimeResult.failed(f"{request.path}: was not built")
-        if not _is_reference(request.path):
-            if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:
-                raise KeyboardInterrupt
-            self.timed.append(kernel.name)
-            error = self._fault(kernel, "time", timeout_secs)
-            if error is not None:
-                return TimeResult.failed(error)
-        slower = self.disturbed.get(number, 1.0)
-        secs = [slower * self.secs(request.problem, kernel, request.call, point) for point in request.points]
-        self.now += sum(max(request.min_secs, value) * request.repeats for value in secs)
-        return TimeResult(tuple(secs))
-
-    def close(self) -> None:
-        """Note that it was called."""
-        self.closed = True
+    def num_bytes(self, recipe: CpuRecipe) -> int:
+        """As `FakeDevice` has it."""
+        return FIXED_BYTES + sum(kernel_bytes(kernel, recipe.limits) for kernel in recipe.micro_kernels)
 
     def secs(
         self, problem: Problem, micro_kernel: MicroKernel, limits: Limits, extents: Mapping[str, int]
     ) -> float:
-        """Seconds of one undisturbed call."""
+        """As `FakeDevice` has it."""
         ops = NumpyOps()
         batch, rows, columns, reduction = (int(size) for size in problem.sizes(dict(extents)))
         row_tiles = int(ceildiv(rows, micro_kernel.rows, ops))
@@ -237,7 +161,119 @@ class FakeChildren:
             moved += 4 * own * reduction * _SECS_PER_COPIED_BYTE
         return self.launch_secs + load * (tile + streamed) + moved + _copy_secs(micro_kernel, limits, size)
 
-    def _fault(self, micro_kernel: MicroKernel, stage: str, timeout_secs: float) -> str | None:
+
+@dataclass
+class FakeChildren:
+    """`dietcode.measure.children.Children` without children.
+
+    Parameters
+    ----------
+    device : FakeDevice
+        What says how long a call takes.
+    faults : mapping of str to Fault
+        By name of the micro-kernel, as in ``12x32``.
+    disturbed : mapping of int to float
+        Factor on all times of a reading, by the reading's number: every call of `time` counts,
+        those of the reference kernel included, from 0.
+    interrupt_after : int, optional
+        Raise KeyboardInterrupt instead of timing another micro-kernel after this many were timed.
+    build_secs : float
+        Seconds that each build takes on the fake's clock.
+    seeds : SeedSearch
+        In MetaSchedule's place.
+
+    Attributes
+    ----------
+    built, checked, timed : list of str
+        Names of micro-kernels in the order of the calls, failed calls included; the reference kernel and
+        finished libraries are left out.
+    num_calls : Counter of str
+        Calls by function: build, check, time.
+    now : float
+        Seconds on the fake's clock: builds, runs and hangs take time on it.
+    closed : bool
+        Whether `close` was called.
+    """
+
+    device: FakeDevice = field(default_factory=FakeCpu)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    disturbed: Mapping[int, float] = field(default_factory=dict)
+    interrupt_after: int | None = None
+    build_secs: float = 0.2
+    build_timeout_secs: float = 60.0
+    seeds: SeedSearch = field(default_factory=FakeSeedSearch)
+    slot: str = "fake"
+    built: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    timed: list[str] = field(default_factory=list)
+    num_calls: Counter[str] = field(default_factory=Counter)
+    now: float = 0.0
+    closed: bool = False
+    _kernels: dict[str, Any] = field(default_factory=dict)
+
+    def clock(self) -> float:
+        """Seconds on the fake's clock, in the place of `time.monotonic`."""
+        return self.now
+
+    def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        """Take `build_secs` for each."""
+        for request in requests:
+            kernel, path = self.device.micro_kernel(request.recipe), request.path
+            self.num_calls["build"] += 1
+            self.now += self.build_secs
+            error = None
+            if not _is_reference(path):
+                self.built.append(kernel.name)
+                error = self._fault(kernel, "build", self.build_timeout_secs)
+            if error is not None:
+                yield BuildResult.failed(error)
+                continue
+            self._kernels[path] = kernel
+            yield BuildResult(path, self.device.num_bytes(request.recipe), self.build_secs)
+
+    def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
+        """Find nothing wrong but the faults."""
+        self.num_calls["check"] += 1
+        kernel = self._kernels.get(request.path)
+        if kernel is None:
+            return CheckResult(0.0)  # a finished library
+        self.checked.append(kernel.name)
+        error = self._fault(kernel, "check", timeout_secs)
+        return CheckResult(0.0) if error is None else CheckResult.failed(error)
+
+    def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
+        """Compute the device's `secs` of every point.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After `interrupt_after` timed micro-kernels.
+        """
+        number = self.num_calls["time"]
+        self.num_calls["time"] += 1
+        kernel = self._kernels.get(request.path)
+        if kernel is None:
+            return TimeResult.failed(f"{request.path}: was not built")
+        if not _is_reference(request.path):
+            if self.interrupt_after is not None and len(self.timed) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.timed.append(kernel.name)
+            error = self._fault(kernel, "time", timeout_secs)
+            if error is not None:
+                return TimeResult.failed(error)
+        slower = self.disturbed.get(number, 1.0)
+        secs = [
+            slower * self.device.secs(request.problem, kernel, request.call, point)
+            for point in request.points
+        ]
+        self.now += sum(max(request.min_secs, value) * request.repeats for value in secs)
+        return TimeResult(tuple(secs))
+
+    def close(self) -> None:
+        """Note that it was called."""
+        self.closed = True
+
+    def _fault(self, micro_kernel: Any, stage: str, timeout_secs: float) -> str | None:
         fault = self.faults.get(micro_kernel.name)
         if fault is None or fault.stage != stage:
             return None
@@ -292,9 +328,9 @@ def _mean_tile_secs(micro_kernel: MicroKernel, limits: Limits, size: tuple[int, 
 
 def _set_aside_secs(micro_kernel: MicroKernel, reduction: int) -> float:
     """Seconds that a tile's partial sums take to be written and read again."""
-    if not micro_kernel.steps:
+    if not micro_kernel.k_tile:
         return 0.0
-    times = -(-reduction // micro_kernel.steps) - 1
+    times = -(-reduction // micro_kernel.k_tile) - 1
     return 8 * times * micro_kernel.rows * micro_kernel.columns * _SECS_PER_COPIED_BYTE
 
 

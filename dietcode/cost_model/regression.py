@@ -1,0 +1,60 @@
+"""The regression behind f_local on every kind of device: seconds of measured points as a sum of terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dietcode.cost_model.model import Extents, FloatArray
+from dietcode.errors import CandidateError
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.problem import Problem
+
+
+def measured(
+    problem: Problem,
+    micro_kernel: AnyMicroKernel,
+    points: Sequence[Mapping[str, int]],
+    secs: Sequence[float],
+) -> tuple[Extents, FloatArray]:
+    """Return the extents of measured points, and their seconds.
+
+    Parameters
+    ----------
+    points : sequence of mapping of str to int
+        Extent of every index at each point.
+    secs : sequence of float
+        One for each point.
+
+    Raises
+    ------
+    CandidateError
+        There is no usable measurement.
+    """
+    times = np.asarray(secs, dtype=np.float64)
+    known = all(set(p) == set(problem.extents) and min(p.values()) >= 1 for p in points)
+    if not known or not len(times) == len(points) > 0 or not np.all(np.isfinite(times) & (times > 0)):
+        raise CandidateError(f"{micro_kernel.name}: no usable measurement")
+    return {k: np.asarray([p[k] for p in points], dtype=np.int64) for k in problem.extents}, times
+
+
+def fit_terms(terms: FloatArray, secs: FloatArray) -> tuple[FloatArray, float]:
+    """Fit ``terms @ coefficients = secs`` by non-negative least squares on relative errors.
+
+    Parameters
+    ----------
+    terms : float64 array [num_points, num_terms]
+    secs : float64 array [num_points]
+
+    Returns
+    -------
+    coefficients : float64 array [num_terms]
+    error : float
+        Median relative error.
+    """
+    scale = np.maximum(np.abs(terms).max(axis=0), 1e-30)
+    solution, _ = nnls(terms / scale / secs[:, None], np.ones_like(secs))
+    coefficients = solution / scale
+    return coefficients, float(np.median(np.abs(terms @ coefficients / secs - 1.0)))

@@ -1,0 +1,160 @@
+"""Layers of PyTorch on tuned libraries: drop-in modules for inference.
+
+layer = dietcode.nn.Linear.from_torch(linear, library)
+dietcode.nn.replace(model, library, another)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dietcode.errors import ShapeError, TensorError
+from dietcode.runtime.library import Library
+from dietcode.runtime.torch_operator import TorchOp  # first: it says what to install where PyTorch is missing
+
+import torch  # isort: skip
+
+__all__ = ["Linear", "replace"]
+
+_BIAS = "bias"
+_NUM_OPERANDS = 2
+
+
+class Linear(torch.nn.Module):
+    """``y = x · Wᵀ + bias`` on a library for ``Y[m, n] = X[m, k] · W[n, k]ᵀ``; made by `from_torch`.
+
+    It takes what `torch.nn.Linear` takes, [..., in_features]: the product of the leading extents is the
+    number of rows, which the library's range must hold. It records no gradient. A checkpoint of the module
+    that it replaces can be loaded into it: the weight is packed then.
+    """
+
+    def __init__(self, library: Library, weight: Any, bias: Any) -> None:
+        super().__init__()
+        rows, columns, epilogue = _roles(library)
+        self.out_features, self.in_features = weight.shape
+        self._library, self._rows, self._columns = library, rows, columns
+        self._adds_bias = bias is not None and not epilogue
+        bound = {columns: weight}
+        if epilogue:
+            bound[_BIAS] = weight.new_zeros(self.out_features) if bias is None else bias
+        self.op = TorchOp(library, bound)
+        self.register_buffer(_BIAS, bias.detach() if self._adds_bias else None)
+
+    @classmethod
+    def from_torch(cls, linear: torch.nn.Linear, library: Library) -> Linear:
+        """Return a layer with the weights of `linear`.
+
+        Raises
+        ------
+        TensorError
+            The library computes something else, or has another dtype.
+        ShapeError
+            It was tuned for other features.
+        """
+        why = _misfit(linear, library)
+        if why is not None:
+            raise why
+        return cls(library, linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute [..., in_features] to [..., out_features].
+
+        Raises
+        ------
+        TensorError
+            It has the wrong dtype or device, or requires grad where gradients are recorded.
+        ShapeError
+            The last extent is another, or the number of rows is outside the library's range.
+        """
+        result = self.op(x.reshape(-1, x.shape[-1]))
+        if self._adds_bias:
+            result = result + self.bias
+        return result.reshape(*x.shape[:-1], self.out_features)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Take the weight and bias of a `torch.nn.Linear`, too."""
+        weight, bias = state_dict.pop(f"{prefix}weight", None), state_dict.pop(f"{prefix}{_BIAS}", None)
+        if weight is not None:
+            fresh = Linear(self._library, weight, bias)
+            state_dict.update({f"{prefix}{name}": value for name, value in fresh.state_dict().items()})
+        elif bias is not None:
+            state_dict[f"{prefix}{_BIAS}"] = bias
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def extra_repr(self) -> str:
+        """Return the features, as `torch.nn.Linear` prints them."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def replace(model: torch.nn.Module, *libraries: Library) -> list[str]:
+    """Replace each `torch.nn.Linear` that a library was tuned for, in place; the first that fits is taken.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Changed in place.
+    *libraries : Library
+        For dense layers.
+
+    Returns
+    -------
+    list of str
+        Names of the modules that were replaced, as `torch.nn.Module.named_modules` has them.
+    """
+    replaced = []
+    for name, linear in list(_linears(model)):
+        library = next((library for library in libraries if _misfit(linear, library) is None), None)
+        if library is not None:
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, Linear.from_torch(linear, library))
+            replaced.append(name)
+    return replaced
+
+
+def _linears(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Linear]]:
+    """Not subclasses: they may compute something else."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        if type(module) is torch.nn.Linear and name:
+            yield name, module
+
+
+def _roles(library: Library) -> tuple[str, str, bool]:
+    """Names of the rows' and columns' tensors of a dense library, and whether it adds a bias.
+
+    Raises
+    ------
+    TensorError
+        It computes something else.
+    """
+    inputs: Mapping[str, Any] = library.manifest["inputs"]
+    names = [name for name in library.manifest["argument_order"] if name != _BIAS]
+    epilogue = library.manifest["workload"]["op"].get("epilogue", [])
+    if len(names) == _NUM_OPERANDS and "einsum" in library.manifest["workload"]["op"]:
+        rows, columns = names
+        m, k = (inputs[rows]["dims"] + "  ")[:2]
+        n = inputs[columns]["dims"][:1]
+        is_dense = (inputs[rows]["dims"], inputs[columns]["dims"]) == (m + k, n + k)
+        if is_dense and library.manifest["output"]["dims"] == m + n and epilogue in ([], [_BIAS]):
+            return rows, columns, bool(epilogue)
+    raise TensorError(
+        f"{library.manifest['name']}: computes {library.manifest['workload']['op']}; "
+        "allowed: Y[m, n] = X[m, k] · W[n, k]ᵀ, with a bias or without an epilogue"
+    )
+
+
+def _misfit(linear: torch.nn.Linear, library: Library) -> TensorError | ShapeError | None:
+    """Why a library cannot take a layer's place."""
+    try:
+        rows, columns, _ = _roles(library)
+    except TensorError as error:
+        return error
+    dtype = library.manifest["inputs"][rows]["dtype"]
+    name = library.manifest["name"]
+    if linear.weight.dtype is not getattr(torch, dtype):
+        return TensorError(f"{name}: the layer's weight is of {linear.weight.dtype}; allowed: {dtype}")
+    try:
+        library.check_shape(columns, tuple(linear.weight.shape))
+    except ShapeError as error:
+        return ShapeError(f"{name}: {error}")
+    return None

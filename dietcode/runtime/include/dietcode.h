@@ -1,0 +1,63 @@
+/* A library of DietCode's for CPUs in C++17, by tvm-ffi and the launcher; docs/cpp.md has an example. */
+#ifndef DIETCODE_H
+#define DIETCODE_H
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dietcode {
+
+/* Whose threads a call runs on: the process's pool; OpenMP's team, where it comes in time, or always. */
+enum class Team : std::int64_t { own, automatic, host };
+
+/* Contiguous memory as functions take it: `view()` is valid as long as this is and the memory. */
+class Tensor {
+ public:
+  Tensor(void* values, DLDataType dtype, std::vector<std::int64_t> extents) : extents_(std::move(extents)) {
+    const auto ndim = static_cast<std::int32_t>(extents_.size());
+    view_ = {values, {kDLCPU, 0}, ndim, dtype, extents_.data(), nullptr, 0};
+  }
+  Tensor(float* values, std::vector<std::int64_t> extents)
+      : Tensor(values, {kDLFloat, 32, 1}, std::move(extents)) {}
+  Tensor(const Tensor&) = delete;
+  DLTensor* view() { return &view_; }
+
+ private:
+  std::vector<std::int64_t> extents_;
+  DLTensor view_;
+};
+
+/* The functions of a library; any thread may call them. They throw tvm::ffi::Error where a dtype or an extent does not fit.
+ * Values outside of the declared ranges, and an output that overlaps an input, are not looked for. */
+struct Library {
+  tvm::ffi::Function run;    /* inputs, the output that it writes, values of the shape variables */
+  tvm::ffi::Function pack;   /* a constant, and where its panels go; only where there is one */
+  tvm::ffi::Function select; /* values of the shape variables; returns the category that serves them */
+
+  /* `folder` is what was tuned or pulled, and has been verified; `launcher` is the path of launcher.so. */
+  Library(const std::string& folder, const std::string& launcher, int num_threads, Team team = Team::own) {
+    std::string path = folder + "/library.so";
+    auto code = tvm::ffi::Module::LoadFromFile(path);
+    auto own = tvm::ffi::Module::LoadFromFile(launcher);
+    own->GetFunction("attach").value()(path);
+    auto bind = own->GetFunction("bind").value();
+    const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+    auto bound = [&](const tvm::ffi::Function& function) {
+      return bind(function, num_threads, static_cast<std::int64_t>(team), cores).cast<tvm::ffi::Function>();
+    };
+    run = bound(code->GetFunction("run").value());
+    select = code->GetFunction("select").value();
+    if (auto function = code->GetFunction("pack")) pack = bound(*function);
+  }
+};
+
+}  // namespace dietcode
+#endif

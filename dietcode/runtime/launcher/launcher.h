@@ -1,0 +1,65 @@
+/* Runs the parallel loops of libraries for CPUs: on threads of its own, or on the team that PyTorch computes with.
+ *
+ * A library's code calls three functions through pointers, which `attach` fills in: `launch` runs a loop's tasks,
+ * `alloc_workspace` and `free_workspace` give and take memory. `bind` ties one of its functions to a number of threads and
+ * says whose they are. */
+#ifndef DIETCODE_LAUNCHER_H
+#define DIETCODE_LAUNCHER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <tvm/ffi/c_api.h>
+
+enum { MAX_THREADS = 1024 };
+
+/* As TVM's c_backend_api.h has them. A loop is cut into as many tasks as the environment says. */
+typedef struct {
+  void *sync_handle;
+  int32_t num_task;
+} Environment;
+typedef int (*Body)(int task, Environment *environment, void *data);
+
+/* One loop of one call, on the caller's stack. */
+typedef struct Job {
+  Body body;
+  void *data;
+  Environment environment;
+  atomic_int unclaimed;         /* tasks that nobody has started */
+  atomic_int failed;
+  _Atomic(TVMFFIObjectHandle) error;
+  const void *caller;           /* an address that is the caller's thread's own */
+  int num_own;                  /* tasks that the caller ran */
+  int64_t posted, caller_done;  /* when the caller began, and when it had no task left, in nanoseconds */
+  int64_t cpu_posted, cpu_done; /* the same in time that it computed, where that is asked for: not 0 */
+  /* of the pool */
+  int limit;                    /* of running threads, up to which a worker may join */
+  _Atomic uint32_t attached;    /* workers that may still look at this job */
+  struct Job *next;
+  atomic_uchar claimed[MAX_THREADS];
+} Job;
+
+/* module.c */
+int fail(const char *kind, const char *message);
+int64_t now_nsecs(void);
+int64_t cpu_nsecs(void); /* of this thread, without what others took */
+int launch(Body body, void *data, int num_task);
+void run_tasks(Job *job, int first); /* those that nobody has started, `first` before the others */
+
+/* pool.c */
+extern atomic_int num_cores;     /* as many threads of the pool run at once */
+extern _Atomic int64_t last_end; /* of the last job */
+int64_t pool_pays_from(int64_t now); /* nanoseconds of a loop on one thread, from which on the pool is faster */
+void run_in_pool(Job *job);
+int enter_host(int num_threads, int is_forced); /* whether the cores are free for the host's team */
+void leave_host(int num_threads);
+
+/* host.c */
+int host_size(int64_t now, int is_forced); /* threads of the host's team, 0 where there is none or it is left alone */
+int run_on_host(Job *job, int is_forced); /* whether the team ran it */
+void note_late(int64_t now);              /* leaves the team alone for a while */
+
+/* workspace.c */
+void *alloc_workspace(int device_type, int device, uint64_t num_bytes, int code, int bits);
+int free_workspace(int device_type, int device, void *memory);
+
+#endif

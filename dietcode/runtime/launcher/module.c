@@ -1,0 +1,223 @@
+/* What a library's code calls, and what hosts call: functions of a module of tvm-ffi. */
+#define _GNU_SOURCE
+#include "launcher.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
+
+/* Nanoseconds of a loop whose function is called with some integers, which are a library's shape. */
+typedef struct {
+  _Atomic uint64_t key;           /* 0 for none */
+  _Atomic int64_t alone;          /* on one thread */
+  _Atomic int64_t in_pool, on_host;
+} Timing;
+enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000, PATIENCE_NSECS = 100000 }; /* small: no thread pays, awake or not */
+
+typedef struct {
+  TVMFFIObjectHandle function;
+  int num_threads;
+  Team team;
+  Timing timings[NUM_TIMINGS];
+} Binding;
+
+/* Of the call that this thread makes: its binding, and a digest of its integers. */
+static _Thread_local Binding *current;
+static _Thread_local uint64_t current_shape;
+static _Thread_local int inside; /* whether this thread runs a task */
+
+static int64_t read_clock(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t now_nsecs(void) { return read_clock(CLOCK_MONOTONIC); }
+int64_t cpu_nsecs(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+int fail(const char *kind, const char *message) {
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+/* ---- What a library's code calls ---- */
+
+/* A thread begins with the same task each time: what that one reads is in its core's cache. */
+void run_tasks(Job *job, int first) {
+  int total = job->environment.num_task, before = inside;
+  inside = 1;
+  for (int i = 0; i < total && atomic_load(&job->unclaimed) > 0; i++) {
+    int task = (first + i) % total;
+    if (atomic_load(&job->claimed[task]) || atomic_exchange(&job->claimed[task], 1)) continue;
+    atomic_fetch_sub(&job->unclaimed, 1);
+    if (job->caller == &inside) job->num_own++;
+    if (job->body(task, &job->environment, job->data) == 0) continue;
+    TVMFFIObjectHandle error = NULL, none = NULL;
+    TVMFFIErrorMoveFromRaised(&error); /* it is this thread's */
+    if (error && !atomic_compare_exchange_strong(&job->error, &none, error)) TVMFFIObjectDecRef(error);
+    job->failed = 1;
+  }
+  inside = before;
+  if (job->caller != &inside || job->caller_done) return;
+  job->caller_done = now_nsecs();
+  if (job->cpu_posted) job->cpu_done = cpu_nsecs();
+}
+
+static int status_of(const Job *job) {
+  if (!job->failed) return 0;
+  if (!job->error) return fail("RuntimeError", "a task failed");
+  TVMFFIErrorSetRaised(job->error);
+  TVMFFIObjectDecRef(job->error);
+  return -1;
+}
+
+static uint64_t digest(uint64_t before, uint64_t value) { return (before ^ value) * 0x9E3779B97F4A7C15u; }
+
+static Timing *timing_of(Binding *binding, Body body) {
+  uint64_t key = digest(current_shape, (uint64_t)(uintptr_t)body) | 1;
+  Timing *timing = &binding->timings[key >> 55];
+  if (atomic_exchange(&timing->key, key) != key) {
+    timing->alone = INT64_MAX; /* not known yet */
+    timing->in_pool = timing->on_host = 0;
+  }
+  return timing;
+}
+
+/* What disturbs one thread only ever adds time. */
+static void note_alone(Timing *timing, int64_t nsecs) {
+  int64_t last = timing->alone;
+  timing->alone = nsecs < last ? nsecs : last + (nsecs - last) / 8;
+}
+
+/* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. */
+static void note_together(_Atomic int64_t *mean, int64_t nsecs) { *mean += (nsecs - *mean) / 4; }
+
+static void note_run(Timing *timing, const Job *job, int on_host) {
+  int64_t now = now_nsecs(), nsecs = now - job->posted;
+  int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
+  if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own);
+  note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs);
+  if (on_host && nsecs - PATIENCE_NSECS > 2 * timing->alone) note_late(now);
+}
+
+/* Whether several threads are faster; where they were not they are tried again some time later. */
+static int pays(_Atomic int64_t *mean, int64_t alone) {
+  if (*mean <= alone) return 1;
+  *mean -= *mean / 64;
+  return 0;
+}
+
+int launch(Body body, void *data, int num_task) {
+  Team team = current ? current->team : OWN;
+  int total = num_task > 0 ? num_task : current ? current->num_threads : num_cores;
+  if (total > MAX_THREADS) total = MAX_THREADS;
+  int64_t posted = now_nsecs();
+  Environment alone = {NULL, 1};
+  int size = inside || team == OWN || team == POOL ? 0 : host_size(posted, team == HOST);
+  if (inside || total <= 1 || size == 1) return body(0, &alone, data);
+  Timing *timing = current && team < HOST ? timing_of(current, body) : NULL;
+  if (timing) {
+    if (size && !pays(&timing->on_host, timing->alone)) size = 0;
+    int64_t pays_from = size ? 0 : pool_pays_from(posted);
+    if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS) ||
+        (!size && !pays(&timing->in_pool, timing->alone))) {
+      int status = body(0, &alone, data);
+      last_end = now_nsecs();
+      note_alone(timing, last_end - posted);
+      return status;
+    }
+  }
+  if (size && total > size) total = size;
+  Job job;
+  memset(&job, 0, offsetof(Job, claimed));
+  memset(job.claimed, 0, total);
+  job.body = body;
+  job.data = data;
+  job.environment.num_task = job.unclaimed = total;
+  job.caller = &inside;
+  job.posted = posted;
+  if (timing && timing->alone == INT64_MAX) job.cpu_posted = cpu_nsecs(); /* whoever else has the cores now */
+  int on_host = size && run_on_host(&job, team == HOST);
+  if (!on_host) run_in_pool(&job);
+  if (timing) note_run(timing, &job, on_host);
+  return status_of(&job);
+}
+
+/* ---- What hosts call ---- */
+
+static const char *text(const TVMFFIAny *value) {
+  if (value->type_index == kTVMFFIRawStr) return value->v_c_str;
+  if (value->type_index == kTVMFFISmallStr) return value->v_bytes;
+  if (value->type_index != kTVMFFIStr) return NULL;
+  return ((const TVMFFIByteArray *)((const char *)value->v_obj + sizeof(TVMFFIObject)))->data;
+}
+
+/* attach(path): the library of this path, which is loaded already, runs its loops here from now on. */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_attach(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)self, (void)result;
+  static const struct {
+    const char *name;
+    void *function;
+  } pointers[] = {{"__TVMBackendParallelLaunch", (void *)launch},
+                  {"__TVMBackendAllocWorkspace", (void *)alloc_workspace},
+                  {"__TVMBackendFreeWorkspace", (void *)free_workspace}};
+  const char *path = num_args == 1 ? text(&args[0]) : NULL;
+  if (!path) return fail("TypeError", "attach: takes the path of a library");
+  void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return fail("ValueError", "attach: no library of this path is loaded");
+  for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++) {
+    void **pointer = dlsym(library, pointers[i].name); /* a library has those that its code needs */
+    if (pointer) *pointer = pointers[i].function;
+  }
+  dlclose(library);
+  return 0;
+}
+
+static int call_bound(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  Binding *before = current;
+  uint64_t shape_before = current_shape;
+  current = self;
+  current_shape = 0;
+  for (int i = 0; i < num_args; i++)
+    if (args[i].type_index == kTVMFFIInt) current_shape = digest(current_shape, (uint64_t)args[i].v_int64);
+  int status = TVMFFIFunctionCall(current->function, (TVMFFIAny *)args, num_args, result);
+  current = before;
+  current_shape = shape_before;
+  return status;
+}
+
+static void free_binding(void *self) {
+  TVMFFIObjectDecRef(((Binding *)self)->function);
+  free(self);
+}
+
+/* bind(function, num_threads, team, num_cores): the function, whose loops run on at most so many threads of a team. 0 is
+ * the own pool and 1 the host's team where it comes in time, both where they are faster than one thread; 2 is the host's
+ * team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of the pool run. */
+TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
+  (void)self;
+  int is_typed = num_args == 4 && args[0].type_index == kTVMFFIFunction;
+  for (int i = 1; is_typed && i < 4; i++) is_typed = args[i].type_index == kTVMFFIInt;
+  if (!is_typed) return fail("TypeError", "bind: takes a function and three integers");
+  int64_t num_threads = args[1].v_int64, team = args[2].v_int64, cores = args[3].v_int64;
+  if (num_threads < 1 || team < OWN || team > POOL || cores < 1)
+    return fail("ValueError", "bind: threads and cores are 1 or more, a team is 0 to 3");
+  Binding *binding = calloc(1, sizeof *binding);
+  if (!binding) return fail("MemoryError", "no memory for a binding");
+  binding->function = args[0].v_obj;
+  binding->num_threads = num_threads < MAX_THREADS ? (int)num_threads : MAX_THREADS;
+  binding->team = (Team)team;
+  num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
+  TVMFFIObjectIncRef(binding->function);
+  if (TVMFFIFunctionCreate(binding, call_bound, free_binding, &result->v_ptr) != 0) {
+    free_binding(binding);
+    return -1;
+  }
+  result->type_index = kTVMFFIFunction;
+  result->zero_padding = 0;
+  return 0;
+}

@@ -1,0 +1,81 @@
+"""Whose threads run the loops of a library for CPUs: the launcher, bound to a library's functions."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import LibraryError
+from dietcode.runtime.compile_launcher import LAUNCHER
+from dietcode.runtime.cpu import available_cores
+from dietcode.runtime.native import load_code
+
+TEAMS = ("auto", "own", "host")
+_OWN, _HOST_IN_TIME, _HOST, _POOL = range(4)  # as the launcher numbers them
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Of one library.
+
+    Attributes
+    ----------
+    num_threads : int
+        The most that one call uses.
+    team : str
+        ``own`` for those of the process's pool, ``host`` for the host program's team, ``auto`` for that team
+        where tensors are PyTorch's and it comes in time.
+    num_cores : int
+        Threads of the pool that may run at once, whatever the calls.
+    """
+
+    num_threads: int
+    team: str
+    num_cores: int
+
+    @classmethod
+    def of(cls, num_threads: int | None, team: str | None, tuned_for: int) -> Threads:
+        """From what `dietcode.load` was given, DIETCODE_THREADS, and the threads a library was tuned for.
+
+        Raises
+        ------
+        LibraryError
+            A number below 1, or no such team.
+        """
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
+            raise LibraryError(f"num_threads: given {num_threads!r}; allowed: 1 or more")
+        name = "DIETCODE_THREADS" if team is None else "threads"
+        chosen = (os.environ.get("DIETCODE_THREADS") or "auto") if team is None else team
+        if chosen not in TEAMS:
+            raise LibraryError(f"{name}: given {chosen!r}; allowed: {', '.join(TEAMS)}")
+        if chosen == "auto" and num_threads is not None:
+            chosen = "own"  # the host's team has as many threads as it has
+        cores = available_cores()
+        return cls(num_threads or max(1, min(tuned_for, cores)), chosen, cores)
+
+    def bind(self, function: Any, beside_torch: bool = False) -> Any:
+        """The function of an attached library, on these threads; for PyTorch's tensors, or for others."""
+        team = {"own": _OWN, "host": _HOST, "auto": _HOST_IN_TIME if beside_torch else _OWN}[self.team]
+        return _launcher()["bind"](function, self.num_threads, team, self.num_cores)
+
+
+def bind_for_measuring(function: Any, num_threads: int) -> Any:
+    """The function of an attached library on so many threads of the pool, also where fewer were faster."""
+    return _launcher()["bind"](function, num_threads, _POOL, num_threads)
+
+
+def attach(path: Path) -> None:
+    """Have the library of this path, which is loaded, run its loops by the launcher."""
+    _launcher()["attach"](str(path.resolve()))
+
+
+@functools.lru_cache(maxsize=1)
+def _launcher() -> Any:
+    if not LAUNCHER.is_file():
+        command = f"{sys.executable} -m dietcode.runtime.compile_launcher"
+        raise LibraryError(f"{LAUNCHER}: missing; compile it: {command}")
+    return load_code(LAUNCHER)

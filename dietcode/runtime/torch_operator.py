@@ -1,0 +1,287 @@
+"""A library as an operator of PyTorch: in eager code, under ``torch.compile``, in ``torch.export``.
+
+With `dietcode.nn` the only module that imports PyTorch; `Library.torch_op` imports it when it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.errors import ShapeError, TensorError
+from dietcode.extras import MissingExtraError, what_to_install
+from dietcode.runtime.lean_call import Bound, Callee, NotLeanError, check_bound
+from dietcode.runtime.manifest import CODE
+from dietcode.runtime.tensors import Packed
+from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError(what_to_install("an operator of PyTorch", "bench", ("torch",))) from error
+
+_NAMESPACE = "dietcode"
+_REGISTRY = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_NUM_DIGEST_CHARS = 16
+_operators: dict[str, RegisteredOperator] = {}
+
+
+class RegisteredOperator:
+    """One library in PyTorch's dispatcher, with a kernel, a fake and refusals.
+
+    Its arguments are the tensors in the library's order, a constant followed by its shape before it was
+    packed, then the shape variables that no tensor's shape determines.
+
+    Attributes
+    ----------
+    name : str
+        ``dietcode::NAME_DIGEST``, by the digest of the library's code.
+    order : list of str
+        All tensors.
+    overload : torch._ops.OpOverload
+        What is called.
+    """
+
+    def __init__(self, name: str, library: Callee) -> None:
+        self.name = f"{_NAMESPACE}::{name}"
+        self.library = library
+        manifest = library.manifest
+        self.order: list[str] = manifest["argument_order"]
+        self.keywords: tuple[str, ...] = tuple(manifest["binding"]["keywords"])
+        self.constants = frozenset(manifest["packed"])
+        self._dims: dict[str, Dim] = {k: parse_dim(text, f"dims.{k}") for k, text in manifest["dims"].items()}
+        parameters = []
+        for tensor in self.order:
+            parameters.append(f"Tensor {tensor}")
+            if tensor in self.constants:
+                parameters.append(f"SymInt[] {tensor}_shape")
+        parameters += [f"SymInt {variable}" for variable in self.keywords]
+        _REGISTRY.define(f"{name}({', '.join(parameters)}) -> Tensor")
+        _REGISTRY.impl(name, self._run, "CUDA" if "cuda" in manifest["requires"] else "CPU")
+        _REGISTRY.impl(name, self._refuse_gradients, "Autograd")
+        _REGISTRY.impl(name, self._refuse_vmap, "FuncTorchBatched")
+        torch.library.register_fake(self.name, self._fake, lib=_REGISTRY)
+        self.overload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+
+    def arguments(
+        self, tensors: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return the operator's arguments.
+
+        Parameters
+        ----------
+        tensors : mapping of str to torch.Tensor
+            All, constants packed.
+        shapes : mapping of str to sequence of int
+            Of each constant, before it was packed.
+        values : mapping of str to int
+            Of the shape variables that no tensor's shape determines.
+        """
+        given: list[Any] = []
+        for name in self.order:
+            given.append(tensors[name])
+            if name in self.constants:
+                given.append(shapes[name])
+        return given + [values[name] for name in self.keywords]
+
+    def _split(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any], Sequence[Any]]:
+        """Return tensors, their shapes before packing, and values of the keywords."""
+        rest = iter(arguments)
+        tensors, shapes = [], []
+        for name in self.order:
+            tensors.append(next(rest))
+            shapes.append(tuple(next(rest)) if name in self.constants else tensors[-1].shape)
+        return tensors, shapes, list(rest)
+
+    def packed(self, name: str, tensor: torch.Tensor, shape: Sequence[int] | None) -> Any:
+        """Return a tensor as the library takes it: a constant's buffer as a `Packed` of that memory."""
+        facts = self.library.manifest["packed"].get(name)
+        return tensor if facts is None else Packed(name, tuple(shape or ()), facts["layout"], tensor.numpy())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RegisteredOperator:
+        """Return itself: there is one of each in PyTorch's dispatcher."""
+        return self
+
+    def _run(self, *arguments: Any) -> torch.Tensor:
+        tensors, shapes, keywords = self._split(arguments)
+        named: dict[str, Any] = dict(zip(self.keywords, keywords, strict=True))
+        for name, tensor, shape in zip(self.order, tensors, shapes, strict=True):
+            named[name] = self.packed(name, tensor.detach().resolve_neg().contiguous(), shape)
+        result = self.library(**named)
+        # Where all tensors are constants, or none is torch's, the library returns an array.
+        return result if isinstance(result, torch.Tensor) else torch.from_numpy(result)
+
+    def _refuse_gradients(self, *arguments: Any) -> Any:
+        if torch.is_grad_enabled():
+            for name, tensor in zip(self.order, self._split(arguments)[0], strict=True):
+                if tensor.requires_grad:
+                    raise TensorError(
+                        f"{name}: requires grad, and {self.name} records no gradient; "
+                        f"call it under torch.no_grad(), or pass {name}.detach()"
+                    )
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.overload(*arguments)
+
+    def _refuse_vmap(self, *arguments: Any) -> Any:
+        raise TensorError(
+            f"{self.name}: given a tensor under torch.vmap; pass the whole batch as rows instead"
+        )
+
+    def _fake(self, *arguments: Any) -> torch.Tensor:
+        """The output's shape, of symbols where the inputs' are; a shape that no call may have is refused."""
+        tensors, shapes, keywords = self._split(arguments)
+        manifest = self.library.manifest
+        by_name = dict(zip(self.order, shapes, strict=True))
+        values = dict(zip(self.keywords, keywords, strict=True))
+        for name, shape in by_name.items():
+            indices = manifest["inputs"][name]["dims"]
+            if len(shape) != len(indices):
+                raise ShapeError(
+                    f"{name}: shape {list(shape)}; allowed: {len(indices)} dimensions ({indices})"
+                )
+        for step in manifest["binding"]["steps"]:
+            dim = parse_dim(step["dim"], "dims")
+            at_zero = _extent(dim, values | {step["variable"]: 0})
+            slope = _extent(dim, values | {step["variable"]: 1}) - at_zero
+            values[step["variable"]] = (by_name[step["tensor"]][step["axis"]] - at_zero) // slope
+        for name, facts in manifest["variables"].items():
+            said = f"{name}: outside {facts['min']}…{facts['max']}, for which {self.name} was tuned"
+            torch._check(values[name] >= facts["min"], lambda said=said: said)
+            torch._check(values[name] <= facts["max"], lambda said=said: said)
+        for name, shape in by_name.items():
+            for axis, index in enumerate(manifest["inputs"][name]["dims"]):
+                said = f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]}"
+                torch._check(shape[axis] == _extent(self._dims[index], values), lambda said=said: said)
+        output = manifest["output"]
+        extents = [_extent(self._dims[index], values) for index in output["dims"]]
+        return tensors[0].new_empty(extents, dtype=getattr(torch, output["dtype"]))
+
+
+def _extent(dim: Dim, values: Mapping[str, Any]) -> Any:
+    """The value of a dimension, a symbol where those of its variables are."""
+    if isinstance(dim, QuotientDim):
+        return (_extent(dim.plus, values) - _extent(dim.minus, values)) // dim.divisor
+    total: Any = 0
+    for coefficient, monomial in dim.terms:
+        product: Any = coefficient
+        for name, power in monomial:
+            product = product * values[name] ** power
+        total = total + product
+    return total
+
+
+def operator_of(library: Callee) -> RegisteredOperator:
+    """The operator of a library's code, entered into PyTorch's dispatcher the first time."""
+    digest = str(library.manifest["files"][CODE]["sha256"]).removeprefix("sha256:")[:_NUM_DIGEST_CHARS]
+    name = f"{re.sub('[^A-Za-z0-9]', '_', library.manifest['name'])}_{digest}"
+    if name not in _operators:
+        _operators[name] = RegisteredOperator(name, library)
+    return _operators[name]
+
+
+class TorchOp(torch.nn.Module):
+    """A library with some of its tensors bound; called with the others, in the order of the spec.
+
+    What is bound is a buffer: constants packed, others as they are. A tensor that is not contiguous is copied
+    first. What `torch.export.save` wrote finds its operator where the same library was loaded and
+    `Library.torch_op` called before.
+
+    Parameters
+    ----------
+    library : Callee
+        On a CPU, or on a GPU.
+    bound : mapping of str to tensor or Packed
+        Tensors by name; every constant, as it is or as `Library.pack` returned it.
+
+    Raises
+    ------
+    TensorError
+        A constant is not given, a tensor is unknown, or it has the wrong dtype or layout.
+    ShapeError
+        The shape of a constant does not fit.
+    """
+
+    def __init__(self, library: Callee, bound: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._operator = operator = operator_of(library)
+        check_bound("torch_op", bound, operator.order, operator.constants)
+        self._library, self._overload = library, operator.overload
+        self._shapes: dict[str, list[int]] = {}
+        self._eager: Bound | None = None
+        for name, value in bound.items():
+            kept = value
+            if name in operator.constants:
+                kept = value if isinstance(value, Packed) else library.pack(**{name: _detached(value)})
+                self._shapes[name] = list(getattr(kept, "shape", ()))
+            self.register_buffer(f"bound_{name}", _detached(kept.data if isinstance(kept, Packed) else kept))
+        self._free = [name for name in operator.order if name not in bound]
+
+    def forward(self, *tensors: torch.Tensor, **named: Any) -> torch.Tensor:
+        """Compute the operator.
+
+        Parameters
+        ----------
+        *tensors : torch.Tensor
+            Those that are not bound, in the order of the spec.
+        **named
+            The same by name, and the shape variables that no tensor's shape determines.
+
+        Raises
+        ------
+        TensorError
+            A tensor is missing, unknown, of the wrong dtype or device; or requires grad where gradients are
+            recorded.
+        ShapeError
+            Shapes do not fit together, or a shape variable is outside its range.
+        """
+        if not torch.compiler.is_compiling() and not _is_watched():
+            if self._eager is None:
+                self._eager = self._bind()
+            with contextlib.suppress(NotLeanError):
+                return self._eager.lean(tensors, named)
+        given = dict(zip(self._free, tensors, strict=False)) | named
+        wanted = (*self._free, *self._operator.keywords)
+        if len(given) != len(tensors) + len(named) or set(given) != set(wanted):
+            raise TensorError(
+                f"{self._operator.name}: given {len(tensors)} tensors and {list(named) or 'no names'}; "
+                f"allowed: {', '.join(wanted)}"
+            )
+        bound = {name: getattr(self, f"bound_{name}") for name in self._operator.order if name not in given}
+        return self._overload(*self._operator.arguments(bound | given, self._shapes, given))
+
+    def _bind(self) -> Bound:
+        """Bind the buffers as they are now: they share their memory with what is bound."""
+        bound: dict[str, Any] = {}
+        for name in self._operator.order:
+            if name not in self._free:
+                value = getattr(self, f"bound_{name}")
+                bound[name] = self._operator.packed(name, value, self._shapes.get(name))
+        return self._library.bind(**bound)
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        """Move or convert the buffers."""
+        self._eager = None
+        return super()._apply(*arguments, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies bind buffers of their own."""
+        return {**self.__dict__, "_eager": None}
+
+    def extra_repr(self) -> str:
+        """Return the operator's name, for PyTorch's own printing."""
+        return self._operator.name
+
+
+def _is_watched() -> bool:
+    """Whether something looks at operators as they are called: a trace, a mode, a transformation."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value)

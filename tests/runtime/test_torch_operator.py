@@ -1,0 +1,250 @@
+"""``lib.torch_op`` and `dietcode.nn`: eager, compiled, exported, copied, saved; refused where it must be."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import of_extra
+from small_libraries import ROOT, SAFE_ERROR, SPECS, built, built_of, draw, error, expected, spec_data
+
+import dietcode
+from dietcode.errors import ShapeError, TensorError
+
+torch = pytest.importorskip("torch", reason=of_extra("bench"))
+
+LONG_ROWS = json.dumps(
+    spec_data("long-rows", shape_vars={"M": {"min": 1, "max": 700}}, dims={"m": "M", "n": 100, "k": 37})
+)
+BIASED = json.dumps(
+    spec_data(
+        "biased",
+        op={"einsum": "mk,nk->mn", "epilogue": ["bias"]},
+        shape_vars={"M": {"min": 1, "max": 40}},
+        dims={"m": "M", "n": 36, "k": 24},
+    )
+)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(37, 100)
+        self.second = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(100, 5, bias=False))
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+@pytest.fixture
+def library() -> Any:
+    return dietcode.load(built_of(LONG_ROWS))
+
+
+@pytest.fixture
+def nets(library: Any) -> tuple[Any, Any]:
+    """The same network twice, the first with a layer replaced."""
+    plain = Net().eval()
+    tuned = copy.deepcopy(plain)
+    assert dietcode.nn.replace(tuned, library) == ["first"]
+    return tuned, plain
+
+
+def close(one: Any, other: Any) -> bool:
+    return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-5))
+
+
+@pytest.mark.parametrize("name", ["rows", "varying", "bmm", "epilogue", "keyword", "dense", "order"])
+def test_an_operator_is_right_and_obeys_pytorch_s_rules(name: str) -> None:
+    library = dietcode.load(built(name))
+    values = dict.fromkeys(SPECS[name]["shape_vars"], 3)
+    arrays = draw(name, **values)
+    tensors = {tensor: torch.from_numpy(array) for tensor, array in arrays.items()}
+    bound = {tensor: tensors[tensor] for tensor in library.manifest["packed"]}
+    keywords = {keyword: values[keyword] for keyword in library.manifest["binding"]["keywords"]}
+    op = library.torch_op(**bound)
+    free = [tensors[tensor] for tensor in library.manifest["argument_order"] if tensor not in bound]
+    right = expected(name, arrays)
+    for _ in range(2):
+        assert error(op(*free, **keywords), right) <= SAFE_ERROR
+    by_name = {tensor: value for tensor, value in tensors.items() if tensor not in bound}
+    assert error(op(**by_name, **keywords), right) <= SAFE_ERROR
+    all_bound = library.torch_op(**tensors)
+    assert error(all_bound(**keywords), right) <= SAFE_ERROR
+    compiled = torch.compile(op, fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch.no_grad():
+        assert error(compiled(*free, **keywords), right) <= SAFE_ERROR
+    shapes = {tensor: arrays[tensor].shape for tensor in bound}
+    packed = {tensor: getattr(op, f"bound_{tensor}") for tensor in bound}
+    arguments = op._operator.arguments(tensors | packed, shapes, values)
+    torch.library.opcheck(op._operator.overload, tuple(arguments))
+
+
+def test_compiled_for_all_shapes_at_once(nets: tuple[Any, Any]) -> None:
+    tuned, plain = nets
+    compiled = torch.compile(tuned, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for rows in (4, 1, 9, 700):
+            x = torch.randn(rows, 37)
+            assert close(compiled(x), plain(x)) and close(tuned(x), plain(x))
+        with pytest.raises(Exception, match=r"M: outside 1…700"):
+            compiled(torch.randn(701, 37))
+        with pytest.raises(ShapeError, match="M: 701; allowed: 1…700"):
+            tuned(torch.randn(701, 37))
+        x = torch.randn(37, 6).T  # not contiguous
+        assert close(tuned(x), plain(x)) and close(compiled(x), plain(x))
+        x = torch.randn(2, 3, 37)
+        assert close(tuned(x), plain(x))
+    with torch.inference_mode():
+        assert close(tuned(x), plain(x))
+
+
+def test_exported_saved_and_run_by_another_process(nets: tuple[Any, Any], tmp_path: Path) -> None:
+    tuned, plain = nets
+    rows = torch.export.Dim("rows", min=1, max=700)
+    x = torch.randn(4, 37)
+    exported = torch.export.export(tuned, (x,), dynamic_shapes={"x": {0: rows}})
+    torch.export.save(exported, tmp_path / "net.pt2")
+    torch.save((x, plain(x).detach()), tmp_path / "expected.pt")
+    text = (
+        f"import torch, dietcode; dietcode.load({str(built_of(LONG_ROWS))!r}).torch_op_name()\n"
+        f"x, y = torch.load({str(tmp_path / 'expected.pt')!r})\n"
+        f"run = torch.export.load({str(tmp_path / 'net.pt2')!r}).module()\n"
+        "assert torch.allclose(run(x), y, rtol=1e-4, atol=1e-5)\n"
+        "assert torch.allclose(run(x[:1]), y[:1], rtol=1e-4, atol=1e-5)\n"
+    )
+    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, timeout=120)
+    with pytest.raises(Exception, match=r"(?s)Constraints violated.*700"):
+        torch.export.export(tuned, (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows", max=7000)}})
+
+
+def test_gradients_are_refused_and_not_forged(library: Any, nets: tuple[Any, Any]) -> None:
+    tuned, _ = nets
+    x = torch.randn(3, 37)
+    assert not tuned.first(x).requires_grad
+    for call in (tuned.first, torch.compile(tuned.first, backend="aot_eager")):
+        with pytest.raises(
+            Exception, match=r"X: requires grad, and dietcode::long_rows.* records no gradient"
+        ):
+            call(x.clone().requires_grad_())
+    with torch.no_grad():
+        assert close(tuned.first(x.clone().requires_grad_()), tuned.first(x))
+
+
+def test_what_looks_at_operators_sees_this_one(nets: tuple[Any, Any]) -> None:
+    tuned, plain = nets
+    x = torch.randn(3, 37)
+    with torch.no_grad():
+        with pytest.warns(DeprecationWarning, match="jit.trace"):
+            traced = torch.jit.trace(tuned, x)
+        x = torch.randn(8, 37)
+        assert close(traced(x), plain(x))
+        with pytest.raises(TensorError, match=r"under torch\.vmap; pass the whole batch as rows"):
+            torch.vmap(tuned)(torch.randn(2, 3, 37))
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Watch(TorchDispatchMode):
+            def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                seen.append(str(op))
+                return op(*args, **(kwargs or {}))
+
+        with Watch():
+            tuned(x)
+        assert any(name.startswith("dietcode.long_rows") for name in seen)
+        with pytest.raises(TensorError, match=r"X: inside torch\.vmap"):
+            torch.vmap(lambda row: dietcode.load(built("varying"))(X=row, W=torch.zeros(50, 21)))(
+                torch.zeros(2, 3, 21)
+            )
+
+
+def test_a_checkpoint_and_a_copy(nets: tuple[Any, Any], library: Any) -> None:
+    tuned, plain = nets
+    x = torch.randn(5, 37)
+    other = Net()
+    with torch.no_grad():
+        assert close(tuned(x), plain(x))
+        twin = copy.deepcopy(tuned)
+        tuned.load_state_dict(other.state_dict())  # of layers that were not replaced
+        assert close(tuned(x), other(x)) and close(twin(x), plain(x))
+        twin.load_state_dict(tuned.state_dict())
+        assert close(twin(x), other(x))
+        with pytest.raises(RuntimeError, match=r"size mismatch|Missing key"):
+            twin.load_state_dict({})
+
+
+def test_a_bias_is_added_where_the_library_adds_it_or_behind_it() -> None:
+    library = dietcode.load(built_of(BIASED))
+    for has_bias in (True, False):
+        linear = torch.nn.Linear(24, 36, bias=has_bias)
+        layer = dietcode.nn.Linear.from_torch(linear, library)
+        x = torch.randn(2, 4, 24)
+        with torch.no_grad():
+            assert close(layer(x), linear(x))
+        assert str(layer).startswith("Linear(\n  in_features=24, out_features=36")
+
+
+@pytest.mark.parametrize(
+    ("linear", "name", "kind", "message"),
+    [
+        (torch.nn.Linear(38, 100), LONG_ROWS, ShapeError, "long-rows: W: extent 38 of axis 1; allowed: 37"),
+        (torch.nn.Linear(37, 101), LONG_ROWS, ShapeError, "extent 101 of axis 0; allowed: 100"),
+        (
+            torch.nn.Linear(37, 100).half(),
+            LONG_ROWS,
+            TensorError,
+            "weight is of torch.float16; allowed: float32",
+        ),
+        (torch.nn.Linear(37, 100), "bmm", TensorError, "bmm: computes .*; allowed: Y"),
+        (torch.nn.Linear(24, 40), "epilogue", TensorError, "epilogue: computes"),
+    ],
+)
+def test_a_library_that_does_not_fit(linear: Any, name: str, kind: Any, message: str) -> None:
+    library = dietcode.load(built(name) if name in SPECS else built_of(name))
+    with pytest.raises(kind, match=message):
+        dietcode.nn.Linear.from_torch(linear, library)
+
+
+def test_wrong_calls_of_an_operator(library: Any) -> None:
+    w = torch.zeros(100, 37)
+    for bound, message in (
+        ({}, "torch_op: W: a constant, and missing; allowed: X, W"),
+        ({"W": w, "V": w}, "torch_op: V: unknown; allowed: X, W"),
+        ({"W": w.double()}, "W: dtype torch.float64"),
+    ):
+        with pytest.raises(TensorError, match=message):
+            library.torch_op(**bound)
+    op = library.torch_op(W=w)
+    x = torch.zeros(2, 37)
+    for tensors, named in (((), {}), ((x, x), {}), ((x,), {"X": x}), ((x,), {"out": x})):
+        with pytest.raises(TensorError, match=r"given .* allowed: X"):
+            op(*tensors, **named)
+    with pytest.raises(TensorError, match=r"X: dtype torch\.float64; allowed: float32"):
+        op(x.double())
+    with pytest.raises(ShapeError, match="X: extent 36"):
+        op(x[:, :36])
+    assert (
+        np.shares_memory(op.bound_W.numpy(), library.torch_op(W=library.pack(W=w)).bound_W.numpy()) is False
+    )
+
+
+def test_without_pytorch_it_says_what_to_install() -> None:
+    text = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"import dietcode; library = dietcode.load({str(built_of(LONG_ROWS))!r})\n"
+        "for ask in (library.torch_op, lambda: dietcode.nn):\n"
+        "    try: ask()\n"
+        "    except ImportError as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and all(
+        line.startswith("MissingExtraError an operator of PyTorch needs torch: pip") for line in lines
+    )
