@@ -10,6 +10,9 @@ of threads loses, it loses in some of them. Run it with nothing else on the mach
 ``benchmarks/results/company.json``. Situations:
 
 - ``torch``, ``numpy``: calls take turns with the partner's of the same operator, PyTorch's also of another;
+- ``compiled``: the same with a module that ``torch.compile`` made, whose weights are frozen;
+- ``intel``: as ``torch``, where PyTorch's threads are Intel OpenMP's, which has to be there (``pip install
+  intel-openmp``): its library is loaded ahead of PyTorch's own;
 - ``callers``: four Python threads call, and their sum counts; in ``mixed`` two of them with NumPy's arrays;
 - ``taken``: another process computes all the time; beside it ``serial``, one thread of the library;
 - ``idle-30``, ``idle-200``: bursts of 4 ms after so many milliseconds without a call, from the second call of
@@ -19,6 +22,7 @@ of threads loses, it loses in some of them. Run it with nothing else on the mach
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import statistics
@@ -41,7 +45,7 @@ from dietcode.runtime.loading import load
 from dietcode.runtime.tensors import aligned_empty
 
 ROOT = Path(__file__).resolve().parent.parent
-SITUATIONS = ("torch", "numpy", "callers", "mixed", "taken", "idle-30", "idle-200")
+SITUATIONS = ("torch", "compiled", "intel", "numpy", "callers", "mixed", "taken", "idle-30", "idle-200")
 _BURST_SECS = 4e-3
 Row = dict[str, Any]
 Call = Callable[[], Any]
@@ -80,8 +84,18 @@ def main() -> None:
 def in_a_child(folder: Path, request: Row) -> Row:
     """What `measure` returns, from a process that has loaded nothing else."""
     command = [sys.executable, "-m", "benchmarks.company", str(folder), "--one", json.dumps(request)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    environment = os.environ | ({"LD_PRELOAD": intel_openmp()} if request["situation"] == "intel" else {})
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=environment)
     return request | json.loads(done.stdout.splitlines()[-1])
+
+
+def intel_openmp() -> str:
+    """The path of Intel's OpenMP library."""
+    try:
+        files = importlib.metadata.files("intel-openmp") or []
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit("intel: intel-openmp is not installed; pip install it, or leave intel out of --situations")
+    return next(str(path.locate().resolve()) for path in files if path.name == "libiomp5.so")
 
 
 def told(row: Row) -> str:
@@ -102,6 +116,8 @@ def measure(folder: Path, situation: str, size: int, threads: str, secs: float, 
     case.check()
     round_of = {
         "torch": beside_vendor,
+        "compiled": beside_vendor,
+        "intel": beside_vendor,
         "numpy": beside_vendor,
         "callers": four_callers,
         "mixed": four_callers,
@@ -163,10 +179,11 @@ class Case:
         given |= {name: self.binding[name] for name in self.library.manifest["binding"]["keywords"]}
         return lambda: self.library(**given, out=out)
 
-    def partner(self, vendor: str) -> Call:
-        """The same operator by a vendor: PyTorch eager, or NumPy."""
-        paths = vendor_paths(vendor, self.operator, available_cores())
-        return next(path for name, path in paths.items() if "compile" not in name)(self.arrays)
+    def partner(self, situation: str) -> Call:
+        """The same operator by a vendor: PyTorch eager or compiled, or NumPy."""
+        paths = vendor_paths("numpy" if situation == "numpy" else "torch", self.operator, available_cores())
+        is_compiled = situation == "compiled"
+        return next(path for name, path in paths.items() if ("compile" in name) == is_compiled)(self.arrays)
 
 
 def in_turns(calls: Sequence[Call], secs: float) -> list[float]:
@@ -186,9 +203,9 @@ def in_turns(calls: Sequence[Call], secs: float) -> list[float]:
 
 def beside_vendor(case: Case, situation: str, secs: float) -> Row:
     """Calls alternate with the vendor's."""
-    call, partner = case.call(situation == "torch"), case.partner(situation)
+    call, partner = case.call(situation != "numpy"), case.partner(situation)
     turns: list[Call] = [call, partner]
-    if situation == "torch":
+    if situation != "numpy":
         import torch
 
         small = torch.randn(64, 64)

@@ -13,7 +13,8 @@ from benchmarks.company import SITUATIONS, in_turns, measure, told
 def test_a_situation_is_measured(situation: str) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     row = measure(built("rows"), situation, 70, "auto", secs=0.02, rounds=1)
-    partners = {"partner", "partner_gflops", "partner_of_alone"} if situation in {"torch", "numpy"} else set()
+    with_partner = situation in {"torch", "compiled", "intel", "numpy"}
+    partners = {"partner", "partner_gflops", "partner_of_alone"} if with_partner else set()
     serial = {"serial"} if situation == "taken" else set()
     assert set(row) == {"alone", "gflops", "of_alone", *partners, *serial}
     assert all(value > 0 for value in row.values())
