@@ -132,12 +132,12 @@ def tune(
     if records is not None and (ray or rpc_tracker or rpc_key):
         raise RequestError("--records measures nothing; leave out --ray and --rpc-tracker")
     need_compiler()
-    from dietcode.cli.progress import Progress
+    from dietcode.cli.progress import ProgressBars
     from dietcode.measure.engine_spec import EngineSpec
     from dietcode.tuner.tune import tune as run_tuning
 
     engine = EngineSpec.from_options(ray, rpc_tracker, rpc_key)
-    with Progress() as progress:
+    with ProgressBars() as progress:
         result = run_tuning(
             parsed, output, records=records, force=force, on_event=progress.on_event, engine=engine
         )

@@ -14,7 +14,7 @@ _PLAIN_INTERVAL_SECS = 5.0
 _STAGES_WITH_BEST = {"seed", "measure"}
 
 
-class Step(Protocol):
+class ShownEvent(Protocol):
     """What is shown: an event of the tuner, or the progress of a job, with the same fields."""
 
     @property
@@ -31,7 +31,7 @@ class Step(Protocol):
     def secs_left(self) -> float | None: ...
 
 
-class Progress:
+class ProgressBars:
     """A listener: stage, trials, best GFLOP/s and time left."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Progress:
         self._last_plain = 0.0
         self._last_stage = ""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBars:
         if self._console.is_terminal:
             self._bars = RichProgress(
                 TextColumn("{task.fields[stage]:<9}"),
@@ -58,7 +58,7 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def on_event(self, event: Step) -> None:
+    def on_event(self, event: ShownEvent) -> None:
         """Show one event."""
         text = describe(event)
         if self._bars is None:
@@ -81,7 +81,7 @@ class Progress:
         """Print a line above the bars."""
         self._console.print(line, markup=False, soft_wrap=True)
 
-    def _plain(self, event: Step, text: str) -> None:
+    def _plain(self, event: ShownEvent, text: str) -> None:
         """A line at the start and end of a stage, and every few seconds between."""
         now = time.monotonic()
         ends = event.total == 0 or event.done >= event.total
@@ -92,7 +92,7 @@ class Progress:
         self._console.print(f"{event.stage}{counts}: {text}", markup=False, soft_wrap=True)
 
 
-def describe(event: Step) -> str:
+def describe(event: ShownEvent) -> str:
     """One line: message, best GFLOP/s, time left."""
     parts = [event.message]
     if event.best_gflops is not None and event.stage in _STAGES_WITH_BEST:

@@ -9,7 +9,7 @@ import typer
 from dietcode.errors import DietCodeError, ServerError
 
 if TYPE_CHECKING:
-    from dietcode.cli.progress import Progress
+    from dietcode.cli.progress import ProgressBars
     from dietcode.client import Client
     from dietcode.protocol import Job, JobEvent
 
@@ -72,9 +72,9 @@ def succeeded(job: Job) -> Job:
 
 
 def _show(client: Client, job_id: str) -> None:
-    from dietcode.cli.progress import Progress
+    from dietcode.cli.progress import ProgressBars
 
-    with Progress() as progress:
+    with ProgressBars() as progress:
 
         def lost(error: ServerError) -> None:
             progress.print_line(_LOST)
@@ -83,7 +83,7 @@ def _show(client: Client, job_id: str) -> None:
             _show_event(progress, event)
 
 
-def _show_event(progress: Progress, event: JobEvent) -> None:
+def _show_event(progress: ProgressBars, event: JobEvent) -> None:
     from dietcode.workload.text import one_line
 
     if event.progress is not None:

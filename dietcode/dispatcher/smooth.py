@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dietcode.dispatcher.problem import IntArray
+from dietcode.dispatcher.problem import FloatArray, IntArray
 
 
 def smooth_assignment(
@@ -59,7 +59,7 @@ def smooth_assignment(
     return smoothed
 
 
-def _fewest_runs(price: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> IntArray:
+def _fewest_runs(price: FloatArray) -> IntArray:
     """Minimise switches, then the price float64 [num_points, num_categories], by dynamic programming."""
     num_points, num_categories = price.shape
     switch = 1.0 + float(np.where(np.isfinite(price), np.abs(price), 0.0).max(axis=1).sum())

@@ -45,8 +45,8 @@ class Trim:
         self.problem, self.need = problem, need
         self.rows: IntArray = np.array(sorted(micro_kernels), dtype=np.int64)
         self.sizes = problem.size_bytes[self.rows]
-        self.alive = np.ones(len(self.rows), dtype=bool)
-        self.keep = np.zeros(len(self.rows), dtype=bool)
+        self.alive: NDArray[np.bool_] = np.ones(len(self.rows), dtype=bool)
+        self.keep: NDArray[np.bool_] = np.zeros(len(self.rows), dtype=bool)
         self._ratio = problem.ratio[self.rows]
         self._columns = np.arange(self._ratio.shape[1])
         self._first, self._second = _top_two(self._ratio)

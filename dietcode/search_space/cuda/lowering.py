@@ -29,7 +29,7 @@ from dietcode.search_space.cuda.fetching import WIDTHS, output_width
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.output import OutputWriter, PartWriter, Writer
 from dietcode.search_space.cuda.padding import (
-    Copy,
+    OperandCopy,
     block_problem,
     own_batch,
     writes_parts,
@@ -174,14 +174,14 @@ def lower_sum(problem: Problem, micro_kernel: CudaMicroKernel, name: str) -> Any
     return builder.get()
 
 
-def lower_copy(problem: Problem, micro_kernel: CudaMicroKernel, copy: Copy, name: str) -> Any:
+def lower_copy(problem: Problem, micro_kernel: CudaMicroKernel, copy: OperandCopy, name: str) -> Any:
     """Return the device function that copies an operand to whole tiles, zeros past its end and its windows.
 
     Parameters
     ----------
     problem : Problem
         As `device_problem` gives it.
-    copy : Copy
+    copy : OperandCopy
         One of `copies_of`.
     name : str
         Symbol of the function.

@@ -25,7 +25,7 @@ ROLES = ("rows", "columns", "reduction")
 
 
 @dataclass(frozen=True)
-class Copy:
+class OperandCopy:
     """A padded copy of an operand, row-major: ``[batch, lines, steps]``, or ``[batch, steps, lines]``.
 
     Attributes
@@ -75,12 +75,12 @@ def block_problem(problem: Problem, micro_kernel: CudaMicroKernel) -> Problem:
     )
 
 
-def copies_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Copy, ...]:
+def copies_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[OperandCopy, ...]:
     """Return the operands that a call copies before the block function."""
     padded = block_problem(problem, micro_kernel)
     pairs = zip(problem.inputs[:2], padded.inputs[:2], strict=True)
     return tuple(
-        Copy(operand, name, plan_fetch(problem, operand, micro_kernel).along_reduction)
+        OperandCopy(operand, name, plan_fetch(problem, operand, micro_kernel).along_reduction)
         for operand, name in pairs
         if operand != name
     )

@@ -23,7 +23,7 @@ from dietcode.search_space.cuda.lowering import (
     sum_arguments,
 )
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.padding import Copy, copies_of, writes_parts
+from dietcode.search_space.cuda.padding import OperandCopy, copies_of, writes_parts
 from dietcode.search_space.cuda.shape import SUM_THREADS
 from dietcode.search_space.problem import Problem
 from dietcode.target.cubin import KernelFacts, read_kernels
@@ -94,7 +94,7 @@ def functions_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Funct
     return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))
 
 
-def _copy_symbol(micro_kernel: CudaMicroKernel, copy: Copy) -> str:
+def _copy_symbol(micro_kernel: CudaMicroKernel, copy: OperandCopy) -> str:
     return f"{micro_kernel.symbol}_{copy.name}"
 
 

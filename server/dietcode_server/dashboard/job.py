@@ -23,7 +23,7 @@ from dietcode_server.dashboard.jobs import duration_secs
 from dietcode_server.dashboard.render import page
 from dietcode_server.store import history, jobs, wire
 from dietcode_server.store.clock import clock
-from dietcode_server.store.history import Point, Step, View
+from dietcode_server.store.history import Point, TimelineEntry, View
 from dietcode_server.store.tables import JobRow
 
 STAGES = {
@@ -148,7 +148,7 @@ def _end(row: JobRow, now: datetime) -> datetime:
     return now if JobState(row.state) == JobState.RUNNING else row.finished_at or row.updated_at
 
 
-def stages_of(job: Job, timeline: list[Step], end: datetime) -> list[JobStage]:
+def stages_of(job: Job, timeline: list[TimelineEntry], end: datetime) -> list[JobStage]:
     """Return every stage, with the newest attempt's status in it."""
     attempt = max((step.attempt for step in timeline), default=0)
     own = [step for step in timeline if step.attempt == attempt > 0]
@@ -165,7 +165,7 @@ def stages_of(job: Job, timeline: list[Step], end: datetime) -> list[JobStage]:
     ]
 
 
-def _since(step: Step, end: datetime) -> float:
+def _since(step: TimelineEntry, end: datetime) -> float:
     return max(0.0, (end - step.at).total_seconds())
 
 

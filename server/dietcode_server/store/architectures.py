@@ -18,12 +18,12 @@ from dietcode.measure.formats import format_of_target
 from dietcode.protocol import JobState
 from dietcode.target.kinds import KINDS, kind_of_target
 from dietcode_server.store import runners
-from dietcode_server.store.runners import DeviceRow
-from dietcode_server.store.tables import IS_CALIBRATION, Device, JobRow, TuningRecord
+from dietcode_server.store.runners import DeviceIdentity
+from dietcode_server.store.tables import IS_CALIBRATION, DeviceRow, JobRow, TuningRecord
 
 _KINDS = [kind.name for kind in KINDS.values() if kind.names_architecture]
 JOB_NAMES_ONE: ColumnElement[bool] = func.coalesce(JobRow.target["kind"].as_string(), "").in_(_KINDS)
-_DEVICE_HAS_ONE: ColumnElement[bool] = Device.target["kind"].as_string().in_(_KINDS)
+_DEVICE_HAS_ONE: ColumnElement[bool] = DeviceRow.target["kind"].as_string().in_(_KINDS)
 _SYNTHETIC = "synthetic"
 _MAX_DEVICES = 100  # devices that are looked at, of those that measured a workload
 
@@ -33,13 +33,13 @@ def names_one(target: Mapping[str, Any]) -> bool:
     return kind_of_target(target).names_architecture
 
 
-def device_row(device: Mapping[str, Any]) -> DeviceRow:
+def device_row(device: Mapping[str, Any]) -> DeviceIdentity:
     """Id, name and target of a device by the header of its records: its row has all that the header says."""
     facts = {name: device[name] for name in _kept_facts(device["target"])}
     return str(device["id"]), str(device["name"]), {**device["target"], **facts}
 
 
-def header_of(row: Device) -> dict[str, Any]:
+def header_of(row: DeviceRow) -> dict[str, Any]:
     """The device of a header of records; the inverse of `device_row`."""
     kept = _kept_facts(row.target)
     target = {name: value for name, value in row.target.items() if name not in kept}
@@ -61,7 +61,7 @@ def fits(device: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
 
 def measured_on(
     session: Session, workload: str, target: Mapping[str, Any], *, whole: bool = True
-) -> Device | None:
+) -> DeviceRow | None:
     """The device from whose records a workload can be built for an architecture: the last that measured.
 
     Parameters
@@ -69,9 +69,9 @@ def measured_on(
     whole : bool
         Records that were imported, or that a job measured which published; else of any.
     """
-    of_pair = TuningRecord.workload == workload, TuningRecord.device_id == Device.id
+    of_pair = TuningRecord.workload == workload, TuningRecord.device_id == DeviceRow.id
     measured = select(TuningRecord.id).where(*of_pair).exists()
-    query = select(Device).where(_DEVICE_HAS_ONE, measured).order_by(Device.id).limit(_MAX_DEVICES)
+    query = select(DeviceRow).where(_DEVICE_HAS_ONE, measured).order_by(DeviceRow.id).limit(_MAX_DEVICES)
     fitting = [device for device in session.scalars(query) if fits(device.target, target)]
     found = [(_last(session, workload, device.id, whole), device) for device in fitting]
     known = [(last, device) for last, device in found if last is not None]
@@ -122,7 +122,7 @@ def find_device(
     force: bool,
     measure: bool,
     now: datetime | None = None,
-) -> tuple[DeviceRow | None, bool]:
+) -> tuple[DeviceIdentity | None, bool]:
     """Return what a job for an architecture measures on, and whether a live runner can do it now.
 
     Parameters

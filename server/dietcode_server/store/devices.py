@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from dietcode_server.store import runners
 from dietcode_server.store.runners import AnnouncedDevice
-from dietcode_server.store.tables import IS_CALIBRATION, Device, RunnerRow, TuningRecord, Workload
+from dietcode_server.store.tables import IS_CALIBRATION, DeviceRow, RunnerRow, TuningRecord, Workload
 from dietcode_server.store.waiting import serves
 
 MAX_DEVICES = 100
@@ -99,8 +99,8 @@ def list_devices(session: Session, *, now: datetime | None = None) -> list[Devic
         (row, [AnnouncedDevice(**data) for data in row.devices]) for row in runners.live(session, now=now)
     ]
     named = sorted({one.id for _, announced in there for one in announced})[:MAX_DEVICES]
-    newest = select(Device).order_by(Device.created_at.desc(), Device.id).limit(MAX_DEVICES)
-    known = select(Device).where(Device.id.in_(named))
+    newest = select(DeviceRow).order_by(DeviceRow.created_at.desc(), DeviceRow.id).limit(MAX_DEVICES)
+    known = select(DeviceRow).where(DeviceRow.id.in_(named))
     rows = {row.id: row for query in (known, newest) for row in session.scalars(query)}.values()
     found = [
         (row, [runner for runner, announced in there if any(serves(one, row) for one in announced)])
@@ -112,7 +112,7 @@ def list_devices(session: Session, *, now: datetime | None = None) -> list[Devic
 
 
 def _facts(
-    session: Session, row: Device, announced_by: list[RunnerRow], pairs: list[tuple[int, str]]
+    session: Session, row: DeviceRow, announced_by: list[RunnerRow], pairs: list[tuple[int, str]]
 ) -> DeviceFacts:
     return DeviceFacts(
         id=row.id,
@@ -132,9 +132,9 @@ def _latest(session: Session, devices: Sequence[str]) -> dict[str, list[tuple[in
     The index is asked for each pair: however many lines it has, that is one step.
     """
     seen = select(Workload.digest).order_by(Workload.digest).limit(_MAX_SEEN).subquery()
-    of_pair = TuningRecord.workload == seen.c.digest, TuningRecord.device_id == Device.id
-    last = select(func.max(TuningRecord.id)).where(*of_pair).correlate(seen, Device).scalar_subquery()
-    query = select(Device.id, last, seen.c.digest).join(seen, true()).where(Device.id.in_(devices))
+    of_pair = TuningRecord.workload == seen.c.digest, TuningRecord.device_id == DeviceRow.id
+    last = select(func.max(TuningRecord.id)).where(*of_pair).correlate(seen, DeviceRow).scalar_subquery()
+    query = select(DeviceRow.id, last, seen.c.digest).join(seen, true()).where(DeviceRow.id.in_(devices))
     found: dict[str, list[tuple[int, str]]] = {}
     for device, line, workload in session.execute(query):
         if line is not None:

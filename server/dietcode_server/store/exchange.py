@@ -25,7 +25,7 @@ from dietcode_server.store import architectures, waiting
 from dietcode_server.store.clock import clock
 from dietcode_server.store.records import check_measured, name_of
 from dietcode_server.store.subjects import remember_device, remember_workload
-from dietcode_server.store.tables import Device, TuningRecord, Workload
+from dietcode_server.store.tables import DeviceRow, TuningRecord, Workload
 
 MAX_DEVICES = 100
 MAX_KERNELS = 4096  # of a workload on a GPU: all of them are fitted at every instance
@@ -37,7 +37,7 @@ class Imported:
 
     Attributes
     ----------
-    device : Device
+    device : DeviceRow
         Who measured.
     num_added, num_known : int
         Micro-kernels that are new, and all that are known of the workload on the device now.
@@ -46,7 +46,7 @@ class Imported:
     """
 
     workload: str
-    device: Device
+    device: DeviceRow
     num_added: int
     num_known: int
     queued: list[str]
@@ -64,7 +64,7 @@ class MeasuredOn:
         When the last line was stored.
     """
 
-    device: Device
+    device: DeviceRow
     num_micro_kernels: int
     last_at: datetime
 
@@ -166,7 +166,7 @@ def import_records(session: Session, records: Records, spec: Spec | None) -> Imp
     return Imported(records.workload, device, len(new.measurements), num_known, queued)
 
 
-def _remember(session: Session, records: Records, spec: Spec | None, now: datetime) -> Device:
+def _remember(session: Session, records: Records, spec: Spec | None, now: datetime) -> DeviceRow:
     """Enter workload and device where they are new."""
     if spec is not None and workload_digest(spec) != records.workload:
         raise RequestError(
@@ -178,7 +178,9 @@ def _remember(session: Session, records: Records, spec: Spec | None, now: dateti
         _check_known(session, records.workload)
     device_id, name, target = architectures.device_row(records.device)
     remember_device(session, device_id, name, target, now)
-    device = session.get_one(Device, device_id, with_for_update={"key_share": True})  # one import at a time
+    device = session.get_one(
+        DeviceRow, device_id, with_for_update={"key_share": True}
+    )  # one import at a time
     if (device.name, device.target) != (name, target):
         raise ConflictError(
             f"device.id: given {device_id} for {clip(name)}; that is {clip(device.name)} here, another device"
@@ -205,10 +207,10 @@ def measured_on(session: Session, workload: str) -> list[MeasuredOn]:
     _check_known(session, workload)
     works = TuningRecord.kind == "micro_kernel", TuningRecord.error.is_(None)
     query = (
-        select(Device, func.count(TuningRecord.micro_kernel.distinct()), func.max(TuningRecord.created_at))
-        .join(TuningRecord, TuningRecord.device_id == Device.id)
+        select(DeviceRow, func.count(TuningRecord.micro_kernel.distinct()), func.max(TuningRecord.created_at))
+        .join(TuningRecord, TuningRecord.device_id == DeviceRow.id)
         .where(TuningRecord.workload == workload.replace("\0", "?"), *works)
-        .group_by(Device.id)
+        .group_by(DeviceRow.id)
         .order_by(func.max(TuningRecord.id).desc())
         .limit(MAX_DEVICES)
     )
@@ -223,7 +225,7 @@ def export_records(session: Session, workload: str, device_id: str) -> list[dict
     NotFoundError
         Nothing is.
     """
-    device = session.get(Device, device_id.replace("\0", "?"))
+    device = session.get(DeviceRow, device_id.replace("\0", "?"))
     lines = [] if device is None else _lines(session, workload, device.id)
     if device is None or not lines:
         raise NotFoundError(

@@ -26,7 +26,7 @@ MAX_CHANGES = 2_000
 
 
 @dataclass(frozen=True)
-class Step:
+class TimelineEntry:
     """From here on a job was in a state, or worked on a stage.
 
     Attributes
@@ -73,7 +73,7 @@ class Point:
 class History:
     """What a job went through, in order."""
 
-    timeline: list[Step]
+    timeline: list[TimelineEntry]
     points: list[Point]
 
 
@@ -116,9 +116,9 @@ def history_of(session: Session, job_id: str) -> History:
     return History(timeline, points)
 
 
-def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[Step]:
+def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[TimelineEntry]:
     """Steps with the time that workers had worked: what passed while none did is left out."""
-    timeline: list[Step] = []
+    timeline: list[TimelineEntry] = []
     attempt, worked, since = 0, 0.0, None
     for at, is_state, name, why in changes:
         if since is not None:
@@ -129,11 +129,11 @@ def _clocked(changes: Sequence[tuple[datetime, bool, str, str | None]]) -> list[
             since = at if working else None
         elif since is not None:
             since = at
-        timeline.append(Step(name, is_state, at, attempt, worked, why))
+        timeline.append(TimelineEntry(name, is_state, at, attempt, worked, why))
     return timeline
 
 
-def worked_secs_at(timeline: Sequence[Step], at: datetime) -> float:
+def worked_secs_at(timeline: Sequence[TimelineEntry], at: datetime) -> float:
     """Return how long workers had worked on a job at a time."""
     past = [step for step in timeline if step.at <= at]
     if not past:

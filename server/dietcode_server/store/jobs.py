@@ -25,7 +25,7 @@ from dietcode_server.store.events import add_event
 from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_jobs
 from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
-from dietcode_server.store.runners import DeviceRow
+from dietcode_server.store.runners import DeviceIdentity
 from dietcode_server.store.subjects import job_identity, remember_device, remember_workload
 from dietcode_server.store.tables import LOCAL, JobRow
 from dietcode_server.store.transitions import enter, locked, no_such_job, plain
@@ -58,7 +58,7 @@ def submit(
     *,
     spec: Spec,
     target: dict[str, Any],
-    device: DeviceRow | None,
+    device: DeviceIdentity | None,
     runnable: bool,
     force: bool,
     idempotency_key: str | None,
@@ -230,7 +230,7 @@ def resume(
     job_id: str,
     *,
     runnable: bool = True,
-    device: DeviceRow | None = None,
+    device: DeviceIdentity | None = None,
     now: datetime | None = None,
 ) -> JobRow:
     """Queue an interrupted, failed or cancelled job again, or one that waited for a runner that is here now.

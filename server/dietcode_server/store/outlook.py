@@ -13,7 +13,7 @@ from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode_server.store import architectures, jobs
 from dietcode_server.store.subjects import job_identity
-from dietcode_server.store.tables import Device, JobRow, TuningRecord
+from dietcode_server.store.tables import DeviceRow, JobRow, TuningRecord
 
 _BEFORE = (JobState.QUEUED.value, JobState.RUNNING.value)
 
@@ -30,14 +30,14 @@ class Outlook:
         Jobs that wait for the device, or work on it.
     job : JobRow or None
         The one that is there for the same content.
-    built_from : Device or None
+    built_from : DeviceRow or None
         The GPU from whose records it would be built: nothing would be measured.
     """
 
     num_known: int
     num_before: int
     job: JobRow | None
-    built_from: Device | None = None
+    built_from: DeviceRow | None = None
 
 
 def outlook(

@@ -18,7 +18,7 @@ from dietcode_server.store.locks import replace_where
 from dietcode_server.store.subjects import remember_device
 from dietcode_server.store.tables import RunnerRow
 
-DeviceRow: TypeAlias = tuple[str, str, dict[str, Any]]
+DeviceIdentity: TypeAlias = tuple[str, str, dict[str, Any]]
 """Id, name and target of a device."""
 
 
@@ -49,7 +49,7 @@ class AnnouncedDevice:
     builds_for_gpus: bool = False
 
     @property
-    def row(self) -> DeviceRow:
+    def row(self) -> DeviceIdentity:
         """As it is kept."""
         return self.id, self.name, self.target
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from dietcode.workload.identity import job_digest
 from dietcode.workload.spec import Spec
 from dietcode_server.store.locks import insert_new
-from dietcode_server.store.tables import Device, Workload
+from dietcode_server.store.tables import DeviceRow, Workload
 
 
 def utc_now() -> datetime:
@@ -41,11 +41,11 @@ def remember_device(
     Parameters
     ----------
     device_id, name, target
-        As of `dietcode_server.store.runners.DeviceRow`.
+        As of `dietcode_server.store.runners.DeviceIdentity`.
     now : datetime
     """
-    if session.get(Device, device_id) is None:
-        insert_new(session, Device, id=device_id, name=name, target=target, created_at=now)
+    if session.get(DeviceRow, device_id) is None:
+        insert_new(session, DeviceRow, id=device_id, name=name, target=target, created_at=now)
 
 
 def job_identity(spec: Spec, target: dict[str, Any], measure: bool) -> str:

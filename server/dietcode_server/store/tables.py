@@ -55,7 +55,7 @@ class Workload(Base):
     created_at: Mapped[datetime]
 
 
-class Device(Base):
+class DeviceRow(Base):
     """What is measured on; of a GPU `target` has the architecture, and `num_sms`, its multiprocessors."""
 
     __tablename__ = "devices"

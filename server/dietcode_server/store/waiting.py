@@ -13,9 +13,9 @@ from dietcode.protocol import JobState
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.store import architectures, runners
 from dietcode_server.store.clock import clock
-from dietcode_server.store.runners import AnnouncedDevice, DeviceRow
+from dietcode_server.store.runners import AnnouncedDevice, DeviceIdentity
 from dietcode_server.store.subjects import job_identity, remember_device
-from dietcode_server.store.tables import Device, JobRow, TuningRecord
+from dietcode_server.store.tables import DeviceRow, JobRow, TuningRecord
 from dietcode_server.store.transitions import enter, locked
 
 
@@ -70,7 +70,7 @@ def take_up(
     session: Session,
     job_id: str,
     target: dict[str, Any] | None,
-    device: DeviceRow | None,
+    device: DeviceIdentity | None,
     *,
     now: datetime | None = None,
 ) -> bool:
@@ -116,7 +116,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
         or_(JobRow.not_before.is_(None), JobRow.not_before < before),
         or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),
     )
-    asked = select(Device).where(Device.id.in_(select(JobRow.device_id).where(*queued)))
+    asked = select(DeviceRow).where(DeviceRow.id.in_(select(JobRow.device_id).where(*queued)))
     there = runners.devices(session, now=now)
     gone = [row.id for row in session.scalars(asked) if not any(serves(one, row) for one in there)]
     of_nobody: list[ColumnElement[bool]] = [JobRow.device_id.in_(gone)] if gone else []
@@ -132,7 +132,7 @@ def set_aside(session: Session, patience_secs: float, *, now: datetime | None = 
     return [row.id for row in rows]
 
 
-def serves(there: AnnouncedDevice, wanted: Device) -> bool:
+def serves(there: AnnouncedDevice, wanted: DeviceRow) -> bool:
     """Return whether a device is an announced one, or a part of it.
 
     A part is the same processor with fewer cores and features; a device without cores has none.

@@ -29,7 +29,7 @@ from dietcode_server.store.exchange import Imported, MeasuredOn
 from dietcode_server.store.tables import (
     Blob,
     ComparisonRow,
-    Device,
+    DeviceRow,
     DispatchRow,
     EventRow,
     JobRow,
@@ -111,7 +111,7 @@ def _libraries(session: Session, ids: set[int]) -> dict[int, LibraryRef]:
 def _devices(session: Session, ids: set[str]) -> dict[str, str]:
     if not ids:
         return {}
-    return dict(session.execute(select(Device.id, Device.name).where(Device.id.in_(ids))).all())
+    return dict(session.execute(select(DeviceRow.id, DeviceRow.name).where(DeviceRow.id.in_(ids))).all())
 
 
 def event_to_wire(row: EventRow) -> JobEvent:

@@ -56,11 +56,11 @@ class Place:
         _, err = self.server.communicate(timeout=15)
         assert self.server.returncode == 0, err
 
-    def begin(self, *arguments: object) -> subprocess.Popen[str]:
+    def begin(self, *arguments: object, stderr: Any = subprocess.PIPE) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "dietcode", *map(str, arguments)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=self.folder,
             env=self.environment,
@@ -109,12 +109,15 @@ def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
     )
     measured = place.state(job)["measured"]
     place.run("resume", job)
-    watch = place.begin("watch", job)
-    until_running(place, job)
+    log = place.folder / "watch.log"
+    with log.open("w") as stream:
+        watch = place.begin("watch", job, stderr=stream)
+    until_said(watch, log, f"job {job}: running")
     place.stop()  # hands the job back
     time.sleep(1.0)
     place.start()
-    out, err = watch.communicate(timeout=60)
+    out, _ = watch.communicate(timeout=120)
+    err = log.read_text()
     assert watch.returncode == 0 and out == "real@1\n", err
     assert err.count("the server does not answer; trying again") == 1, err
     assert re.search(rf"job {job}: running[\s\S]*job {job}: queued[\s\S]*job {job}: succeeded", err), err
@@ -192,11 +195,10 @@ def compares(place: Place, job: str) -> None:
         time.sleep(0.02)
 
 
-def until_running(place: Place, job: str) -> None:
-    """Asked of the database: commands are slower to start than a resumed job is to end."""
-    deadline = time.monotonic() + 30
-    while ask(place, f"SELECT state FROM jobs WHERE id = '{job}'") != [("running",)]:
-        assert time.monotonic() < deadline
+def until_said(process: subprocess.Popen[str], log: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
 
 

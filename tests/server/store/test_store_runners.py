@@ -13,7 +13,7 @@ from dietcode_server.store.clock import clock
 from dietcode_server.store.database import Database
 from dietcode_server.store.retention import Policy, sweep
 from dietcode_server.store.runners import AnnouncedDevice
-from dietcode_server.store.tables import Device
+from dietcode_server.store.tables import DeviceRow
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TARGET = {"kind": "llvm", "mcpu": "test", "num_cores": 4, "features": ["avx2", "fma"]}
@@ -43,7 +43,7 @@ def test_who_announces_itself_is_there_until_it_leaves_or_falls_silent(database:
     with database.read() as session:
         found = [wire.runner_to_wire(row) for row in runners.live(session)]
         assert runners.devices(session) == [CPU], "each once"
-        assert session.get_one(Device, CPU.id).target == TARGET
+        assert session.get_one(DeviceRow, CPU.id).target == TARGET
     assert [(one.host, one.job, one.started_at) for one in found] == [
         ("one", "0" * 16, AT),
         ("two", None, AT),

@@ -17,7 +17,7 @@ from dietcode.workload.identity import job_digest, workload_digest
 from dietcode.workload.parse import spec_from_data
 from dietcode_server.store import jobs
 from dietcode_server.store.database import Database
-from dietcode_server.store.tables import Device, Workload
+from dietcode_server.store.tables import DeviceRow, Workload
 
 
 def test_a_new_job(database: Database) -> None:
@@ -60,7 +60,7 @@ def test_a_new_job(database: Database) -> None:
     assert states(database, row.id) == [(Q, "")]
     with database.read() as session:
         assert session.get_one(Workload, made.workload).spec == spec.to_json()
-        assert session.get_one(Device, "cpu0").name == DEVICE[1]
+        assert session.get_one(DeviceRow, "cpu0").name == DEVICE[1]
 
 
 def test_a_job_without_a_runner_or_a_device_waits(database: Database) -> None:
