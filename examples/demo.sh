@@ -38,3 +38,15 @@ else
   echo
   echo "For the table beside PyTorch: make demo EXTRAS=server,dev,bench"
 fi
+
+# What a user types next. The library is signed with this server's key, which only the demo's folder trusts.
+lines="export DIETCODE_TRUST=$DIETCODE_TRUST
+$client/python -c 'import dietcode, numpy as np; lib = dietcode.load(\"$place/bert-dense\"); \
+x, w = np.ones((16 * 37, 768), \"float32\"), np.ones((2304, 768), \"float32\"); \
+print(lib, lib(X=x, W=lib.pack(W=w)), sep=\"\\n\")'"
+echo
+echo "To go on by yourself, paste these two lines (T = 37 is one of the lengths that it serves):"
+echo
+echo "$lines"
+echo
+bash -c "$lines"
