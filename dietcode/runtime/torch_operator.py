@@ -5,14 +5,13 @@ With `dietcode.nn` the only module that imports PyTorch; `Library.torch_op` impo
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.extras import MissingExtraError, what_to_install
-from dietcode.runtime.lean_call import Bound, Callee, NotLeanError, check_bound
+from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
@@ -25,6 +24,11 @@ except ImportError as error:
 _NAMESPACE = "dietcode"
 _REGISTRY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _NUM_DIGEST_CHARS = 16
+# Looked up once: every eager call asks them.
+_is_compiling = torch.compiler.is_compiling
+_num_modes = torch._C._len_torch_dispatch_stack
+_tracing_state = torch._C._get_tracing_state
+_transformation = torch._C._functorch.peek_interpreter_stack
 _operators: dict[str, RegisteredOperator] = {}
 
 
@@ -209,7 +213,7 @@ class TorchOp(torch.nn.Module):
         check_bound("torch_op", bound, operator.order, operator.constants)
         self._library, self._overload = library, operator.overload
         self._shapes: dict[str, list[int]] = {}
-        self._eager: Bound | None = None
+        self._eager: Callable[..., Any] | None = None
         for name, value in bound.items():
             kept = value
             if name in operator.constants:
@@ -236,11 +240,13 @@ class TorchOp(torch.nn.Module):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
-        if not torch.compiler.is_compiling() and not _is_watched():
+        # Nothing looks at operators as they are called: a compiler, a mode, a transformation, a trace.
+        if not (_is_compiling() or _num_modes() or _transformation() or _tracing_state()):
             if self._eager is None:
-                self._eager = self._bind()
-            with contextlib.suppress(NotLeanError):
-                return self._eager.lean(tensors, named)
+                self._eager = self._bind().attempt
+            result = self._eager(*tensors, **named)
+            if result is not NotImplemented:
+                return result
         given = dict(zip(self._free, tensors, strict=False)) | named
         wanted = (*self._free, *self._operator.keywords)
         if len(given) != len(tensors) + len(named) or set(given) != set(wanted):
@@ -272,15 +278,6 @@ class TorchOp(torch.nn.Module):
     def extra_repr(self) -> str:
         """Return the operator's name, for PyTorch's own printing."""
         return self._operator.name
-
-
-def _is_watched() -> bool:
-    """Whether something looks at operators as they are called: a trace, a mode, a transformation."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
 
 
 def _detached(value: Any) -> Any:

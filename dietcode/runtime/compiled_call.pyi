@@ -1,0 +1,26 @@
+"""What ``compiled_call/*.c`` makes, where a compiler and the headers of Python were there."""
+
+from typing import Any
+
+class CalledInC:
+    """A base class: a call begins with `compiled`; where that declines, it goes to ``__call__`` in Python."""
+
+    compiled: CompiledCall | None
+
+class CompiledCall:
+    """The short way of the calls of one library, or of one with tensors bound.
+
+    A call returns the result, or NotImplemented for a call that it leaves to the way in Python.
+    """
+
+    def __new__(
+        cls,
+        functions: tuple[Any, Any],
+        tensors: tuple[tuple[str, int, int, int, bytes, str | None, str | None], ...],
+        keywords: tuple[str, ...],
+        num_values: int,
+        shapes: dict[bytes, tuple[bytes, tuple[int, ...]]],
+        arrays: tuple[type, type, Any, Any, Any],
+    ) -> CompiledCall: ...
+    def __call__(self, *tensors: Any, **named: Any) -> Any: ...
+    def bind(self, tensors: tuple[Any, ...]) -> CompiledCall: ...
