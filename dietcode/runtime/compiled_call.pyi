@@ -8,10 +8,7 @@ class CalledInC:
     compiled: CompiledCall | None
 
 class CompiledCall:
-    """The short way of the calls of one library, or of one with tensors bound.
-
-    A call returns the result, or NotImplemented for a call that it leaves to the way in Python.
-    """
+    """The short way of the calls of one library, or of one with tensors bound."""
 
     def __new__(
         cls,
@@ -22,5 +19,8 @@ class CompiledCall:
         shapes: dict[bytes, tuple[bytes, tuple[int, ...]]],
         arrays: tuple[type, type, Any, Any, Any],
     ) -> CompiledCall: ...
-    def __call__(self, *tensors: Any, **named: Any) -> Any: ...
-    def bind(self, tensors: tuple[Any, ...]) -> CompiledCall: ...
+    def attempt(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the result, or NotImplemented for a call that is left to the way in Python."""
+
+    def bind(self, tensors: tuple[Any, ...]) -> CompiledCall:
+        """Return the same with these bound, None for those that come with a call."""

@@ -1,4 +1,7 @@
-"""The short way of a call: what came before in these shapes is looked up, not checked again."""
+"""The short way of a call: what came before in these shapes is looked up, not checked again.
+
+`dietcode.runtime.compiled` has it in C for what is most common; this is its reference, and takes the rest.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,8 @@ class Bound(CalledInC):
     Attributes
     ----------
     attempt : callable
-        The short way alone, which returns NotImplemented for a call that is for the long way.
+        The short way alone, of a tuple of tensors and a dict of what is named; it returns NotImplemented for
+        a call that is for the long way.
     """
 
     def __init__(self, library: Callee, bound: Mapping[str, Any]) -> None:
@@ -185,7 +189,9 @@ class Bound(CalledInC):
         self._template = [self._bound.get(name) for name in order]
         self._positions = [order.index(name) for name in self._free]
         self.compiled = None if library.compiled is None else library.compiled.bind(tuple(self._template))
-        self.attempt: Callable[..., Any] = self._attempt if self.compiled is None else self.compiled
+        self.attempt: Callable[[tuple[Any, ...], dict[str, Any]], Any] = (
+            self._attempt if self.compiled is None else self.compiled.attempt
+        )
 
     def __call__(self, *tensors: Any, out: Any = None, **variables: int) -> Any:
         """Compute the operator.
@@ -204,7 +210,7 @@ class Bound(CalledInC):
         TensorError, ShapeError
             As a call of the library.
         """
-        result = self._attempt(*tensors, out=out, **variables)
+        result = self._attempt(tensors, variables, out)
         if result is not NotImplemented:
             return result
         if len(tensors) != len(self._free):
@@ -218,7 +224,7 @@ class Bound(CalledInC):
         """Return itself: nothing in it changes."""
         return self
 
-    def _attempt(self, *tensors: Any, out: Any = None, **variables: int) -> Any:
+    def _attempt(self, tensors: Sequence[Any], variables: Mapping[str, int], out: Any = None) -> Any:
         """Compute the operator the short way; NotImplemented for a call that is for the long way."""
         if len(tensors) != len(self._free) or len(variables) != len(self._keywords):
             return NotImplemented

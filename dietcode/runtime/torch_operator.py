@@ -11,7 +11,7 @@ from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.extras import MissingExtraError, what_to_install
-from dietcode.runtime.lean_call import Bound, Callee, check_bound
+from dietcode.runtime.lean_call import Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
@@ -27,7 +27,6 @@ _NUM_DIGEST_CHARS = 16
 # Looked up once: every eager call asks them.
 _is_compiling = torch.compiler.is_compiling
 _num_modes = torch._C._len_torch_dispatch_stack
-_tracing_state = torch._C._get_tracing_state
 _transformation = torch._C._functorch.peek_interpreter_stack
 _operators: dict[str, RegisteredOperator] = {}
 
@@ -240,11 +239,10 @@ class TorchOp(torch.nn.Module):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
-        # Nothing looks at operators as they are called: a compiler, a mode, a transformation, a trace.
-        if not (_is_compiling() or _num_modes() or _transformation() or _tracing_state()):
-            if self._eager is None:
-                self._eager = self._bind().attempt
-            result = self._eager(*tensors, **named)
+        # Nothing looks at operators as they are called; of a trace the short way knows.
+        if not (_is_compiling() or _num_modes() or _transformation()):
+            eager = self._eager or self._bind()
+            result = eager(tensors, named)
             if result is not NotImplemented:
                 return result
         given = dict(zip(self._free, tensors, strict=False)) | named
@@ -257,14 +255,17 @@ class TorchOp(torch.nn.Module):
         bound = {name: getattr(self, f"bound_{name}") for name in self._operator.order if name not in given}
         return self._overload(*self._operator.arguments(bound | given, self._shapes, given))
 
-    def _bind(self) -> Bound:
-        """Bind the buffers as they are now: they share their memory with what is bound."""
+    def _bind(self) -> Callable[..., Any]:
+        """Bind the buffers as they are now: they share their memory with what is bound. Not in a trace."""
+        if torch._C._get_tracing_state() is not None:
+            return lambda tensors, named: NotImplemented
         bound: dict[str, Any] = {}
         for name in self._operator.order:
             if name not in self._free:
                 value = getattr(self, f"bound_{name}")
                 bound[name] = self._operator.packed(name, value, self._shapes.get(name))
-        return self._library.bind(**bound)
+        self._eager = self._library.bind(**bound).attempt
+        return self._eager
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         """Move or convert the buffers."""

@@ -136,8 +136,12 @@ static PyObject *try_call(CompiledCall *self, PyObject *args, PyObject *named) {
   return NULL;
 }
 
-static PyObject *call_compiled(PyObject *self, PyObject *args, PyObject *named) {
-  PyObject *result = try_call((CompiledCall *)self, args, named);
+static PyObject *attempt(PyObject *self, PyObject *const *args, Py_ssize_t num_args) {
+  if (num_args != 2 || !PyTuple_Check(args[0]) || !PyDict_Check(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "attempt: takes a tuple of tensors, and a dict of what is named");
+    return NULL;
+  }
+  PyObject *result = try_call((CompiledCall *)self, args[0], args[1]);
   return result || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
 }
 
@@ -238,10 +242,10 @@ static void free_compiled(PyObject *self) {
 }
 
 static PyMethodDef compiled_methods[] = {
+    {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
     {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, None for those that come with a call"},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
-                                       {Py_tp_call, call_compiled},
                                        {Py_tp_methods, compiled_methods},
                                        {Py_tp_traverse, visit_compiled},
                                        {Py_tp_dealloc, free_compiled},

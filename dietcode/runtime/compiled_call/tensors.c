@@ -96,7 +96,7 @@ static int view_packed(PyObject *packed, const Expected *expected, const Arrays 
   static const Expected panels = {.ndim = 4, .dtype = {kDLFloat, 32, 1}, .format = "f"};
   if (!is_equal_attribute(packed, texts.name, expected->packed_name)) return -1;
   if (!is_equal_attribute(packed, texts.layout, expected->packed_layout)) return -1;
-  PyObject *data = PyObject_GetAttr(packed, texts.data), *shape = PyObject_GetAttr(packed, texts.shape);
+  PyObject *data = PyObject_GetAttr(packed, texts.data), *shape = data ? PyObject_GetAttr(packed, texts.shape) : NULL;
   int status = -1;
   if (data && shape && Py_TYPE(data) == arrays->array && PyTuple_Check(shape) && PyTuple_Size(shape) == expected->ndim)
     status = view_array(data, &panels, 0, view);
@@ -118,7 +118,7 @@ static int find_torch(void) {
   PyObject *module = PyImport_GetModule(texts.torch);
   PyObject *type = module ? PyObject_GetAttrString(module, "Tensor") : NULL;
   PyObject *inner = type ? PyObject_GetAttrString(module, "_C") : NULL;
-  PyObject *capsule = inner ? PyObject_GetAttrString(type, "__dlpack_c_exchange_api__") : NULL; /* from 2.10 on */
+  PyObject *capsule = inner ? PyObject_GetAttrString(type, "__dlpack_c_exchange_api__") : NULL; /* newer ones have it */
   if (capsule && !torch.api) {
     const DLPackExchangeAPI *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (api && api->header.version.major == DLPACK_MAJOR_VERSION && api->dltensor_from_py_object_no_sync) torch.api = api;
@@ -138,6 +138,16 @@ static int was(PyObject *answer, PyObject *object) {
 
 int is_traced(void) { return !was(PyObject_CallNoArgs(torch.tracing_state), Py_None); }
 
+static void set_torch(View *view, const DLTensor *given) {
+  view->kind = TORCH;
+  view->tensor.data = (char *)given->data + given->byte_offset;
+  view->tensor.device = given->device;
+  view->tensor.dtype = given->dtype;
+}
+
+/* What only stands for a tensor, as in PyTorch's FakeTensorMode, has none. */
+static int has_memory(const View *view) { return view->tensor.data || num_bytes_of(&view->tensor) == 0; }
+
 static int view_torch(PyObject *tensor, const Expected *expected, View *view) {
   DLTensor given;
   if (!was(PyObject_GetAttr(tensor, texts.requires_grad), Py_False)) return -1;
@@ -145,11 +155,8 @@ static int view_torch(PyObject *tensor, const Expected *expected, View *view) {
   if (torch.api->dltensor_from_py_object_no_sync(tensor, &given) != 0) return -1;
   if (given.device.device_type != kDLCPU || !same_dtype(given.dtype, expected->dtype)) return -1;
   if (given.ndim != expected->ndim || set_shape(view, given.ndim, given.shape, given.strides) != 0) return -1;
-  view->kind = TORCH;
-  view->tensor.data = (char *)given.data + given.byte_offset;
-  view->tensor.device = given.device;
-  view->tensor.dtype = given.dtype;
-  return 0;
+  set_torch(view, &given);
+  return has_memory(view) ? 0 : -1;
 }
 
 static void ignore_error(void *context, const char *kind, const char *message) { (void)context, (void)kind, (void)message; }
@@ -160,10 +167,11 @@ int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *vi
   DLTensor wanted = {.device = {kDLCPU, 0}, .ndim = expected->ndim, .dtype = expected->dtype, .shape = shape};
   if (torch.api->managed_tensor_allocator(&wanted, &made, NULL, ignore_error) != 0) return -1;
   set_shape(view, expected->ndim, shape, NULL);
-  view->kind = TORCH;
-  view->tensor.data = (char *)made->dl_tensor.data + made->dl_tensor.byte_offset;
-  view->tensor.device = wanted.device;
-  view->tensor.dtype = wanted.dtype;
+  set_torch(view, &made->dl_tensor);
+  if (!has_memory(view)) {
+    made->deleter(made);
+    return -1;
+  }
   if (torch.api->managed_tensor_to_py_object_no_sync(made, &object) != 0) return -1;
   *out = object;
   return 0;
