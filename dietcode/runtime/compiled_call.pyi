@@ -22,5 +22,5 @@ class CompiledCall:
     def attempt(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the result, or NotImplemented for a call that is left to the way in Python."""
 
-    def bind(self, tensors: tuple[Any, ...]) -> CompiledCall:
-        """Return the same with these bound, None for those that come with a call."""
+    def bind(self, tensors: dict[str, Any]) -> CompiledCall:
+        """Return the same with these bound, by name; the others come with a call."""

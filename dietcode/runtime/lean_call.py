@@ -188,7 +188,7 @@ class Bound(CalledInC):
         self._keywords: list[str] = library.manifest["binding"]["keywords"]
         self._template = [self._bound.get(name) for name in order]
         self._positions = [order.index(name) for name in self._free]
-        self.compiled = None if library.compiled is None else library.compiled.bind(tuple(self._template))
+        self.compiled = None if library.compiled is None else library.compiled.bind(self._bound)
         self.attempt: Callable[[tuple[Any, ...], dict[str, Any]], Any] = (
             self._attempt if self.compiled is None else self.compiled.attempt
         )

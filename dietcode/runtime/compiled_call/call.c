@@ -200,27 +200,25 @@ static PyObject *new_compiled(PyTypeObject *type, PyObject *args, PyObject *name
 }
 
 static PyObject *bind_compiled(PyObject *whole, PyObject *values) {
-  CompiledCall *from = (CompiledCall *)whole;
-  if (!PyTuple_Check(values) || PyTuple_Size(values) != from->num_tensors) {
-    PyErr_Format(PyExc_TypeError, "bind: takes a tuple of %d tensors, None for what comes with a call", from->num_tensors);
+  if (!PyDict_Check(values)) {
+    PyErr_SetString(PyExc_TypeError, "bind: takes a dict of tensors by name");
     return NULL;
   }
-  PyObject *owned = PyTuple_Pack(2, whole, values);
+  PyObject *copy = PyDict_Copy(values), *owned = copy ? PyTuple_Pack(2, whole, copy) : NULL;
   CompiledCall *self = owned ? (CompiledCall *)PyType_GenericAlloc(compiled_call_type, 0) : NULL;
+  Py_XDECREF(copy);
   if (!self) {
     Py_XDECREF(owned);
     return NULL;
   }
-  memcpy((char *)self + sizeof(PyObject), (char *)from + sizeof(PyObject), sizeof *self - sizeof(PyObject));
+  memcpy((char *)self + sizeof(PyObject), (char *)whole + sizeof(PyObject), sizeof *self - sizeof(PyObject));
   self->owned = owned;
   self->num_bound = 0;
   for (int i = 0; i < self->num_tensors; i++) {
-    PyObject *value = PyTuple_GetItem(values, i);
-    if (value == Py_None) continue;
-    self->bound[i] = value;
-    self->num_bound++;
+    PyObject *value = self->bound[i] = PyDict_GetItemWithError(copy, self->expected[i].name);
     View *view = &self->packed[i];
-    if (Py_TYPE(value) != self->arrays.packed || view_any(value, &self->expected[i], &self->arrays, view) != 0)
+    if (value) self->num_bound++;
+    if (!value || Py_TYPE(value) != self->arrays.packed || view_any(value, &self->expected[i], &self->arrays, view) != 0)
       view->tensor.data = NULL;
     PyErr_Clear();
   }
@@ -243,7 +241,7 @@ static void free_compiled(PyObject *self) {
 
 static PyMethodDef compiled_methods[] = {
     {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
-    {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, None for those that come with a call"},
+    {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, by name"},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
                                        {Py_tp_methods, compiled_methods},
