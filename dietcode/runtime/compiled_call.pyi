@@ -24,3 +24,5 @@ class CompiledCall:
 
     def bind(self, tensors: dict[str, Any]) -> CompiledCall:
         """Return the same with these bound, by name; the others come with a call."""
+    def watch(self, buffers: dict[str, Any], kept: dict[str, tuple[Any, int]]) -> None:
+        """Decline calls while `buffers` has other tensors of PyTorch than these, or they lie elsewhere."""

@@ -190,7 +190,7 @@ class Bound(CalledInC):
         self._positions = [order.index(name) for name in self._free]
         self.compiled = None if library.compiled is None else library.compiled.bind(self._bound)
         self.attempt: Callable[[tuple[Any, ...], dict[str, Any]], Any] = (
-            self._attempt if self.compiled is None else self.compiled.attempt
+            self.attempt_in_python if self.compiled is None else self.compiled.attempt
         )
 
     def __call__(self, *tensors: Any, out: Any = None, **variables: int) -> Any:
@@ -210,7 +210,7 @@ class Bound(CalledInC):
         TensorError, ShapeError
             As a call of the library.
         """
-        result = self._attempt(tensors, variables, out)
+        result = self.attempt_in_python(tensors, variables, out)
         if result is not NotImplemented:
             return result
         if len(tensors) != len(self._free):
@@ -224,7 +224,7 @@ class Bound(CalledInC):
         """Return itself: nothing in it changes."""
         return self
 
-    def _attempt(self, tensors: Sequence[Any], variables: Mapping[str, int], out: Any = None) -> Any:
+    def attempt_in_python(self, tensors: Sequence[Any], variables: Mapping[str, int], out: Any = None) -> Any:
         """Compute the operator the short way; NotImplemented for a call that is for the long way."""
         if len(tensors) != len(self._free) or len(variables) != len(self._keywords):
             return NotImplemented

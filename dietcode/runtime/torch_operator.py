@@ -11,7 +11,7 @@ from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.extras import MissingExtraError, what_to_install
-from dietcode.runtime.lean_call import Callee, check_bound
+from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
@@ -213,6 +213,7 @@ class TorchOp(torch.nn.Module):
         self._library, self._overload = library, operator.overload
         self._shapes: dict[str, list[int]] = {}
         self._eager: Callable[..., Any] | None = None
+        self._kept: dict[str, tuple[torch.Tensor, int]] = {}  # what `_eager` binds, and its address
         for name, value in bound.items():
             kept = value
             if name in operator.constants:
@@ -245,6 +246,8 @@ class TorchOp(torch.nn.Module):
             result = eager(tensors, named)
             if result is not NotImplemented:
                 return result
+            if self._has_other_buffers():
+                self._eager = None
         given = dict(zip(self._free, tensors, strict=False)) | named
         wanted = (*self._free, *self._operator.keywords)
         if len(given) != len(tensors) + len(named) or set(given) != set(wanted):
@@ -256,16 +259,35 @@ class TorchOp(torch.nn.Module):
         return self._overload(*self._operator.arguments(bound | given, self._shapes, given))
 
     def _bind(self) -> Callable[..., Any]:
-        """Bind the buffers as they are now: they share their memory with what is bound. Not in a trace."""
-        if torch._C._get_tracing_state() is not None:
+        """Bind the buffers' memory, for calls while they are the same."""
+        buffers = self._buffers
+        if torch._C._get_tracing_state() is not None or any(kept.requires_grad for kept in buffers.values()):
             return lambda tensors, named: NotImplemented
-        bound: dict[str, Any] = {}
-        for name in self._operator.order:
-            if name not in self._free:
-                value = getattr(self, f"bound_{name}")
-                bound[name] = self._operator.packed(name, value, self._shapes.get(name))
-        self._eager = self._library.bind(**bound).attempt
+        named = {name: buffers[f"bound_{name}"] for name in self._operator.order if name not in self._free}
+        bound = self._library.bind(
+            **{
+                name: self._operator.packed(name, kept, self._shapes.get(name))
+                for name, kept in named.items()
+            }
+        )
+        self._kept = {key: (kept, kept.data_ptr()) for key, kept in buffers.items()}
+        self._eager = self._attempt_of(bound)
         return self._eager
+
+    def _attempt_of(self, bound: Bound) -> Callable[..., Any]:
+        if bound.compiled is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+            bound.compiled.watch(self._buffers, self._kept)
+            return bound.attempt
+        return lambda tensors, named: (
+            NotImplemented if self._has_other_buffers() else bound.attempt_in_python(tensors, named)
+        )
+
+    def _has_other_buffers(self) -> bool:
+        """Whether buffers were replaced since they were bound, as `torch.func.functional_call` does."""
+        return any(
+            self._buffers[key] is not kept or kept.data_ptr() != address
+            for key, (kept, address) in self._kept.items()
+        )
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         """Move or convert the buffers."""
@@ -274,7 +296,7 @@ class TorchOp(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies bind buffers of their own."""
-        return {**self.__dict__, "_eager": None}
+        return {**self.__dict__, "_eager": None, "_kept": {}}
 
     def extra_repr(self) -> str:
         """Return the operator's name, for PyTorch's own printing."""

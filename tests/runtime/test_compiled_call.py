@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from fresh_process import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import of_extra
@@ -296,6 +297,9 @@ def test_what_a_compiled_call_is_made_of_is_looked_at() -> None:
     for values in (None, (), [None]):
         with pytest.raises(TypeError, match="bind: takes a dict of tensors by name"):
             library.compiled.bind(values)
+    for kept in ({"W": None}, {"W": (None,)}, {"W": (None, "0")}, None):
+        with pytest.raises(TypeError):
+            library.compiled.bind({}).watch({}, kept)
     tensor = ("X", 9, 2, 32, b"f", None, None)
     with pytest.raises(ValueError, match="X: 9 dimensions; allowed: up to 8"):
         make((library._run, library._run), (tensor, tensor), (), 0, {}, (int, int, None, None, None))
@@ -311,3 +315,25 @@ def test_tensors_without_memory_are_left_to_python() -> None:
     with FakeTensorMode():
         assert short(f, x) is NotImplemented
     assert (f(x) == 37).all()
+
+
+def test_a_pytorch_without_the_exchange_interface_goes_the_way_in_python() -> None:
+    pytest.importorskip("torch", reason=of_extra("bench"))
+    script = """
+import sys
+import numpy as np
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+import dietcode
+library = dietcode.load(sys.argv[1])
+x, w = torch.ones(4, 37), torch.ones(100, 37)
+packed, f, op = library.pack(W=w), library.bind(W=w), library.torch_op(W=w)
+library.call_checked = lambda out, arguments: sys.exit("the long way")
+library.resolve([x.shape, w.shape], ())
+for _ in range(2):
+    for result in (library(X=x, W=packed), f(x), f(x, out=torch.empty(4, 100)), op(x)):
+        assert (result == 37).all()
+assert library.compiled.attempt((), {"X": x, "W": packed}) is NotImplemented
+assert library.compiled.attempt((), {"X": x.numpy(), "W": packed}) is not NotImplemented
+"""
+    python(script, built("rows"), env={"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"})

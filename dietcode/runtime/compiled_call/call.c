@@ -16,6 +16,7 @@ typedef struct {
   PyObject *keywords[MAX_VALUES];
   PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
   View packed[MAX_TENSORS];     /* of those bound that are packed */
+  PyObject *buffers, *kept;     /* dicts, or NULL: what the first has is as the second says, or nothing is called */
 } CompiledCall;
 
 static PyTypeObject *compiled_call_type;
@@ -54,9 +55,20 @@ static int gather(CompiledCall *self, PyObject *args, PyObject *named, Frame *fr
   return 0;
 }
 
+static int has_other_buffers(CompiledCall *self) {
+  PyObject *name, *kept;
+  Py_ssize_t position = 0;
+  while (self->kept && PyDict_Next(self->kept, &position, &name, &kept)) {
+    PyObject *tensor = PyTuple_GetItem(kept, 0), *address = PyTuple_GetItem(kept, 1);
+    if (PyDict_GetItemWithError(self->buffers, name) != tensor || !lies_at(tensor, PyLong_AsVoidPtr(address))) return 1;
+  }
+  return 0;
+}
+
 /* Looks at the tensors; returns how many are PyTorch's. */
 static int look_at_tensors(CompiledCall *self, Frame *frame) {
   int num_torch = 0;
+  if (has_other_buffers(self)) return -1;
   for (int i = 0; i < self->num_tensors; i++) {
     View *view = &frame->views[i];
     if (self->bound[i] && self->packed[i].tensor.data) {
@@ -225,6 +237,27 @@ static PyObject *bind_compiled(PyObject *whole, PyObject *values) {
   return (PyObject *)self;
 }
 
+static PyObject *watch(PyObject *object, PyObject *args) {
+  CompiledCall *self = (CompiledCall *)object;
+  PyObject *buffers, *kept, *name, *pair, *copy, *owned;
+  Py_ssize_t position = 0;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept)) return NULL;
+  while (PyDict_Next(kept, &position, &name, &pair)) {
+    if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1))) continue;
+    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, and one of (tensor, address)");
+    return NULL;
+  }
+  copy = PyDict_Copy(kept);
+  owned = copy ? PyTuple_Pack(3, self->owned, buffers, copy) : NULL;
+  Py_XDECREF(copy);
+  if (!owned) return NULL;
+  Py_DECREF(self->owned); /* the new tuple has it */
+  self->owned = owned;
+  self->buffers = buffers;
+  self->kept = copy;
+  return Py_NewRef(Py_None);
+}
+
 static int visit_compiled(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(((CompiledCall *)self)->owned);
@@ -242,6 +275,7 @@ static void free_compiled(PyObject *self) {
 static PyMethodDef compiled_methods[] = {
     {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
     {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, by name"},
+    {"watch", watch, METH_VARARGS, "watch(buffers, kept): declines while the buffers are others"},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
                                        {Py_tp_methods, compiled_methods},

@@ -159,6 +159,13 @@ static int view_torch(PyObject *tensor, const Expected *expected, View *view) {
   return has_memory(view) ? 0 : -1;
 }
 
+int lies_at(PyObject *tensor, const void *address) {
+  DLTensor given;
+  if (find_torch() != 0 || Py_TYPE(tensor) != torch.type) return 0;
+  if (torch.api->dltensor_from_py_object_no_sync(tensor, &given) != 0) return 0;
+  return (char *)given.data + given.byte_offset == address;
+}
+
 static void ignore_error(void *context, const char *kind, const char *message) { (void)context, (void)kind, (void)message; }
 
 int new_torch(int64_t *shape, const Expected *expected, PyObject **out, View *view) {
