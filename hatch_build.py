@@ -1,4 +1,4 @@
-"""What the wheel's build does beside copying files: it compiles the launcher, for this platform's wheel."""
+"""What the wheel's build does beside copying files: it compiles our C, for this platform's wheel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ class LauncherHook(BuildHookInterface[Any]):
     """`dietcode.runtime.compile_launcher` for wheels, editable ones among them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and name the platform but no Python: the launcher uses none of its interface."""
-        sys.path.insert(0, self.root)
-        from dietcode.runtime.compile_launcher import compile_launcher
+        """Compile, and name the platform but no Python.
 
-        made = compile_launcher()
+        The launcher uses nothing of Python's, and a Python that cannot load the call in C does without it.
+        """
+        sys.path.insert(0, self.root)
+        from dietcode.runtime.compile_launcher import compile_call, compile_launcher
+
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["artifacts"].append(str(made.relative_to(self.root)))  # git ignores it
+        made = [path for path in (compile_launcher(), compile_call()) if path is not None]
+        build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]  # git ignores them
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

@@ -105,7 +105,8 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
         "kernel": lambda: run(*prepared, *values),
     }
     medians = in_turns(calls, _WHOLE_CALLS)
-    library.lean._run_beside_torch = nothing
+    library._run_beside_torch = nothing
+    library._prepare_calls()
     try:
         return medians | in_turns(
             {
@@ -115,7 +116,8 @@ def whole_calls(library: Library, binding: dict[str, int]) -> dict[str, float]:
             _CALLS,
         )
     finally:
-        library.lean._run_beside_torch = run
+        library._run_beside_torch = run
+        library._prepare_calls()
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], num_calls: int) -> dict[str, float]:

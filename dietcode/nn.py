@@ -67,10 +67,11 @@ class Linear(torch.nn.Module):
         ShapeError
             The last extent is another, or the number of rows is outside the library's range.
         """
-        result = self.op(x.reshape(-1, x.shape[-1]))
+        is_matrix = x.dim() == 2  # as it is: reshaping takes as long as a small product
+        result = self.op(x if is_matrix else x.reshape(-1, x.shape[-1]))
         if self._adds_bias:
             result = result + self.bias
-        return result.reshape(*x.shape[:-1], self.out_features)
+        return result if is_matrix else result.reshape(*x.shape[:-1], self.out_features)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Take the weight and bias of a `torch.nn.Linear`, too."""

@@ -1,6 +1,7 @@
-"""Compile ``launcher/*.c``: the wheel's build does, and ``python -m dietcode.runtime.compile_launcher``.
+"""Compile ``launcher/*.c`` and ``compiled_call/*.c``: a wheel's build does, and this module as a program.
 
-It uses nothing of Python's, so that one file serves every version.
+The launcher uses nothing of Python's: one file serves every version. The compiled call uses the limited API
+of 3.11: one file serves that version and later ones. Where there is none, calls go the way in Python.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("launcher")
 LAUNCHER = SOURCES.with_suffix(".so")
 INCLUDE = SOURCES.with_name("include")  # of programs in C++
+CALL_SOURCES = SOURCES.with_name("compiled_call")
+COMPILED_CALL = CALL_SOURCES.with_suffix(".abi3.so")
 _FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 _LINKED = ["-Wl,-z,nodelete", "-ldl"]  # its threads outlive whoever loaded it
 
@@ -29,30 +34,58 @@ def compile_launcher() -> Path:
     RuntimeError
         There is no C compiler or no tvm-ffi, or what the compiler says.
     """
-    found = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
-    compiler = shlex.split(os.environ.get("CC", "")) or found[:1]
-    if not compiler:
-        raise RuntimeError(f"no C compiler found for {SOURCES}; install cc, gcc or clang, or set CC")
+    return _compile(SOURCES, LAUNCHER, [_ffi_headers()], _LINKED)
+
+
+def compile_call() -> Path | None:
+    """Compile the short way of a call; None where this Python is too old, free-threaded, or has no headers.
+
+    Raises
+    ------
+    RuntimeError
+        As for `compile_launcher`.
+    """
+    headers = python_headers()
+    return None if headers is None else _compile(CALL_SOURCES, COMPILED_CALL, [_ffi_headers(), headers], [])
+
+
+def python_headers() -> Path | None:
+    """The folder of Python's headers, where the compiled call can be built with them."""
+    headers = Path(sysconfig.get_path("include"))
+    is_limited = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    return headers if is_limited and (headers / "Python.h").is_file() else None
+
+
+def _ffi_headers() -> Path:
     ffi = importlib.util.find_spec("tvm_ffi")
     if ffi is None or ffi.origin is None:
         raise RuntimeError(f"{SOURCES} needs the headers of apache-tvm-ffi, which is not installed")
-    include = f"-I{Path(ffi.origin).parent / 'include'}"
-    with tempfile.TemporaryDirectory(dir=LAUNCHER.parent) as folder:
-        made = Path(folder) / LAUNCHER.name
-        sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-        command = [*compiler, *_FLAGS, include, *sources, "-o", str(made), *_LINKED]
+    return Path(ffi.origin).parent / "include"
+
+
+def _compile(sources: Path, target: Path, headers: Sequence[Path], linked: Sequence[str]) -> Path:
+    found = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
+    compiler = shlex.split(os.environ.get("CC", "")) or found[:1]
+    if not compiler:
+        raise RuntimeError(f"no C compiler found for {sources}; install cc, gcc or clang, or set CC")
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        given = [f"-I{path}" for path in headers] + [str(path) for path in sorted(sources.glob("*.c"))]
+        command = [*compiler, *_FLAGS, *given, "-o", str(made), *linked]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
             raise RuntimeError(f"{compiler[0]}: {error.strerror}; set CC to a C compiler") from error
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr}")
-        made.replace(LAUNCHER)  # at once: another process may have it loaded
-    return LAUNCHER
+        made.replace(target)  # at once: another process may have it loaded
+    return target
 
 
 if __name__ == "__main__":
     try:
         compile_launcher()
+        if compile_call() is None:
+            sys.stderr.write("the call in C was left out: it needs Python 3.11 or later, and its headers\n")
     except RuntimeError as error:
         sys.exit(str(error))

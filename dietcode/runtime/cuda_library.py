@@ -32,7 +32,7 @@ class CudaLibrary(Library):
         self._may_need_workspace = any(manifest["has_workspace"])
         self._workspaces: dict[tuple[int, ...], int] = {}  # bytes, by values of the shape variables
         self._alignments: dict[str, int] = manifest["alignment_bytes"]
-        self.lean = _never_lean
+        self.lean, self.compiled = _never_lean, None
 
     def prepare(self, device: int | None = None) -> None:
         """Load the machine code on one device, so that no call has to.

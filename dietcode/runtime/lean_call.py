@@ -1,4 +1,7 @@
-"""The short way of a call: what came before in these shapes is looked up, not checked again."""
+"""The short way of a call: what came before in these shapes is looked up, not checked again.
+
+`dietcode.runtime.compiled` has it in C for what is most common; this is its reference, and takes the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dietcode.errors import TensorError
+from dietcode.runtime.compiled import CalledInC, CompiledCall
 from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty
 
 _SMALL_BYTES = 1 << 14  # below it an output's alignment does not matter
@@ -21,6 +25,7 @@ class Callee(Protocol):
 
     manifest: dict[str, Any]
     lean: Callable[[Sequence[Any], tuple[Any, ...], Any], Any]
+    compiled: CompiledCall | None
 
     def __call__(self, *, out: Any = None, **arguments: Any) -> Any: ...
 
@@ -158,10 +163,16 @@ def check_bound(what: str, bound: Iterable[str], order: Sequence[str], constants
         raise TensorError(f"{what}: {wrong}; allowed: {', '.join(order)}")
 
 
-class Bound:
+class Bound(CalledInC):
     """A library with some tensors bound: ``f(X, out=Y)``, the others by position, in the order of the spec.
 
     Made by `Library.bind`. What is bound is not copied, but for constants, which are packed.
+
+    Attributes
+    ----------
+    attempt : callable
+        The short way alone, of a tuple of tensors and a dict of what is named; it returns NotImplemented for
+        a call that is for the long way.
     """
 
     def __init__(self, library: Callee, bound: Mapping[str, Any]) -> None:
@@ -177,6 +188,10 @@ class Bound:
         self._keywords: list[str] = library.manifest["binding"]["keywords"]
         self._template = [self._bound.get(name) for name in order]
         self._positions = [order.index(name) for name in self._free]
+        self.compiled = None if library.compiled is None else library.compiled.bind(self._bound)
+        self.attempt: Callable[[tuple[Any, ...], dict[str, Any]], Any] = (
+            self.attempt_in_python if self.compiled is None else self.compiled.attempt
+        )
 
     def __call__(self, *tensors: Any, out: Any = None, **variables: int) -> Any:
         """Compute the operator.
@@ -195,30 +210,28 @@ class Bound:
         TensorError, ShapeError
             As a call of the library.
         """
-        try:
-            return self.lean(tensors, variables, out)
-        except NotLeanError:
-            if len(tensors) != len(self._free):
-                raise TensorError(
-                    f"given {len(tensors)} tensors; allowed: {', '.join(self._free) or 'none'}, in this order"
-                ) from None
-            named = dict(zip(self._free, tensors, strict=True))
-            return self._library.call_checked(out, {**self._bound, **named, **variables})
+        result = self.attempt_in_python(tensors, variables, out)
+        if result is not NotImplemented:
+            return result
+        if len(tensors) != len(self._free):
+            raise TensorError(
+                f"given {len(tensors)} tensors; allowed: {', '.join(self._free) or 'none'}, in this order"
+            )
+        named = dict(zip(self._free, tensors, strict=True))
+        return self._library.call_checked(out, {**self._bound, **named, **variables})
 
-    def lean(self, tensors: Sequence[Any], variables: Mapping[str, int], out: Any = None) -> Any:
-        """Compute the operator the short way.
+    def __copy__(self) -> Bound:
+        """Return itself: nothing in it changes."""
+        return self
 
-        Raises
-        ------
-        NotLeanError
-            The call is for the long way.
-        """
+    def attempt_in_python(self, tensors: Sequence[Any], variables: Mapping[str, int], out: Any = None) -> Any:
+        """Compute the operator the short way; NotImplemented for a call that is for the long way."""
         if len(tensors) != len(self._free) or len(variables) != len(self._keywords):
-            raise NotLeanError
+            return NotImplemented
         arguments = self._template.copy()
         for position, tensor in zip(self._positions, tensors):  # noqa: B905 - as long
             arguments[position] = tensor
         try:
             return self._call(arguments, tuple([variables[name] for name in self._keywords]), out)
         except Exception:
-            raise NotLeanError from None
+            return NotImplemented

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import ShapeError, TensorError
+from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, new_output, span, stored
@@ -19,7 +20,7 @@ from dietcode.workload.quotient import parse_dim
 _MAX_CACHED_SHAPES = 4096
 
 
-class Library:
+class Library(CalledInC):
     """One tuned operator for a range of shapes.
 
     Calls are thread-safe. Tensors are never copied; any alignment is accepted.
@@ -56,15 +57,20 @@ class Library:
         # Indices that no shape shows, of a split axis, are constants.
         self._fixed = {k: dim.constant_value() for k, dim in self._dims.items() if dim.is_constant}
         self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
-        packed = [
-            (name, self._packed[name]["layout"]) if is_packed else None
-            for name, _, is_packed in self._arguments
-        ]
-        dtypes = [*(dtype for _, dtype, _ in self._arguments), self._output["dtype"]]
-        self.lean: Callable[..., Any] = LeanCall(
-            (self._run, self._run_beside_torch), packed, dtypes, self._shapes
-        )
+        self._compiled_shapes: CompiledShapes = {}
         self._check_described()
+        self._prepare_calls()
+
+    def _prepare_calls(self) -> None:
+        runs = self._run, self._run_beside_torch
+        layouts = {name: facts["layout"] for name, facts in self._packed.items()}
+        packed = [(name, layouts[name]) if name in layouts else None for name in self._order]
+        described = [(name, self._inputs[name]) for name in self._order] + [("out", self._output)]
+        dtypes = [facts["dtype"] for _, facts in described]
+        self.lean: Callable[..., Any] = LeanCall(runs, packed, dtypes, self._shapes)
+        tensors = [(name, len(facts["dims"]), facts["dtype"]) for name, facts in described]
+        variables = (self._plan.keywords, len(self._variables))
+        self.compiled = compile_call(runs, tensors, layouts, variables, self._compiled_shapes)
 
     def _check_described(self) -> None:
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
@@ -84,6 +90,10 @@ class Library:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Library:
         """Return itself, so that modules that hold it can be copied: nothing in it changes."""
+        return self
+
+    def __copy__(self) -> Library:
+        """Return itself, as `__deepcopy__` does."""
         return self
 
     @property
@@ -292,8 +302,10 @@ class Library:
         if known is None:
             known = self._resolve(shapes, keywords)
             self._shapes[key] = known
+            self._compiled_shapes[key_of(shapes, keywords)] = (digits([*known[0], *known[1]]), known[1])
             if len(self._shapes) > _MAX_CACHED_SHAPES:
-                self._shapes.popitem(last=False)
+                (*old_shapes, old_keywords), _ = self._shapes.popitem(last=False)
+                self._compiled_shapes.pop(key_of(old_shapes, old_keywords), None)
         return known
 
     def _resolve(

@@ -5,14 +5,13 @@ With `dietcode.nn` the only module that imports PyTorch; `Library.torch_op` impo
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.extras import MissingExtraError, what_to_install
-from dietcode.runtime.lean_call import Bound, Callee, NotLeanError, check_bound
+from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
@@ -25,6 +24,10 @@ except ImportError as error:
 _NAMESPACE = "dietcode"
 _REGISTRY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _NUM_DIGEST_CHARS = 16
+# Looked up once: every eager call asks them.
+_is_compiling = torch.compiler.is_compiling
+_num_modes = torch._C._len_torch_dispatch_stack
+_transformation = torch._C._functorch.peek_interpreter_stack
 _operators: dict[str, RegisteredOperator] = {}
 
 
@@ -209,7 +212,8 @@ class TorchOp(torch.nn.Module):
         check_bound("torch_op", bound, operator.order, operator.constants)
         self._library, self._overload = library, operator.overload
         self._shapes: dict[str, list[int]] = {}
-        self._eager: Bound | None = None
+        self._eager: Callable[..., Any] | None = None
+        self._kept: dict[str, tuple[torch.Tensor, int]] = {}  # what `_eager` binds, and its address
         for name, value in bound.items():
             kept = value
             if name in operator.constants:
@@ -236,11 +240,14 @@ class TorchOp(torch.nn.Module):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
-        if not torch.compiler.is_compiling() and not _is_watched():
-            if self._eager is None:
-                self._eager = self._bind()
-            with contextlib.suppress(NotLeanError):
-                return self._eager.lean(tensors, named)
+        # Nothing looks at operators as they are called; of a trace the short way knows.
+        if not (_is_compiling() or _num_modes() or _transformation()):
+            eager = self._eager or self._bind()
+            result = eager(tensors, named)
+            if result is not NotImplemented:
+                return result
+            if self._has_other_buffers():
+                self._eager = None
         given = dict(zip(self._free, tensors, strict=False)) | named
         wanted = (*self._free, *self._operator.keywords)
         if len(given) != len(tensors) + len(named) or set(given) != set(wanted):
@@ -251,14 +258,36 @@ class TorchOp(torch.nn.Module):
         bound = {name: getattr(self, f"bound_{name}") for name in self._operator.order if name not in given}
         return self._overload(*self._operator.arguments(bound | given, self._shapes, given))
 
-    def _bind(self) -> Bound:
-        """Bind the buffers as they are now: they share their memory with what is bound."""
-        bound: dict[str, Any] = {}
-        for name in self._operator.order:
-            if name not in self._free:
-                value = getattr(self, f"bound_{name}")
-                bound[name] = self._operator.packed(name, value, self._shapes.get(name))
-        return self._library.bind(**bound)
+    def _bind(self) -> Callable[..., Any]:
+        """Bind the buffers' memory, for calls while they are the same."""
+        buffers = self._buffers
+        if torch._C._get_tracing_state() is not None or any(kept.requires_grad for kept in buffers.values()):
+            return lambda tensors, named: NotImplemented
+        named = {name: buffers[f"bound_{name}"] for name in self._operator.order if name not in self._free}
+        bound = self._library.bind(
+            **{
+                name: self._operator.packed(name, kept, self._shapes.get(name))
+                for name, kept in named.items()
+            }
+        )
+        self._kept = {key: (kept, kept.data_ptr()) for key, kept in buffers.items()}
+        self._eager = self._attempt_of(bound)
+        return self._eager
+
+    def _attempt_of(self, bound: Bound) -> Callable[..., Any]:
+        if bound.compiled is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+            bound.compiled.watch(self._buffers, self._kept)
+            return bound.attempt
+        return lambda tensors, named: (
+            NotImplemented if self._has_other_buffers() else bound.attempt_in_python(tensors, named)
+        )
+
+    def _has_other_buffers(self) -> bool:
+        """Whether buffers were replaced since they were bound, as `torch.func.functional_call` does."""
+        return any(
+            self._buffers[key] is not kept or kept.data_ptr() != address
+            for key, (kept, address) in self._kept.items()
+        )
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         """Move or convert the buffers."""
@@ -267,20 +296,11 @@ class TorchOp(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies bind buffers of their own."""
-        return {**self.__dict__, "_eager": None}
+        return {**self.__dict__, "_eager": None, "_kept": {}}
 
     def extra_repr(self) -> str:
         """Return the operator's name, for PyTorch's own printing."""
         return self._operator.name
-
-
-def _is_watched() -> bool:
-    """Whether something looks at operators as they are called: a trace, a mode, a transformation."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
 
 
 def _detached(value: Any) -> Any:

@@ -24,6 +24,8 @@ from small_libraries import (
 import dietcode
 from dietcode.errors import ShapeError, TensorError
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def values_of(name: str, value: int) -> dict[str, int]:
     return dict.fromkeys(SPECS[name]["shape_vars"], value)

@@ -24,6 +24,8 @@ from small_libraries import (
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError, ShapeError, TargetError, TensorError
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def refused(kind: type[DietCodeError], pattern: str, call: Callable[[], Any]) -> None:
     """`call` must raise `kind` with one line that matches."""

@@ -86,6 +86,46 @@ def test_an_operator_is_right_and_obeys_pytorch_s_rules(name: str) -> None:
     torch.library.opcheck(op._operator.overload, tuple(arguments))
 
 
+@pytest.mark.usefixtures("way")
+def test_an_operator_computes_with_the_buffers_that_it_has() -> None:
+    library = dietcode.load(built("rows"))
+    x, w = torch.ones(4, 37), torch.ones(100, 37)
+    other = library.torch_op(W=2 * w)
+
+    def functional(op: Any) -> Any:
+        return torch.func.functional_call(op, dict(other.state_dict()), (x,))
+
+    def loaded(op: Any) -> Any:
+        op.load_state_dict(other.state_dict(), assign=True)
+        return op(x)
+
+    def set_anew(op: Any) -> Any:
+        op.bound_W = other.bound_W
+        return op(x)
+
+    def moved(op: Any) -> Any:
+        op.bound_W.data = other.bound_W.data
+        return op(x)
+
+    def written(op: Any) -> Any:
+        op.bound_W.mul_(2)
+        return op(x)
+
+    for change in (functional, loaded, set_anew, moved, written):
+        op = library.torch_op(W=w)
+        for _ in range(2):
+            assert (op(x) == 37).all()
+        assert (change(op) == 74).all(), change.__name__
+        assert (op(x) == (37 if change is functional else 74)).all()
+        fast = op._eager
+        assert (op(x) == (37 if change is functional else 74)).all()
+        assert op._eager is fast, "bound once more, and kept"
+        weights = {"bound_W": other.bound_W.clone().requires_grad_()}
+        fresh = library.torch_op(W=w)
+        with pytest.raises(TensorError, match="W: requires grad"):
+            torch.func.functional_call(fresh, weights, (x,))
+
+
 def test_compiled_for_all_shapes_at_once(nets: tuple[Any, Any]) -> None:
     tuned, plain = nets
     compiled = torch.compile(tuned, fullgraph=True, dynamic=True)

@@ -1,0 +1,370 @@
+/* CompiledCall: the calls of one library, or of one with tensors bound. CalledInC: a base class whose calls begin with one. */
+#include "compiled_call.h"
+
+#include <string.h>
+#include <structmember.h>
+
+typedef struct {
+  PyObject_HEAD
+  PyObject *owned; /* a tuple, which keeps alive what all other fields point at */
+  TVMFFIObjectHandle run, run_beside_torch;
+  PyObject *shapes; /* by a Frame's key: its integers as bytes, and the output's shape as a tuple */
+  PyObject *output_dtype;
+  Arrays arrays;
+  int num_tensors, num_keywords, num_values, num_bound;
+  Expected expected[MAX_TENSORS + 1]; /* the output last */
+  PyObject *keywords[MAX_VALUES];
+  PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
+  View packed[MAX_TENSORS];     /* of those bound that are packed */
+  PyObject *buffers, *kept;     /* dicts, or NULL: what the first has is as the second says, or nothing is called */
+} CompiledCall;
+
+static PyTypeObject *compiled_call_type;
+static PyObject *out_text, *call_text;
+
+/* ---- A call ---- */
+
+typedef struct {
+  int num_held, num_key;
+  PyObject *held[MAX_TENSORS], *out; /* strong: who passed them may let go of them meanwhile */
+  View views[MAX_TENSORS + 1];
+  int64_t key[MAX_TENSORS * MAX_NDIM + MAX_VALUES];
+  int64_t integers[MAX_VALUES + MAX_NDIM];
+} Frame;
+
+/* The tensors of a call in the library's order: by name, or by position those that are not bound. */
+static int gather(CompiledCall *self, PyObject *args, PyObject *named, Frame *frame) {
+  PyObject *out = named ? PyDict_GetItemWithError(named, out_text) : NULL;
+  Py_ssize_t num_named = named ? PyDict_Size(named) : 0, num_args = PyTuple_Size(args);
+  int by_position = self->num_bound >= 0, num_free = by_position ? self->num_tensors - self->num_bound : 0;
+  if (num_args != num_free) return -1;
+  if (num_named != (by_position ? 0 : self->num_tensors) + self->num_keywords + (out ? 1 : 0)) return -1;
+  if (out && out != Py_None) frame->out = Py_NewRef(out);
+  for (int i = 0, next = 0; i < self->num_tensors; i++) {
+    PyObject *tensor = self->bound[i];
+    if (!tensor) tensor = by_position ? PyTuple_GetItem(args, next++) : PyDict_GetItemWithError(named, self->expected[i].name);
+    if (!tensor) return -1;
+    frame->held[frame->num_held++] = Py_NewRef(tensor);
+  }
+  for (int i = 0; i < self->num_keywords; i++) {
+    PyObject *value = PyDict_GetItemWithError(named, self->keywords[i]);
+    if (!value || !PyLong_CheckExact(value)) return -1;
+    frame->key[frame->num_key] = PyLong_AsLongLong(value);
+    if (frame->key[frame->num_key++] == -1 && PyErr_Occurred()) return -1;
+  }
+  return 0;
+}
+
+static int has_other_buffers(CompiledCall *self) {
+  PyObject *name, *kept;
+  Py_ssize_t position = 0;
+  while (self->kept && PyDict_Next(self->kept, &position, &name, &kept)) {
+    PyObject *tensor = PyTuple_GetItem(kept, 0), *address = PyTuple_GetItem(kept, 1);
+    if (PyDict_GetItemWithError(self->buffers, name) != tensor || !lies_at(tensor, PyLong_AsVoidPtr(address))) return 1;
+  }
+  return 0;
+}
+
+/* Looks at the tensors; returns how many are PyTorch's. */
+static int look_at_tensors(CompiledCall *self, Frame *frame) {
+  int num_torch = 0;
+  if (has_other_buffers(self)) return -1;
+  for (int i = 0; i < self->num_tensors; i++) {
+    View *view = &frame->views[i];
+    if (self->bound[i] && self->packed[i].tensor.data) {
+      *view = self->packed[i];
+      view->tensor.shape = view->shape;
+    } else if (view_any(frame->held[i], &self->expected[i], &self->arrays, view) != 0) {
+      return -1;
+    }
+    for (int axis = 0; axis < view->num_extents; axis++) frame->key[frame->num_key++] = view->extents[axis];
+    num_torch += view->kind == TORCH;
+  }
+  return num_torch && is_traced() ? -1 : num_torch;
+}
+
+/* The output, given or new; its shape is what the long way found for these shapes before. */
+static int settle_output(CompiledCall *self, Frame *frame, int num_torch) {
+  const Expected *expected = &self->expected[self->num_tensors];
+  View *view = &frame->views[self->num_tensors];
+  PyObject *key = PyBytes_FromStringAndSize((char *)frame->key, frame->num_key * (Py_ssize_t)sizeof *frame->key);
+  PyObject *known = key ? PyDict_GetItemWithError(self->shapes, key) : NULL, *shape = NULL;
+  Py_XDECREF(key);
+  char *integers = NULL;
+  Py_ssize_t size = 0, wanted = (self->num_values + expected->ndim) * (Py_ssize_t)sizeof *frame->integers;
+  if (!known || PyBytes_AsStringAndSize(PyTuple_GetItem(known, 0), &integers, &size) != 0 || size != wanted) return -1;
+  memcpy(frame->integers, integers, size);
+  int64_t *extents = frame->integers + self->num_values;
+  if (!frame->out && num_torch) return new_torch(extents, expected, &frame->out, view);
+  if (!frame->out) {
+    shape = Py_NewRef(PyTuple_GetItem(known, 1)); /* another thread may drop what is known */
+    int status = new_array(shape, expected, self->output_dtype, &self->arrays, &frame->out, view);
+    Py_DECREF(shape);
+    return status;
+  }
+  if (view_output(frame->out, expected, &self->arrays, view) != 0) return -1;
+  if (memcmp(view->shape, extents, expected->ndim * sizeof *extents) != 0) return -1;
+  for (int i = 0; i < self->num_tensors; i++) {
+    const View *input = &frame->views[i];
+    if ((input->kind != PACKED && input->kind != view->kind) || overlap(view, input)) return -1;
+  }
+  return view->kind == TORCH && is_traced() ? -1 : 0;
+}
+
+static int run(TVMFFIObjectHandle function, CompiledCall *self, Frame *frame) {
+  TVMFFIAny args[MAX_TENSORS + 1 + MAX_VALUES], answer = {.type_index = kTVMFFINone};
+  int num_args = 0;
+  memset(args, 0, sizeof args);
+  for (int i = 0; i <= self->num_tensors; i++) {
+    args[num_args].type_index = kTVMFFIDLTensorPtr;
+    args[num_args++].v_ptr = &frame->views[i].tensor;
+  }
+  for (int i = 0; i < self->num_values; i++) {
+    args[num_args].type_index = kTVMFFIInt;
+    args[num_args++].v_int64 = frame->integers[i];
+  }
+  PyThreadState *state = PyEval_SaveThread();
+  int status = TVMFFIFunctionCall(function, args, num_args, &answer);
+  PyEval_RestoreThread(state);
+  TVMFFIObjectHandle error = NULL;
+  if (status != 0) TVMFFIErrorMoveFromRaised(&error);
+  if (error) TVMFFIObjectDecRef(error);
+  if (status == 0 && answer.type_index >= kTVMFFIStaticObjectBegin) TVMFFIObjectDecRef(answer.v_obj);
+  return status;
+}
+
+/* NULL without an error for what is declined; with one only where it is none of ours, as KeyboardInterrupt. */
+static PyObject *try_call(CompiledCall *self, PyObject *args, PyObject *named) {
+  Frame frame;
+  frame.num_held = frame.num_key = 0;
+  frame.out = NULL;
+  int num_torch = gather(self, args, named, &frame) == 0 ? look_at_tensors(self, &frame) : -1;
+  int is_ready = num_torch >= 0 && settle_output(self, &frame, num_torch) == 0;
+  int is_done = is_ready && run(num_torch ? self->run_beside_torch : self->run, self, &frame) == 0;
+  for (int i = 0; i < frame.num_held; i++) Py_DECREF(frame.held[i]);
+  if (is_done) return frame.out;
+  Py_XDECREF(frame.out);
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  return NULL;
+}
+
+static PyObject *attempt(PyObject *self, PyObject *const *args, Py_ssize_t num_args) {
+  if (num_args != 2 || !PyTuple_Check(args[0]) || !PyDict_Check(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "attempt: takes a tuple of tensors, and a dict of what is named");
+    return NULL;
+  }
+  PyObject *result = try_call((CompiledCall *)self, args[0], args[1]);
+  return result || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
+}
+
+/* ---- CompiledCall ---- */
+
+static int read_handle(PyObject *function, TVMFFIObjectHandle *handle) {
+  PyObject *address = PyObject_CallMethod(function, "__chandle__", NULL);
+  *handle = address ? PyLong_AsVoidPtr(address) : NULL;
+  Py_XDECREF(address);
+  return *handle ? 0 : -1;
+}
+
+static int read_expected(PyObject *facts, Expected *expected) {
+  int code, bits;
+  if (!PyArg_ParseTuple(facts, "UiiiyOO", &expected->name, &expected->ndim, &code, &bits, &expected->format,
+                        &expected->packed_name, &expected->packed_layout))
+    return -1;
+  expected->dtype = (DLDataType){(uint8_t)code, (uint8_t)bits, 1};
+  if (expected->packed_name == Py_None) expected->packed_name = NULL;
+  if (expected->ndim >= 0 && expected->ndim <= MAX_NDIM) return 0;
+  PyErr_Format(PyExc_ValueError, "%U: %d dimensions; allowed: up to %d", expected->name, expected->ndim, MAX_NDIM);
+  return -1;
+}
+
+static int read_arguments(CompiledCall *self, PyObject *args) {
+  PyObject *run, *beside_torch, *tensors, *keywords, *array, *packed;
+  if (!PyArg_ParseTuple(args, "(OO)O!O!iO!(OOOOO)", &run, &beside_torch, &PyTuple_Type, &tensors, &PyTuple_Type, &keywords,
+                        &self->num_values, &PyDict_Type, &self->shapes, &array, &packed, &self->arrays.empty,
+                        &self->arrays.aligned_empty, &self->output_dtype))
+    return -1;
+  self->arrays.array = (PyTypeObject *)array;
+  self->arrays.packed = (PyTypeObject *)packed;
+  self->num_tensors = (int)PyTuple_Size(tensors) - 1;
+  self->num_keywords = (int)PyTuple_Size(keywords);
+  self->num_bound = -1;
+  if (self->num_tensors < 0 || self->num_tensors > MAX_TENSORS || self->num_keywords > MAX_VALUES || self->num_values < 0 ||
+      self->num_values > MAX_VALUES) {
+    PyErr_SetString(PyExc_ValueError, "more tensors or shape variables than a compiled call takes");
+    return -1;
+  }
+  for (int i = 0; i <= self->num_tensors; i++)
+    if (read_expected(PyTuple_GetItem(tensors, i), &self->expected[i]) != 0) return -1;
+  for (int i = 0; i < self->num_keywords; i++) self->keywords[i] = PyTuple_GetItem(keywords, i);
+  if (read_handle(run, &self->run) != 0) return -1;
+  return read_handle(beside_torch, &self->run_beside_torch);
+}
+
+static PyObject *new_compiled(PyTypeObject *type, PyObject *args, PyObject *named) {
+  (void)named;
+  CompiledCall *self = (CompiledCall *)PyType_GenericAlloc(type, 0);
+  if (!self) return NULL;
+  self->owned = Py_NewRef(args);
+  if (read_arguments(self, args) == 0) return (PyObject *)self;
+  Py_DECREF(self);
+  return NULL;
+}
+
+static PyObject *bind_compiled(PyObject *whole, PyObject *values) {
+  if (!PyDict_Check(values)) {
+    PyErr_SetString(PyExc_TypeError, "bind: takes a dict of tensors by name");
+    return NULL;
+  }
+  PyObject *copy = PyDict_Copy(values), *owned = copy ? PyTuple_Pack(2, whole, copy) : NULL;
+  CompiledCall *self = owned ? (CompiledCall *)PyType_GenericAlloc(compiled_call_type, 0) : NULL;
+  Py_XDECREF(copy);
+  if (!self) {
+    Py_XDECREF(owned);
+    return NULL;
+  }
+  memcpy((char *)self + sizeof(PyObject), (char *)whole + sizeof(PyObject), sizeof *self - sizeof(PyObject));
+  self->owned = owned;
+  self->num_bound = 0;
+  for (int i = 0; i < self->num_tensors; i++) {
+    PyObject *value = self->bound[i] = PyDict_GetItemWithError(copy, self->expected[i].name);
+    View *view = &self->packed[i];
+    if (value) self->num_bound++;
+    if (!value || Py_TYPE(value) != self->arrays.packed || view_any(value, &self->expected[i], &self->arrays, view) != 0)
+      view->tensor.data = NULL;
+    PyErr_Clear();
+  }
+  return (PyObject *)self;
+}
+
+static PyObject *watch(PyObject *object, PyObject *args) {
+  CompiledCall *self = (CompiledCall *)object;
+  PyObject *buffers, *kept, *name, *pair, *copy, *owned;
+  Py_ssize_t position = 0;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &buffers, &PyDict_Type, &kept)) return NULL;
+  while (PyDict_Next(kept, &position, &name, &pair)) {
+    if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && PyLong_Check(PyTuple_GetItem(pair, 1))) continue;
+    PyErr_SetString(PyExc_TypeError, "watch: takes a dict, and one of (tensor, address)");
+    return NULL;
+  }
+  copy = PyDict_Copy(kept);
+  owned = copy ? PyTuple_Pack(3, self->owned, buffers, copy) : NULL;
+  Py_XDECREF(copy);
+  if (!owned) return NULL;
+  Py_DECREF(self->owned); /* the new tuple has it */
+  self->owned = owned;
+  self->buffers = buffers;
+  self->kept = copy;
+  return Py_NewRef(Py_None);
+}
+
+static int visit_compiled(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(((CompiledCall *)self)->owned);
+  return 0;
+}
+
+static void free_compiled(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  Py_CLEAR(((CompiledCall *)self)->owned);
+  PyObject_GC_Del(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef compiled_methods[] = {
+    {"attempt", (PyCFunction)(void (*)(void))attempt, METH_FASTCALL, "attempt(tensors, named): a call, or NotImplemented"},
+    {"bind", bind_compiled, METH_O, "bind(tensors): the same with these bound, by name"},
+    {"watch", watch, METH_VARARGS, "watch(buffers, kept): declines while the buffers are others"},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot compiled_slots[] = {{Py_tp_new, new_compiled},
+                                       {Py_tp_methods, compiled_methods},
+                                       {Py_tp_traverse, visit_compiled},
+                                       {Py_tp_dealloc, free_compiled},
+                                       {0, NULL}};
+static PyType_Spec compiled_spec = {"dietcode.runtime.compiled_call.CompiledCall", sizeof(CompiledCall), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, compiled_slots};
+
+/* ---- CalledInC ---- */
+
+typedef struct {
+  PyObject_HEAD
+  PyObject *compiled;
+} CalledInC;
+
+static PyObject *call_object(PyObject *self, PyObject *args, PyObject *named) {
+  PyObject *compiled = ((CalledInC *)self)->compiled;
+  if (compiled && Py_TYPE(compiled) == compiled_call_type) {
+    Py_INCREF(compiled); /* it may be replaced meanwhile */
+    PyObject *result = try_call((CompiledCall *)compiled, args, named);
+    Py_DECREF(compiled);
+    if (result || PyErr_Occurred()) return result;
+  }
+  PyObject *method = PyObject_GetAttr(self, call_text), *result = method ? PyObject_Call(method, args, named) : NULL;
+  Py_XDECREF(method);
+  return result;
+}
+
+/* A subclass writes its `__call__` in Python, for what is declined and for readers. Set in the usual way it would replace
+ * the slot; here it is put into the class alone. */
+static PyObject *init_subclass(PyObject *type, PyObject *args) {
+  (void)args;
+  PyObject *members = PyObject_GetAttrString(type, "__dict__");
+  PyObject *function = members ? PyObject_GetItem(members, call_text) : NULL;
+  int status = members ? 0 : -1;
+  if (members && !function) PyErr_Clear(); /* it has none of its own */
+  if (function) status = PyObject_DelAttr(type, call_text) || PyObject_GenericSetAttr(type, call_text, function) ? -1 : 0;
+  PyType_Modified((PyTypeObject *)type);
+  Py_XDECREF(members);
+  Py_XDECREF(function);
+  return status == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+static int visit_object(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(((CalledInC *)self)->compiled);
+  return 0;
+}
+
+static int clear_object(PyObject *self) {
+  Py_CLEAR(((CalledInC *)self)->compiled);
+  return 0;
+}
+
+static void free_object(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  clear_object(self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+static PyMethodDef object_methods[] = {{"__init_subclass__", init_subclass, METH_NOARGS | METH_CLASS, NULL},
+                                       {NULL, NULL, 0, NULL}};
+static PyMemberDef object_members[] = {{"compiled", T_OBJECT, offsetof(CalledInC, compiled), 0, NULL}, {NULL, 0, 0, 0, NULL}};
+static PyType_Slot object_slots[] = {{Py_tp_doc, "What is called by its CompiledCall, and where that declines by `__call__`."},
+                                     {Py_tp_call, call_object},
+                                     {Py_tp_methods, object_methods},
+                                     {Py_tp_members, object_members},
+                                     {Py_tp_traverse, visit_object},
+                                     {Py_tp_clear, clear_object},
+                                     {Py_tp_dealloc, free_object},
+                                     {0, NULL}};
+static PyType_Spec object_spec = {"dietcode.runtime.compiled_call.CalledInC", sizeof(CalledInC), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, object_slots};
+
+/* ---- The module ---- */
+
+PyMODINIT_FUNC PyInit_compiled_call(void) {
+  static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "compiled_call", .m_size = -1};
+  PyObject *module = PyModule_Create(&definition), *called = PyType_FromSpec(&object_spec);
+  compiled_call_type = (PyTypeObject *)PyType_FromSpec(&compiled_spec);
+  out_text = PyUnicode_InternFromString("out");
+  call_text = PyUnicode_InternFromString("__call__");
+  if (module && called && start_tensors() == 0 && out_text && call_text && compiled_call_type &&
+      PyModule_AddObjectRef(module, "CompiledCall", (PyObject *)compiled_call_type) == 0 &&
+      PyModule_AddObjectRef(module, "CalledInC", called) == 0)
+    return module;
+  Py_XDECREF(module);
+  return NULL;
+}

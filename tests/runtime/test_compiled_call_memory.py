@@ -1,0 +1,195 @@
+"""The short way of a call in C: it keeps nothing, forgets what is to go, and stays in its own memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+import tracemalloc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from needs import of_extra
+from small_libraries import SAFE_ERROR, built, draw, error, expected
+
+import dietcode
+from dietcode.lean import without_torch
+from dietcode.runtime import library as library_module
+from dietcode.runtime.compile_launcher import CALL_SOURCES, python_headers
+
+pytestmark = pytest.mark.skipif(
+    python_headers() is None,
+    reason="this machine's Python has no headers, or is below 3.11: calls stay in Python",
+)
+
+
+def short(what: Any, *tensors: Any, **named: Any) -> Any:
+    """The result of the way in C alone, or NotImplemented."""
+    return what.compiled.attempt(tensors, named)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_nothing_is_kept_of_a_call(kind: str) -> None:
+    library = dietcode.load(built("rows"))
+    x: Any = np.ones((4, 37), np.float32)
+    out: Any = np.empty((4, 100), np.float32)
+    wrong: Any = np.ones((4, 37))
+    if kind == "torch":
+        torch = pytest.importorskip("torch", reason=of_extra("bench"))
+        x, out, wrong = torch.from_numpy(x), torch.from_numpy(out), torch.from_numpy(wrong)
+    w = library.pack(W=np.ones((100, 37), np.float32))
+    f = library.bind(W=w)
+    op = f if kind == "numpy" else library.torch_op(W=w)
+    f(x)
+    watched = [x, out, wrong, w, w.data, w.shape, f, f.compiled, library, library.compiled, None, np.empty]
+    watched += [NotImplemented, np.float32, *library._compiled_shapes.values()]
+
+    def calls(number: int) -> None:
+        for _ in range(number):
+            f(x)
+            op(x)
+            f(x, out=out)
+            library(X=x, W=w)
+            short(f, wrong)
+            short(f, x, out=wrong)
+            short(library, X=x)
+
+    def resident_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    calls(1000)
+    gc.collect()
+    before, pages = [sys.getrefcount(value) for value in watched], resident_pages()
+    calls(20_000)
+    gc.collect()
+    grown = [sys.getrefcount(value) - count for value, count in zip(watched, before, strict=True)]
+    assert max(map(abs, grown)) < 20, grown
+    assert resident_pages() - pages < 2000, "each result of 60 000 calls has 1600 bytes"
+    tracemalloc.start()
+    calls(100)
+    first = tracemalloc.get_traced_memory()[0]
+    calls(2000)
+    assert tracemalloc.get_traced_memory()[0] - first < 20_000
+    tracemalloc.stop()
+
+
+def test_what_is_bound_is_let_go_of() -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    library = dietcode.load(built("bmm"))
+    arrays = draw("bmm", T=3)
+    v = torch.from_numpy(arrays["V"])
+    f = library.bind(V=v)
+    f(torch.from_numpy(arrays["P"]))
+    v.user = f  # a circle
+    gone = weakref.ref(f), weakref.ref(v)
+    del f, v
+    gc.collect()
+    assert [look() for look in gone] == [None, None]
+
+
+def test_many_threads_and_shapes_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "_MAX_CACHED_SHAPES", 3)
+    library = dietcode.load(built("rows"), num_threads=1)
+    arrays = draw("rows", M=12)
+    f = library.bind(W=arrays["W"])
+    right = expected("rows", arrays)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        for rows in np.random.default_rng(seed).integers(1, 13, 400):
+            out = None if rows % 2 else np.empty((rows, 100), np.float32)
+            if error(f(arrays["X"][:rows], out=out), right[:rows]) > 2 * SAFE_ERROR:
+                wrong.append(rows)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(library._shapes) <= 3 and len(library._compiled_shapes) <= 12
+
+
+def _file_of(library: str) -> str:
+    """Where the compiler has a library."""
+    command = ["cc", f"-print-file-name={library}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_all_ways_of_a_call_under_a_sanitizer(tmp_path: Path) -> None:
+    """No byte is read or written beside those of the call's own memory, whatever NumPy's tensors are."""
+    made = tmp_path / "compiled_call.abi3.so"
+    command = [
+        "cc",
+        "-std=c11",
+        "-g",
+        "-O1",
+        "-fPIC",
+        "-shared",
+        "-fsanitize=address,undefined",
+        "-Wall",
+        "-Wextra",
+    ]
+    command += ["-Werror", "-fno-sanitize-recover=undefined", f"-I{sysconfig.get_path('include')}"]
+    command += [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
+    (tmp_path / "empty.c").write_text("")
+    probe = subprocess.run([*command, tmp_path / "empty.c", "-o", made], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("this machine's compiler has no -fsanitize=address,undefined")
+    subprocess.run([*command, *sorted(CALL_SOURCES.glob("*.c")), "-o", made], check=True)
+    preloaded = [_file_of("libasan.so"), _file_of("libstdc++.so.6")]  # whose exceptions it has to know of
+    script = """
+import importlib.machinery, importlib.util, sys
+import numpy as np
+import tvm_ffi
+name = "dietcode.runtime.compiled_call"
+loader = importlib.machinery.ExtensionFileLoader(name, sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+import dietcode.runtime
+sys.modules[name] = dietcode.runtime.compiled_call = module
+import dietcode
+from dietcode.runtime import compiled
+assert compiled.compiled_call.__file__ == sys.argv[1]
+library = dietcode.load(sys.argv[2], num_threads=1)
+x, w = np.ones((4, 37), np.float32), np.ones((100, 37), np.float32)
+packed, f, out = library.pack(W=w), library.bind(W=w), np.empty((4, 100), np.float32)
+wrong = [None, 1, [], x[:, :36], x[0], x[:, None], x.astype(float), x[:0], np.asfortranarray(x)]
+wrong += [packed, w, out]
+for _ in range(50):
+    assert (f(x) == 37).all() and f(x, out=out) is out and (library(X=x, W=packed) == 37).all()
+    assert (f(np.ones((70, 37), np.float32)) == 37).all()
+    for value in wrong:
+        for call in (
+            lambda: f(value),
+            lambda: f(x, value),
+            lambda: f(x, out=value),
+            lambda: f(),
+            lambda: f(X=x),
+            lambda: library(X=value, W=packed),
+            lambda: library(X=x, W=value),
+            lambda: library(X=x, V=value),
+        ):
+            try:
+                call()
+            except Exception as error:
+                assert isinstance(error, (dietcode.errors.DietCodeError, TypeError)), error
+    f, library = library.bind(W=packed), dietcode.load(sys.argv[2], num_threads=1)
+print("right")
+"""
+    options = {"LD_PRELOAD": " ".join(preloaded), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(made), str(built("rows"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=without_torch(os.environ) | options,
+    )
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-3000:]
