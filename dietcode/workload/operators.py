@@ -25,17 +25,17 @@ def _positive(given: object) -> float:
     return number
 
 
-def _letters(given: object) -> str:
+def _indices(given: object) -> str:
     if not isinstance(given, str) or not given.isascii() or not given.isalpha():
         raise ValueError(f"given {clip(given)}; allowed: the letter of an index, or several")
     return given
 
 
-def _letter(given: object) -> str:
-    letters = _letters(given)
-    if len(letters) != 1:
+def _index(given: object) -> str:
+    indices = _indices(given)
+    if len(indices) != 1:
         raise ValueError(f"given {clip(given)}; allowed: the letter of one index")
-    return letters
+    return indices
 
 
 def _form_of_gelu(given: object) -> str:
@@ -92,7 +92,7 @@ class BlockOperator:
         return f"{most if least == most else f'{least} to {most}'}: {', '.join(self.operands)}"
 
 
-_AXIS = {"axis": Attribute(_letters, REQUIRED)}
+_AXIS = {"axis": Attribute(_indices, REQUIRED)}
 _ONE = BlockOperator(("x",))
 _TWO = BlockOperator(("a", "b"))
 _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
@@ -123,7 +123,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "max": _REDUCTION,
     "softmax": BlockOperator(
         ("x", "mask"),
-        {**_AXIS, "scale": Attribute(_number, 1.0), "causal": Attribute(_letter)},
+        {**_AXIS, "scale": Attribute(_number, 1.0), "causal": Attribute(_index)},
         num_optional=1,
         along_row=True,
     ),

@@ -107,10 +107,10 @@ def _check_block(spec: SpecFields) -> None:
     if not 1 <= len(spec.tensors) <= MAX_TENSORS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: 1 to {MAX_TENSORS}")
     for name, tensor in spec.tensors.items():
-        letters = tensor.dims
-        fits = letters.isascii() and letters.isalpha() and len(set(letters)) == len(letters) <= MAX_RANK
+        dims = tensor.dims
+        fits = dims.isascii() and dims.isalpha() and len(set(dims)) == len(dims) <= MAX_RANK
         if not fits:
-            problem = f"given {clip(letters)}; allowed: 1 to {MAX_RANK} letters, each once"
+            problem = f"given {clip(dims)}; allowed: 1 to {MAX_RANK} letters, each once"
             raise SpecError(field_path(["tensors", name, "dims"]), problem)
     if spec.target.kind == "cuda":
         raise SpecError("target.kind", "given cuda; allowed for a block: llvm, there is no code for GPUs yet")

@@ -7,7 +7,7 @@ from typing import Any
 
 from dietcode.measure import checks
 from dietcode.measure.formats.base import RecordFormat
-from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.forms import cpu_micro_kernel
 from dietcode.workload.text import clip
 
 _MIN_SWEEP = 2  # points that a line goes through
@@ -30,4 +30,4 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     return dict(body)
 
 
-CPU = RecordFormat("llvm", "a CPU", MicroKernel.from_json, _calibration)
+CPU = RecordFormat("llvm", "a CPU", cpu_micro_kernel, _calibration)
