@@ -31,10 +31,20 @@ def _loss(fraction: float) -> str:
 
 
 def _operator(op: Mapping[str, Any]) -> str:
-    """An einsum, or a convolution with its options."""
-    if "conv2d" not in op:
+    """An einsum, a convolution with its options, or a block with its nodes."""
+    if "einsum" in op and op["einsum"] is not None:
         return str(op["einsum"])
-    return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+    if "conv2d" in op:
+        return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+    graph = op["block"]["graph"]
+    return "block  " + "; ".join(f"{name} = {_node(graph[name])}" for name in sorted(graph))
+
+
+def _node(node: Mapping[str, Any]) -> str:
+    """One node of a block: ``softmax(X, mask; axis n)``."""
+    (operator,) = (key for key, value in node.items() if isinstance(value, list))
+    options = ", ".join(f"{key} {value}" for key, value in node.items() if key != operator)
+    return f"{operator}({', '.join(map(str, node[operator]))}{'; ' if options else ''}{options})"
 
 
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:

@@ -222,7 +222,8 @@ def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:
     Parameters
     ----------
     call : callable
-        Takes a function's name and its arguments: NumPy arrays, of which the last ones are written, then integers.
+        Takes a function's name and its arguments: NumPy arrays, the last ones of which are written, then
+        integers.
 
     Raises
     ------

@@ -30,7 +30,7 @@ _STAGES = {
 }
 IntArray = npt.NDArray[np.int64]
 AnyProblem: TypeAlias = Any
-"""A problem of any form: with what `Problem` has of sizes, tensors, `flops`, `to_json`, and with its `form`."""
+"""A problem of any form: with what `Problem` has of sizes, tensors, `flops` and `to_json`, and its `form`."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,9 @@ def read_node(name: str, given: object) -> BlockNode:
     path = (*_PATH, name)
     words = ", ".join(OPERATORS)
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise SpecError(field_path(path), f"given {clip(given)}; allowed: a mapping of an operator, one of {words}")
+        raise SpecError(
+            field_path(path), f"given {clip(given)}; allowed: a mapping of an operator, one of {words}"
+        )
     found = [key for key in given if key in OPERATORS]
     if not found:
         hint = suggest(next(iter(given), None), OPERATORS)
@@ -89,7 +91,7 @@ def read_node(name: str, given: object) -> BlockNode:
 
 def _operands(path: tuple[str, ...], word: str, given: object) -> tuple[Operand, ...]:
     operator = OPERATORS[word]
-    many = list(given) if isinstance(given, list | tuple) else [given]
+    many: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if not len(operator.operands) - operator.num_optional <= len(many) <= len(operator.operands):
         problem = f"given {len(many)} operands; allowed: {operator.allowed_operands()}"
         raise SpecError(field_path(path), problem)
@@ -109,7 +111,9 @@ def _read_graph(given: object) -> object:
     nodes = {}
     for name, node in given.items():
         if not isinstance(name, str):
-            raise SpecError(path, f"given the key {clip(name)}; allowed: a name; quote what YAML reads as a number")
+            raise SpecError(
+                path, f"given the key {clip(name)}; allowed: a name; quote what YAML reads as a number"
+            )
         nodes[name] = node if isinstance(node, BlockNode) else read_node(name, node)
     return nodes
 
@@ -134,7 +138,7 @@ class BlockSpec(SpecModel):
     version : int
         Of this format: 1.
     graph : Graph
-        Each node by its name: an operator with its operands, and what else it takes. The order does not matter.
+        Each node by its name: an operator with its operands, and what else it takes; in any order.
     outputs : tuple of str
         The nodes that are results, in the order in which a call returns them.
     """

@@ -1,7 +1,7 @@
 """What follows from a block: the order of its nodes, the indices of each, and its rows and columns.
 
-Everything that a block computes lies on one grid of rows and columns. A value has some of the row indices, and
-all of the column indices or none: ``[m, n]``, ``[n]``, ``[m]`` or a number. Reductions are along a row.
+Everything that a block computes lies on one grid of rows and columns. A value has some of the row indices,
+and all of the column indices or none: ``[m, n]``, ``[n]``, ``[m]`` or a number. Reductions are along a row.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
     path = (*_GRAPH, name)
     own = [indices[operand] for operand in node.operands if isinstance(operand, str)]
     if not own:
-        raise SpecError(field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node")
+        raise SpecError(
+            field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node"
+        )
     result = max(own, key=len)
     for other in own:
         if not _is_part(other, result):
@@ -176,7 +178,7 @@ def _grid(
 
 
 def _common_end(whole: str, others: Iterable[str]) -> str:
-    """Return the longest end of `whole` of which each of the others has all or nothing; one index at least."""
+    """Return the longest end of `whole`, one index at least, of which the others have all or nothing."""
     for length in range(len(whole), 1, -1):
         end = whole[-length:]
         if all(own.endswith(end) or not set(own) & set(end) for own in others):

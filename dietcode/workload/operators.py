@@ -106,7 +106,9 @@ OPERATORS: dict[str, BlockOperator] = {
     "minimum": _TWO,
     "less": _TWO,
     "where": BlockOperator(("condition", "a", "b")),
-    "clip": BlockOperator(("x",), {"low": Attribute(_number, -math.inf), "high": Attribute(_number, math.inf)}),
+    "clip": BlockOperator(
+        ("x",), {"low": Attribute(_number, -math.inf), "high": Attribute(_number, math.inf)}
+    ),
     "neg": _ONE,
     "abs": _ONE,
     "square": _ONE,

@@ -44,14 +44,17 @@ class CpuForm:
         Trials of a budget that MetaSchedule may take; 0 where its schedules have no T0.
     report_facts : callable
         What a report holds for this form alone.
+    measures_bandwidth : bool
+        Whether a calibration has the bandwidth.
     """
 
     domain: Callable[..., Domain]
     num_seed_trials: Callable[[int], int]
     report_facts: Callable[[Task, Records, Fitted], Mapping[str, Any]]
+    measures_bandwidth: bool = False
 
 
 CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
-    RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts),
+    RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dietcode.backends.cpu.bandwidth import measure_bandwidth
 from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.measure.calibration import (
@@ -97,13 +98,19 @@ class MeasuringCpu(MeasuringDevice):
         return found
 
     def calibrate(self) -> dict[str, Any]:
-        return calibrate(self.measurer, self.reference)
+        return calibrate(self.measurer, self.reference) | self._bandwidth()
+
+    def _bandwidth(self) -> dict[str, Any]:
+        if not CPU_FORMS[self.problem.form].measures_bandwidth:
+            return {}
+        build, measurer = self.build_request, self.measurer
+        return measure_bandwidth(build, measurer.build, measurer.time_problem, Limits.of(self.target))
 
     def recalibrate(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         """As `MeasuringDevice` has it: κ stays, and the reference kernel is read anew."""
         if not is_plausible(float(earlier["kappa"]), self.target.num_cores):
             return None
-        return recalibrate(self.measurer, self.reference, earlier)
+        return recalibrate(self.measurer, self.reference, earlier) | self._bandwidth()
 
     def describe(self, calibration: Mapping[str, Any]) -> str:
         cores, gflops = self.target.num_cores, max(calibration["tile_gflops"])

@@ -1,4 +1,4 @@
-"""What a report says of a block of rows beside operations a second: bytes a second, and the bandwidth's roofline."""
+"""What a report says of a block of rows alone: bytes a second, and the bandwidth's roofline."""
 
 from __future__ import annotations
 

@@ -3,11 +3,10 @@
     t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
-The terms are groups of rows that a core computes (the begin and end of passes, the accumulators combined), the
-vectors that it computes, and the bytes that a call moves beyond L2 and beyond the last cache that a core has a share
-of: the coefficient of the last is one over the bandwidth. With f_local in operations a second, as for contractions,
-bytes a second are f_local · bytes / operations, which the report has too.
-"""
+The terms are groups of rows that a core computes (the begin and end of passes, the accumulators combined),
+the vectors that it computes, and the bytes that a call moves beyond L2 and beyond the last cache that a core
+has a share of: the coefficient of the last is one over the bandwidth. With f_local in operations a second, as
+for contractions, bytes a second are f_local · bytes / operations, which the report has too."""
 
 from __future__ import annotations
 
@@ -44,7 +43,9 @@ FEATURES = (
     Feature("vectors", "registers", "vectors of a row that are computed together"),
     Feature("passes", "passes", "ways through a row"),
     Feature("kept", "values", "values that are kept between passes"),
-    Feature("costly_per_element", "functions", "functions that take an exponential or a quotient, all passes"),
+    Feature(
+        "costly_per_element", "functions", "functions that take an exponential or a quotient, all passes"
+    ),
     Feature("elementary_per_element", "functions", "other functions, all passes"),
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("log_rows", "log2 rows", "flattened rows"),
@@ -100,7 +101,9 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
         Extent of every index.
     """
     shape, tasks = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits)
-    _, rows, columns, _ = (np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents))
+    _, rows, columns, _ = (
+        np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
+    )
     row_tiles = -(-rows // micro_kernel.rows)
     column_tiles = np.ones_like(rows) if problem.reduces else -(-columns // micro_kernel.columns)
     grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, NumpyOps(), rows_first=True)
@@ -242,7 +245,11 @@ class RowEstimator:
         own = counts.num_bytes / counts.tasks
         groups, vectors, beyond_l2, beyond_caches = counts.work(self.limits).T
         arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
-        moved = own / _L2_BYTES_PER_CYCLE / 2 + beyond_l2 / _L2_BYTES_PER_CYCLE + beyond_caches / _FAR_BYTES_PER_CYCLE
+        moved = (
+            own / _L2_BYTES_PER_CYCLE / 2
+            + beyond_l2 / _L2_BYTES_PER_CYCLE
+            + beyond_caches / _FAR_BYTES_PER_CYCLE
+        )
         cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
         launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
         secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec

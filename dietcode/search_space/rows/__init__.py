@@ -1,1 +1,1 @@
-"""Blocks along rows, without a product: ``problem`` (what is computed), ``reference`` (the same in float64)."""
+"""Blocks of rows without a product: ``problem`` (what is computed); ``reference``, ``expected`` (in float64)."""

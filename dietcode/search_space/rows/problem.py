@@ -23,7 +23,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class RowProblem:
-    """A grid of rows and columns, on which each value is a function of tensors and of other values of its row.
+    """A grid of rows and columns, where each value is a function of tensors and of other values of its row.
 
     Attributes
     ----------
@@ -170,7 +170,9 @@ class RowProblem:
         known = set(self.inputs)
         for name, node in self.nodes.items():
             if not {operand for operand in node.operands if isinstance(operand, str)} <= known:
-                raise ValueError(f"node {clip(name)} of {clip(node.operands)}; allowed: of {clip(sorted(known))}")
+                raise ValueError(
+                    f"node {clip(name)} of {clip(node.operands)}; allowed: of {clip(sorted(known))}"
+                )
             known.add(name)
         grid = (*self.rows, *self.columns)
         if not self.inputs or not self.outputs or not set(self.outputs) <= set(self.nodes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ def row_reference(problem: RowProblem, arrays: Mapping[str, Any]) -> dict[str, F
         for name, node in problem.nodes.items():
             whole = max((problem.indices[o] for o in node.operands if isinstance(o, str)), key=len)
             operands = [
-                np.float64(o) if isinstance(o, float) else along(values[o], problem.indices[o], whole)
+                o if isinstance(o, float) else along(values[o], problem.indices[o], whole)
                 for o in node.operands
             ]
             values[name] = compute(node, operands, whole)

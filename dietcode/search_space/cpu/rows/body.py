@@ -1,9 +1,8 @@
 """Some rows of a block, pass by pass.
 
-The order of additions is the same for every micro-kernel and however many rows there are: column c of a row is added
-to accumulator (c div lanes) mod 4, lane c mod lanes; the four are added in pairs, and then the halves of what
-remains. So a row has the same bits whatever it was computed with.
-"""
+The order of additions is the same for every micro-kernel and however many rows there are: column c of a row
+is added to accumulator (c div lanes) mod 4, lane c mod lanes; the four are added in pairs, and then the
+halves of what remains. So a row has the same bits whatever it was computed with."""
 
 from __future__ import annotations
 
@@ -129,7 +128,9 @@ class RowBody:
     def _pass(self, one: Pass, span: Span) -> None:
         accumulators = self._open(one)
         num_vectors, step, lanes = self.step // self.lanes, self.step, self.lanes
-        full = self.columns // step if isinstance(self.columns, int) else tirx.truncdiv(self.columns, i64(step))
+        full = (
+            self.columns // step if isinstance(self.columns, int) else tirx.truncdiv(self.columns, i64(step))
+        )
         last = as_int64(full) if span.is_whole else TirOps().bind(tirx.min(span.last, as_int64(full)))
         with T.serial(as_int64(span.first), last) as number:
             begin = TirOps().bind(number * step)
@@ -224,7 +225,9 @@ class RowBody:
                     result = pointwise(p.kind, operands, self.lanes, p.option)
                 values[p.name] = named(result, self.lanes)
             for p in one.reductions:
-                self._accumulate(p, accumulators[p.name, i, j % NUM_ACCUMULATORS], value_of(p.operands[0]), mask)
+                self._accumulate(
+                    p, accumulators[p.name, i, j % NUM_ACCUMULATORS], value_of(p.operands[0]), mask
+                )
             for name in one.stores:
                 self._write(name, value_of(name), i, column, mask)
 
@@ -246,7 +249,11 @@ class RowBody:
             return shared[name]
         offset = self._begins[name, i] + column
         buffer = self.memory.buffers[name]
-        value = load(buffer, [offset], self.lanes) if mask is None else load_masked(buffer, offset, self.lanes, mask)
+        value = (
+            load(buffer, [offset], self.lanes)
+            if mask is None
+            else load_masked(buffer, offset, self.lanes, mask)
+        )
         value = named(value, self.lanes)
         if self.problem.indices[name] == "".join(self.problem.columns):
             shared[name] = value

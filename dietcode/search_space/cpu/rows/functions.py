@@ -1,9 +1,8 @@
 """Pointwise functions on one vector, or one element.
 
-Nothing here calls libm. Exponentials are those of `dietcode.search_space.epilogue`, with another argument: e^x - 1 of
-a remainder r = x - k·ln 2 in [-ln 2 / 2, ln 2 / 2] is r times a polynomial, so that tanh, which is E/(E + 2) with
-E = e^2x - 1, is as accurate near zero as elsewhere. NaN stays NaN in every function.
-"""
+Nothing here calls libm. Exponentials are those of `dietcode.search_space.epilogue`, with another argument:
+e^x - 1 of a remainder r = x - k·ln 2 in [-ln 2 / 2, ln 2 / 2] is r times a polynomial, so that tanh, which is
+E/(E + 2) with E = e^2x - 1, is as accurate near zero as elsewhere. NaN stays NaN in every function."""
 
 from __future__ import annotations
 

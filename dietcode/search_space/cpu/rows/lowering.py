@@ -1,9 +1,9 @@
 """A micro-kernel of a row block lowered to a TIR function with symbolic extents.
 
-    for task in parallel(P):                      # some rows each, or columns where nothing is reduced
-      for some rows together:
-        for pass: for vector: load, compute, add up, store
-      for each row that is left over: the same for one row
+for task in parallel(P):                      # some rows each, or columns where nothing is reduced
+  for some rows together:
+    for pass: for vector: load, compute, add up, store
+  for each row that is left over: the same for one row
 """
 
 from __future__ import annotations

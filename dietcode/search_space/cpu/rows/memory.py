@@ -28,9 +28,7 @@ class RowMemory:
         One-dimensional, on the pointers that the function was given.
     """
 
-    def __init__(
-        self, problem: RowProblem, extents: Mapping[str, Any], pointers: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, problem: RowProblem, extents: Mapping[str, Any], pointers: Mapping[str, Any]) -> None:
         self.problem, self.extents = problem, extents
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
@@ -51,7 +49,9 @@ class RowMemory:
         offset: Any = i64(0)
         for run in self._runs(own):
             last = own.index(run[-1])
-            offset = offset + self.position(run, row) * self.problem.product(tuple(own[last + 1 :]), self.extents)
+            offset = offset + self.position(run, row) * self.problem.product(
+                tuple(own[last + 1 :]), self.extents
+            )
         return offset
 
     def position(self, run: tuple[str, ...], row: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KEEPS = ("costly", "all", "none")
-"""What a pass keeps for later ones: what takes an exponential, everything, nothing. The first is the default."""
+"""What later passes read, and do not compute again: what takes long, all, nothing; the first is the default."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,11 @@ class RowKernel:
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
-        return data | ({"keep": self.keep} if self.keep != KEEPS[0] else {}) | ({"serial": True} if self.serial else {})
+        return (
+            data
+            | ({"keep": self.keep} if self.keep != KEEPS[0] else {})
+            | ({"serial": True} if self.serial else {})
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowKernel:

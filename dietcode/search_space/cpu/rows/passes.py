@@ -1,9 +1,8 @@
 """The passes over a row: what each computes, and what is kept from one to the next.
 
-A value that depends on a reduction is known one pass later than the reduction's operand, so softmax takes three
-passes: the maximum, the exponentials and their sum, the quotients. The row stays in L1 or L2 between them. Imports no
-compiler.
-"""
+A value that depends on a reduction is known one pass later than the reduction's operand, so softmax takes
+three passes: the maximum, the exponentials and their sum, the quotients. The row stays in L1 or L2 between
+them. Imports no compiler."""
 
 from __future__ import annotations
 
@@ -63,12 +62,15 @@ def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
     """Return the passes of a micro-kernel."""
     wide = {p.name: p for p in problem.primitives if _is_wide(problem, p)}
     levels = _levels(problem)
-    num_passes = 1 + max(_pass_of(p, levels) for p in problem.primitives)
+    in_passes = [p for p in problem.primitives if p.name in wide or p.kind in REDUCTIONS]
+    num_passes = 1 + max((_pass_of(p, levels) for p in in_passes), default=-1)
     stored_in: dict[str, int] = {}  # values that may be read again, by the first pass that computes them
     found: list[Pass] = []
     computed: dict[str, int] = {}
     for number in range(num_passes):
-        reductions = tuple(p for p in problem.primitives if p.kind in REDUCTIONS and _pass_of(p, levels) == number)
+        reductions = tuple(
+            p for p in problem.primitives if p.kind in REDUCTIONS and _pass_of(p, levels) == number
+        )
         targets = [p.operands[0] for p in reductions]
         targets += [name for name in problem.outputs if name in wide and levels[name] == number]
         elements: dict[str, Primitive] = {}
@@ -83,7 +85,9 @@ def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
             if not isinstance(name, str) or name not in wide or name in elements or name in loads:
                 return
             is_early = computed.get(name, number) < number
-            if is_early and (micro_kernel.keep == "all" or (micro_kernel.keep == "costly" and _is_costly(name, wide))):
+            if is_early and (
+                micro_kernel.keep == "all" or (micro_kernel.keep == "costly" and _is_costly(name, wide))
+            ):
                 loads[name] = None
                 stored_in.setdefault(name, computed[name])
                 return
@@ -108,7 +112,9 @@ def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
         stores += [name for name, own in stored_in.items() if own == number and name not in outputs]
         passes.append(Pass(one.elements, one.reductions, one.scalars, tuple(stores), one.loads))
     before = tuple(
-        p for p in problem.primitives if p.name not in wide and p.kind not in REDUCTIONS and not levels[p.name]
+        p
+        for p in problem.primitives
+        if p.name not in wide and p.kind not in REDUCTIONS and not levels[p.name]
     )
     return Schedule(before, tuple(passes), tuple(name for name in stored_in if name not in outputs))
 
@@ -127,7 +133,7 @@ def _levels(problem: RowProblem) -> dict[str, int]:
 
 
 def _pass_of(primitive: Primitive, levels: dict[str, int]) -> int:
-    """Return the pass that computes a wide value or reduction; of a narrow value, the one before it is known."""
+    """Return the pass that computes a wide value or a reduction."""
     level = levels[primitive.name]
     return level - 1 if primitive.kind in REDUCTIONS else level
 

@@ -33,10 +33,10 @@ def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool
 
 
 def seeds(problem: RowProblem, limits: Limits) -> list[RowKernel]:
-    """Return the micro-kernels to begin with: one row at a time, and the tallest step, on all cores and on one."""
+    """Return the micro-kernels to begin with: one row and the tallest step, on all cores and on one."""
     tall = max(r for r in ROWS if r * _NUM_ACCUMULATORS <= _MOST_VECTORS)
-    steps = [(1, _NUM_ACCUMULATORS), (tall, _NUM_ACCUMULATORS)]
-    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r, v in steps]
+    sizes = [(1, _NUM_ACCUMULATORS), (tall, _NUM_ACCUMULATORS)]
+    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r, v in sizes]
     return [kernel for kernel in kernels if allows(problem, kernel, limits)]
 
 
