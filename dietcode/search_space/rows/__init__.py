@@ -1,1 +1,1 @@
-"""Blocks of rows without a product: ``problem`` (what is computed); ``reference``, ``expected`` (in float64)."""
+"""Blocks of rows without a product: ``problem`` (the problem), ``reference``, ``expected`` (in float64)."""

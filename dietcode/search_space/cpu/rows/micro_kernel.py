@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KEEPS = ("costly", "all", "none")
-"""What later passes read, and do not compute again: what takes long, all, nothing; the first is the default."""
+"""What later passes read, not computing it again: what takes long, all, nothing; the first is the default."""
 
 
 @dataclass(frozen=True)
