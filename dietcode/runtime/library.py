@@ -160,9 +160,7 @@ class Library:
 
         if len(self._outputs) > 1:
             names = ", ".join(facts["name"] for facts in self._outputs)
-            raise TensorError(
-                f"torch_op: a library with the outputs {names}; allowed: one output; call the library"
-            )
+            raise TensorError(f"torch_op: given the outputs {names}; allowed: one; call the library instead")
         return TorchOp(self, bound)
 
     def torch_op_name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -84,8 +83,11 @@ def read_node(name: str, given: object) -> BlockNode:
                 raise SpecError(field_path((*path, key)), str(error)) from error
         if value is REQUIRED:
             raise SpecError(field_path((*path, key)), f"missing; {found[0]} needs it")
-        if value is not None and not (isinstance(value, float) and math.isinf(value)):
+        if value is not None:
             attributes.append((key, value))
+    if operator.needs_attribute and not attributes:
+        problem = f"missing; {found[0]} needs {' or '.join(operator.attributes)}, or both"
+        raise SpecError(field_path(path), problem)
     return BlockNode(found[0], operands, tuple(attributes))
 
 

@@ -75,8 +75,6 @@ def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
     """Return the names of the nodes, each after its operands."""
     names = (*tensors, *block.graph)
     for name, node in block.graph.items():
-        if name in tensors:
-            raise SpecError(field_path((*_GRAPH, name)), "also the name of a tensor; allowed: another name")
         for number, operand in enumerate(node.operands):
             if isinstance(operand, str) and operand not in names:
                 allowed = f"a tensor or a node: {', '.join(names)}{suggest(operand, names)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +72,8 @@ class BlockOperator:
         What each operand is, in words of the documentation.
     num_optional : int
         How many of the last ones may be left out.
+    needs_attribute : bool
+        Whether one of its attributes has to be given, though each has a default.
     reduces : bool
         Whether its result lacks the indices of its attribute `axis`.
     along_row : bool
@@ -82,6 +83,7 @@ class BlockOperator:
     operands: tuple[str, ...]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     num_optional: int = 0
+    needs_attribute: bool = False
     reduces: bool = False
     along_row: bool = False
 
@@ -107,7 +109,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "less": _TWO,
     "where": BlockOperator(("condition", "a", "b")),
     "clip": BlockOperator(
-        ("x",), {"low": Attribute(_number, -math.inf), "high": Attribute(_number, math.inf)}
+        ("x",), {"low": Attribute(_number), "high": Attribute(_number)}, needs_attribute=True
     ),
     "neg": _ONE,
     "abs": _ONE,

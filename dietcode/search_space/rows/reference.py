@@ -67,8 +67,6 @@ def compute(node: BlockNode, operands: Sequence[Any], indices: str) -> FloatArra
         return np.asarray(_ALONG_ROW[node.operator](node, operands, axes, indices))
     if node.operator == "clip":
         low, high = (node.attribute(bound) for bound in ("low", "high"))
-        if low is None and high is None:
-            return np.asarray(operands[0])
         return np.asarray(np.clip(operands[0], low, high))
     if node.operator == "gelu":
         return _gelu(operands[0], node.attribute("form"))
@@ -95,7 +93,7 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "div": np.divide,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "less": lambda a, b: np.where(a < b, 1.0, 0.0),
+    "less": lambda a, b: np.less(a, b).astype(np.result_type(a, b)),
     "where": lambda condition, a, b: np.where(condition != 0, a, b),
     "neg": np.negative,
     "abs": np.abs,

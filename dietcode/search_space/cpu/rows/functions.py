@@ -113,8 +113,8 @@ def _rsqrt(lanes: int, x: Any) -> Any:
 def _product(lanes: int, a: Any, b: Any) -> Any:
     """Return a·b, rounded.
 
-    Without the fence LLVM would fuse it with an addition that follows, but only where both land in one basic block,
-    which differs between micro-kernels: a row would have other bits.
+    Without the fence LLVM would fuse it with an addition that follows, but only where both are in one basic
+    block, which differs between micro-kernels: a row would have other bits.
     """
     return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.arithmetic.fence", a * b)
 
