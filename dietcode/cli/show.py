@@ -25,6 +25,17 @@ def _shape(variables: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in variables.items())
 
 
+def _memory(facts: Mapping[str, Any]) -> str:
+    """Predicted bytes a second of the largest instance and of the fastest, and what a copy reaches."""
+    largest = facts["predicted_bytes_per_sec"][facts["bytes"].index(max(facts["bytes"]))]
+    best = max(facts["predicted_bytes_per_sec"])
+    text = f"predicted {largest / 1e9:.0f} GB/s at the largest instance, {best / 1e9:.0f} at most"
+    if not facts["bandwidth"]:
+        return text
+    rates = facts["bandwidth"]["bytes_per_sec"]
+    return f"{text}; a copy reaches {min(rates) / 1e9:.0f}–{max(rates) / 1e9:.0f} GB/s by its size"
+
+
 def _loss(fraction: float) -> str:
     """In percent; rounding may have put it a hair below zero."""
     return f"{max(0.0, fraction):.2%}"
@@ -52,6 +63,8 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console, selection, rule = _console(), report["selection"], report["rule"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
+    if "memory" in report:
+        console.print(f"memory      {_memory(report['memory'])}")
     if "dtypes" in report:
         dtypes = report["dtypes"]
         added = f"sums {dtypes['accumulate']}"
