@@ -71,7 +71,7 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         console.print(f"dtypes      operands {dtypes['operands']}, {added}, output {dtypes['output']}")
     if "standing" in report:
         console.print(f"standing    {report['standing']}")
-    console.print(f"seed        {_seed(report['seed'])}")
+    console.print(f"seed        {report.get('seed_note') or _seed(report['seed'])}")
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
         f"{len(report['space'].get('pruned', []))} pruned after a wave, "

@@ -121,7 +121,7 @@ def test_every_error_and_exit_status(text: Any) -> None:
 
 
 def test_every_field_of_a_spec(text: Any) -> None:
-    page = text("spec")
+    page = text("spec") + text("blocks")
     schema = Spec.model_json_schema()
     models = {"Spec": schema, **schema["$defs"]}
     for name, model in models.items():
