@@ -163,8 +163,9 @@ def test_an_output_is_read_where_it_was_written() -> None:
 def test_plain_data(name: str) -> None:
     problem = problem_of(name)
     assert problem_from_json(problem.to_json()).to_json() == problem.to_json()
-    kernel = RowKernel(4, 64, "all", serial=True)
+    kernel, other = RowKernel(4, 64, "all", serial=True), RowKernel(1, 64, stream=True)
     assert cpu_micro_kernel(kernel.to_json()) == kernel and kernel.name == "4x64-keep-all-serial"
+    assert cpu_micro_kernel(other.to_json()) == other and other.name == "1x64-stream"
 
 
 @pytest.mark.parametrize(
@@ -209,5 +210,7 @@ def test_limits_of_a_micro_kernel(avx2: CpuTarget) -> None:
     assert not allows(problem, RowKernel(4, 4 * limits.lanes + 1), limits)
     assert not allows(problem, RowKernel(1, 2 * limits.lanes), limits)  # its sums would have another order
     assert allows(problem_of("broadcast"), RowKernel(1, 2 * limits.lanes), limits)
+    assert allows(problem, RowKernel(1, 4 * limits.lanes, stream=True), limits)
+    assert not allows(problem, RowKernel(1, 4 * limits.lanes, serial=True, stream=True), limits)
     with pytest.raises(ValueError, match="keep 'some'; allowed: costly"):
         RowKernel(1, 64, "some")

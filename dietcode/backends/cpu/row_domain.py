@@ -62,7 +62,11 @@ class CpuRowDomain(Domain):
         return []
 
     def ways(self, micro_kernel: RowKernel) -> frozenset[str]:
-        axes = {micro_kernel.keep: micro_kernel.keep != KEEPS[0], "serial": micro_kernel.serial}
+        axes = {
+            micro_kernel.keep: micro_kernel.keep != KEEPS[0],
+            "serial": micro_kernel.serial,
+            "stream": micro_kernel.stream,
+        }
         return frozenset(name for name, is_on in axes.items() if is_on)
 
     def estimator(self, records: Records) -> RowEstimator | None:

@@ -48,6 +48,7 @@ FEATURES = (
     ),
     Feature("elementary_per_element", "functions", "other functions, all passes"),
     Feature("is_serial", "0/1", "one core computes everything"),
+    Feature("is_streaming", "0/1", "outputs are written past the caches"),
     Feature("log_rows", "log2 rows", "flattened rows"),
     Feature("log_columns", "log2 elements", "flattened columns"),
     Feature("left_over", "ratio", "rows that are computed one by one over all"),
@@ -245,11 +246,11 @@ class RowEstimator:
         own = counts.num_bytes / counts.tasks
         groups, vectors, beyond_l2, beyond_caches = counts.work(self.limits).T
         arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
-        moved = (
-            own / _L2_BYTES_PER_CYCLE / 2
-            + beyond_l2 / _L2_BYTES_PER_CYCLE
-            + beyond_caches / _FAR_BYTES_PER_CYCLE
-        )
+        moved = own / _L2_BYTES_PER_CYCLE / 2
+        if micro_kernel.stream:  # what is written goes to memory, once; about half of the bytes
+            moved += (own / 2 + beyond_caches / 2) / _FAR_BYTES_PER_CYCLE
+        else:  # what is written is read before
+            moved += beyond_l2 / _L2_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
         cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
         launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
         secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
@@ -277,6 +278,7 @@ class RowEstimator:
             costly,
             elementary,
             micro_kernel.serial,
+            micro_kernel.stream,
             np.log2(rows),
             np.log2(columns),
             counts.left_over,

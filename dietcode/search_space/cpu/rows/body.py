@@ -17,6 +17,7 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.cpu.rows.functions import larger_number, maximum, minus_infinity, pointwise
 from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.cpu.rows.passes import Pass, Schedule
+from dietcode.search_space.cpu.rows.streaming import stream
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.tir import (
     DTYPE,
@@ -75,6 +76,8 @@ class RowBody:
         Columns of a step.
     scratch : Buffer or None
         Where values are kept between passes, `pitch` elements for each row of each value.
+    streams : bool
+        Whether outputs that no pass reads are written past the caches.
     """
 
     problem: RowProblem
@@ -85,6 +88,7 @@ class RowBody:
     columns: Any
     scratch: Any = None
     pitch: Any = 0
+    streams: bool = False
     _scalars: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
@@ -272,7 +276,9 @@ class RowBody:
             store(self.scratch, value, [self._kept_at(name, i, column)], self.lanes)
             return
         offset, buffer = self._begins[name, i] + column, self.memory.buffers[name]
-        if mask is None:
+        if mask is None and self.streams and not any(name in one.loads for one in self.schedule.passes):
+            stream(buffer, value, offset)
+        elif mask is None:
             store(buffer, value, [offset], self.lanes)
         else:
             store_masked(buffer, value, offset, mask)

@@ -21,6 +21,7 @@ from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.passes import schedule
 from dietcode.search_space.cpu.rows.space import num_tasks
+from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
 from dietcode.search_space.partition import ceildiv, choose_partition
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
@@ -56,7 +57,11 @@ def lower_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, nam
         T.func_ret(INT32)
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         # Local buffers need to know their device; a packed function learns it from its tensors.
-        with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
+        with ExitStack() as scopes:
+            scopes.enter_context(T.attr(i64(0), "device_type", CPU))
+            scopes.enter_context(T.attr(i64(0), "device_id", 0))
+            if micro_kernel.stream:
+                scopes.enter_context(streaming(limits.lanes))
             memory = RowMemory(problem, extents, pointers)
             tasks = num_tasks(micro_kernel, limits)
             loop = T.serial if micro_kernel.serial else T.parallel
@@ -89,7 +94,9 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
         if plan.kept:
             pitch = ops.bind(ceildiv(columns, width, ops) * width)
             scratch = buffers.enter_context(workspace(pitch * (len(plan.kept) * height)))
-        body = RowBody(problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch)
+        body = RowBody(
+            problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
+        )
         groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
         with T.serial(i64(0), groups) as group:
             row = ops.bind(begin + group * height)
@@ -97,6 +104,8 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
         if height > 1:
             with T.serial(ops.bind(begin + groups * height), end) as row:
                 body.emit([row], span)
+        if micro_kernel.stream:
+            finish_streams()
 
 
 def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:

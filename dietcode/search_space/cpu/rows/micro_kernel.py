@@ -22,6 +22,8 @@ class RowKernel:
         One of `KEEPS`: values that later passes read from memory; the others they compute again.
     serial : bool
         Whether one core computes everything, so that no other is woken.
+    stream : bool
+        Whether outputs that no pass reads are written past the caches.
 
     Raises
     ------
@@ -33,6 +35,7 @@ class RowKernel:
     columns: int
     keep: str = KEEPS[0]
     serial: bool = False
+    stream: bool = False
 
     def __post_init__(self) -> None:
         if self.keep not in KEEPS:
@@ -43,21 +46,20 @@ class RowKernel:
         """The step, then what is not the default: ``4x64``, ``1x64-all-serial``."""
         parts = [f"{self.rows}x{self.columns}"]
         parts += [f"keep-{self.keep}"] * (self.keep != KEEPS[0]) + ["serial"] * self.serial
+        parts += ["stream"] * self.stream
         return "-".join(parts)
 
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key: rows, columns, then the other axes."""
-        return self.rows, self.columns, KEEPS.index(self.keep), self.serial
+        return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
-        return (
-            data
-            | ({"keep": self.keep} if self.keep != KEEPS[0] else {})
-            | ({"serial": True} if self.serial else {})
-        )
+        others = {"serial": self.serial, "stream": self.stream}
+        data |= {"keep": self.keep} if self.keep != KEEPS[0] else {}
+        return data | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowKernel:
@@ -71,4 +73,10 @@ class RowKernel:
         rows, columns = int(data["rows"]), int(data["columns"])
         if rows < 1 or columns < 1:
             raise ValueError(f"a step of {rows}x{columns}")
-        return cls(rows, columns, data.get("keep", KEEPS[0]), data.get("serial", False) is True)
+        return cls(
+            rows,
+            columns,
+            data.get("keep", KEEPS[0]),
+            data.get("serial", False) is True,
+            data.get("stream", False) is True,
+        )

@@ -29,7 +29,8 @@ def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool
         return False
     if problem.reduces and vectors % _NUM_ACCUMULATORS:
         return False
-    return limits.num_cores > 1 or not micro_kernel.serial
+    # Small calls stay in the caches; on one core `serial` changes nothing.
+    return not (micro_kernel.serial and (micro_kernel.stream or limits.num_cores == 1))
 
 
 def seeds(problem: RowProblem, limits: Limits) -> list[RowKernel]:
@@ -47,8 +48,11 @@ def around(problem: RowProblem, limits: Limits) -> list[RowKernel]:
 
 
 def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> list[RowKernel]:
-    """Return micro-kernels that differ in one axis: what is kept, or the cores."""
-    found = [replace(micro_kernel, serial=not micro_kernel.serial)]
+    """Return micro-kernels that differ in one axis: the cores, how outputs are written, or what is kept."""
+    found = [
+        replace(micro_kernel, serial=not micro_kernel.serial),
+        replace(micro_kernel, stream=not micro_kernel.stream),
+    ]
     own = schedule(problem, micro_kernel)
     known = {own}
     for keep in KEEPS:
