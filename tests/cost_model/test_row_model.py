@@ -31,7 +31,8 @@ CALIBRATION = {
     "reference_secs": 1e-3,
 }
 KERNELS = (RowKernel(1, 64), RowKernel(4, 64), RowKernel(1, 64, serial=True))
-POINTS = [{"m": m, "n": n} for m, n in ((1, 100), (8, 100), (64, 768), (1000, 768), (4096, 4096))]
+SHAPES = ((1, 100), (8, 100), (15, 40), (64, 768), (300, 768), (1000, 768), (2000, 1600), (4096, 4096))
+POINTS = [{"m": m, "n": n} for m, n in SHAPES]
 
 
 def problem_of(name: str) -> RowProblem:
@@ -54,7 +55,7 @@ def target() -> Any:
 
 def true_secs(problem: Any, kernel: RowKernel, limits: Limits, points: list[dict[str, int]]) -> Any:
     counts = count_rows(problem, kernel, limits, columns_of(points))
-    coefficients = np.array([2e-8, 3e-9, 4e-11, 8e-11])
+    coefficients = np.array([2e-8, 3e-9, 1e-12, 4e-11, 8e-11])
     return 1e-6 + counts.work(limits) @ coefficients * counts.stretch(KAPPA)
 
 

@@ -4,9 +4,10 @@
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
 The terms are groups of rows that a core computes (the begin and end of passes, the accumulators combined),
-the vectors that it computes, and the bytes that a call moves beyond L2 and beyond the last cache that a core
-has a share of: the coefficient of the last is one over the bandwidth. With f_local in operations a second, as
-for contractions, bytes a second are f_local · bytes / operations, which the report has too."""
+the vectors that it computes, and the bytes that a call moves within the caches, beyond L2, and beyond the
+last cache that a core has a share of: the coefficient of the last is one over the bandwidth. With f_local in
+operations a second, as for contractions, bytes a second are f_local · bytes / operations, as the report says.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ _CYCLES_PER_COSTLY = 12.0
 _GROUP_CYCLES = 60.0  # begin and end of a pass
 _L2_BYTES_PER_CYCLE = 16.0
 _FAR_BYTES_PER_CYCLE = 4.0
-TERMS = ("secs_per_group", "secs_per_vector", "secs_per_byte_beyond_l2", "secs_per_byte_beyond_caches")
+_STREAMED_BYTES_PER_CYCLE = 1.5  # of lines that a cache holds, which it has to give up
+TERMS = (
+    "secs_per_group",
+    "secs_per_vector",
+    "secs_per_byte_in_caches",
+    "secs_per_byte_beyond_l2",
+    "secs_per_byte_beyond_caches",
+)
 
 FEATURES = (
     Feature("rows", "elements", "rows that are computed together"),
@@ -90,7 +98,7 @@ class RowCounts:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
         own = self.num_bytes / self.tasks
         beyond_l2, beyond_caches = np.maximum(own - limits.l2_bytes, 0.0), np.maximum(own - _FAR_BYTES, 0.0)
-        return np.stack([self.groups, self.vectors, beyond_l2, beyond_caches], axis=1)
+        return np.stack([self.groups, self.vectors, own - beyond_caches, beyond_l2, beyond_caches], axis=1)
 
 
 def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, extents: Extents) -> RowCounts:
@@ -244,11 +252,11 @@ class RowEstimator:
         self, counts: RowCounts, micro_kernel: RowKernel, passes: int, costly: int, elementary: int
     ) -> FloatArray:
         own = counts.num_bytes / counts.tasks
-        groups, vectors, beyond_l2, beyond_caches = counts.work(self.limits).T
+        groups, vectors, in_caches, beyond_l2, beyond_caches = counts.work(self.limits).T
         arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
         moved = own / _L2_BYTES_PER_CYCLE / 2
-        if micro_kernel.stream:  # what is written goes to memory, once; about half of the bytes
-            moved += (own / 2 + beyond_caches / 2) / _FAR_BYTES_PER_CYCLE
+        if micro_kernel.stream:  # about half of the bytes are written
+            moved += in_caches / 2 / _STREAMED_BYTES_PER_CYCLE + beyond_caches / _FAR_BYTES_PER_CYCLE
         else:  # what is written is read before
             moved += beyond_l2 / _L2_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
         cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
