@@ -46,6 +46,14 @@ def _tensors(**dims: Any) -> dict[str, Any]:
     }
 
 
+def block_data(name: str, graph: Mapping[str, Any], outputs: list[str], **changes: Any) -> dict[str, Any]:
+    """A block over M rows of 40 columns, with whole fields replaced."""
+    data = spec_data(name, op={"block": {"version": 1, "graph": dict(graph), "outputs": outputs}})
+    del data["output"]
+    data |= {"shape_vars": {"M": {"min": 1, "max": 30}}, "dims": {"m": "M", "n": 40}}
+    return data | changes
+
+
 # A trailing underscore marks a constant tensor.
 SPECS: dict[str, dict[str, Any]] = {
     "dense": spec_data("dense"),
@@ -126,6 +134,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.dispatcher.table import dispatch_table
     from dietcode.library.parts import Parts
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
+    from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
     from dietcode.search_space.task import Task
     from dietcode.target.cpu import resolve_target
     from dietcode.workload.instances import make_instances
@@ -134,7 +143,9 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     spec = spec_from_data(dict(data))
     target, instances = resolve_target(spec.target), make_instances(spec)
     lanes = Limits.of(target).lanes
-    kernels = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))
+    kernels: tuple[Any, ...] = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))
+    if spec.block is not None:
+        kernels = (RowKernel(1, 4 * lanes), RowKernel(2, 4 * lanes, "all", serial=True))
     bindings = np.asarray(instances.bindings)
     middle = int(bindings[:, 0].min() + bindings[:, 0].max()) // 2
     rule = Rule(tuple(spec.variables), 2, Branch(spec.variables[0], middle, Leaf(0), Leaf(1)))

@@ -17,7 +17,7 @@ from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildResult, Point
 from dietcode.measure.seed_search import Progress, SeedResult
 from dietcode.search_space.candidate import AnyMicroKernel, Candidate
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cubin import KernelFacts
 from dietcode.workload.spec import Spec
@@ -32,11 +32,11 @@ class Domain(Protocol):
 
     Attributes
     ----------
-    problem : Problem
+    problem : AnyProblem
         As the device's code sees it.
     """
 
-    problem: Problem
+    problem: AnyProblem
 
     def hardware_seeds(self) -> list[Any]:
         """Return seeds that follow from the hardware's limits."""
@@ -227,7 +227,7 @@ class Backend(Protocol):
             They are of another one.
         """
 
-    def domain(self, problem: Problem, target: Any, device: Facts) -> Domain:
+    def domain(self, problem: AnyProblem, target: Any, device: Facts) -> Domain:
         """Return the space and cost model of a problem.
 
         Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,8 @@ from dietcode.bench.operator import Binder, Operator
 from dietcode.bench.vendor import vendor_paths
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load
-from dietcode.runtime.tensors import aligned_empty, new_output
-from dietcode.search_space.reference import reference
+from dietcode.runtime.tensors import aligned_empty, new_output, stored
+from dietcode.search_space.forms import FORMS
 
 # Makes further calls to time in the same turns, from the bytes of an instance's tensors.
 Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
@@ -164,15 +165,20 @@ def _record(
             arrays[name] = arguments[name] = _aligned(rng.standard_normal(shapes[name], dtype=np.float32))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
-    out = output = new_output(shapes[operator.problem.output], operator.problem.output_dtype, ())
-    output[...] = np.nan
+    problem = operator.problem
+    outputs = {name: new_output(shapes[name], problem.dtype(name), ()) for name in problem.outputs}
+    for output in outputs.values():
+        output[...] = np.nan
+    outs = outputs
     if any(name.startswith("torch") for name in paths):
-        arguments, out = _as_torch(arguments), _as_torch({"out": output})["out"]
+        arguments, outs = _as_torch(arguments), _as_torch(outputs)
+    out = tuple(outs.values()) if len(outs) > 1 else next(iter(outs.values()))
     library(**arguments, out=out)
-    error = error_of(output.astype(np.float32, copy=False), reference(operator.problem, arrays))
+    right = FORMS[problem.form].expect(problem, arrays, operator.extents(binding), math.inf)
+    error = right.error_of_all([stored(output, problem.dtype(name)) for name, output in outputs.items()])
     calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=out)}
     calls |= {name: bind(arrays) for name, bind in paths.items()}
-    num_bytes = sum(array.nbytes for array in (*arrays.values(), output))
+    num_bytes = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
     extra = {} if probes is None else dict(probes(num_bytes))
     secs = interleave(calls | extra, rounds, until)
     probed = {"bytes": num_bytes, "probe_secs": {name: secs.pop(name) for name in extra}}
@@ -193,6 +199,7 @@ def _record(
         "padding_ratio": row["padding_ratio"],
         "predicted_gflops": row["predicted_gflops"],
         "measured_gflops": rates["dietcode"],
+        "measured_gb_per_sec": num_bytes / secs["dietcode"] / 1e9,
         "vendor": best,
         "vendor_gflops": vendors[best] if best else None,
         "vendors": vendors,

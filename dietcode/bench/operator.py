@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
+from dietcode.search_space.forms import problem_of
+from dietcode.search_space.problem import AnyProblem, Problem, extents_of
 from dietcode.workload.parse import spec_of
 from dietcode.workload.spec import Spec
 
@@ -22,12 +23,12 @@ class Operator:
     Attributes
     ----------
     spec : Spec
-    problem : Problem
-        Its roles, windows and splits.
+    problem : AnyProblem
+        Its tensors; of a contraction its roles, windows and splits too.
     """
 
     spec: Spec
-    problem: Problem
+    problem: AnyProblem
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Operator:
@@ -43,7 +44,7 @@ class Operator:
     @classmethod
     def of_spec(cls, spec: Spec) -> Operator:
         """Return the operator of a spec."""
-        return cls(spec, problem_from_spec(spec))
+        return cls(spec, problem_of(spec))
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -53,7 +54,7 @@ class Operator:
     @property
     def output(self) -> str:
         """Indices of the output."""
-        return self.problem.indices[self.problem.output]
+        return str(self.problem.indices[self.problem.output])
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -86,9 +87,9 @@ class Operator:
         return extents_of(self.spec, binding)
 
     def shapes(self, binding: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each input and of the output, as callers see them."""
+        """Return the shape of each input and output, as callers see them."""
         extents = self.extents(binding)
-        names = (*self.problem.inputs, self.problem.output)
+        names = (*self.problem.inputs, *self.problem.outputs)
         return {name: tuple(int(n) for n in self.problem.shape(name, extents)) for name in names}
 
 

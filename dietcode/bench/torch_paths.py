@@ -15,7 +15,10 @@ import torch._inductor.config
 import torch._inductor.exc
 from torch.nn import functional
 
+from dietcode.bench.blocks import torch_block
 from dietcode.bench.operator import Binder, Call, Convolution, Operator, matmul_plan
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.rows.problem import RowProblem
 
 EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-channels-last"
 
@@ -23,6 +26,15 @@ EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-chan
 def torch_paths(operator: Operator) -> dict[str, Binder]:
     """Return every path by name; eager ones start with ``torch-eager``."""
     torch._inductor.config.freezing = True  # as an option of `torch.compile` it packs nothing
+    return _PATHS[operator.problem.form](operator)
+
+
+def _block_paths(operator: Operator) -> dict[str, Binder]:
+    form = _Block(operator)
+    return {EAGER: _binder(form, compiled=False), COMPILED: _binder(form, compiled=True)}
+
+
+def _contraction_paths(operator: Operator) -> dict[str, Binder]:
     if operator.convolution is None:
         return {
             EAGER: _binder(_Einsum(operator), compiled=False),
@@ -38,6 +50,9 @@ def torch_paths(operator: Operator) -> dict[str, Binder]:
         COMPILED: _binder(plain, compiled=True),
         COMPILED + CHANNELS_LAST: _binder(last, compiled=True),
     }
+
+
+_PATHS = {Problem.form: _contraction_paths, RowProblem.form: _block_paths}
 
 
 def _binder(form: _Form, compiled: bool) -> Binder:
@@ -158,6 +173,13 @@ class _Einsum(_Form):
         else:
             value = torch.matmul(a, b.transpose(-1, -2) if self.plan else b)
         return self.finish(value, values)
+
+
+class _Block(_Form):
+    """The nodes of a block one by one, with PyTorch's own softmax and norms."""
+
+    def compute(self, values: Mapping[str, Any]) -> Any:
+        return torch_block(torch, self.operator, values)
 
 
 class _Convolution(_Form):

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.bench.blocks import numpy_block
 from dietcode.bench.operator import Binder, Call, Operator, matmul_plan
 from dietcode.errors import RequestError
 from dietcode.extras import MissingExtraError, what_to_install
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.rows.problem import RowProblem
 
 
 def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
@@ -22,6 +25,10 @@ def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
         It has no kernel for this operator.
     """
     del num_threads  # OpenBLAS takes every core, as the library does
+    return _NUMPY[operator.problem.form](operator)
+
+
+def _numpy_contraction(operator: Operator) -> dict[str, Binder]:
     if operator.convolution is not None:
         raise RequestError("--vs numpy: NumPy has no convolution; allowed: --vs torch")
     first, second = operator.operands
@@ -62,6 +69,12 @@ def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Map
     except ImportError as error:
         raise MissingExtraError(what_to_install("--vs numpy with gelu", "tune", ("scipy",))) from error
     return lambda y, arrays: 0.5 * y * (1 + erf(y * np.float32(math.sqrt(0.5))))
+
+
+_NUMPY: dict[str, Callable[[Operator], dict[str, Binder]]] = {
+    Problem.form: _numpy_contraction,
+    RowProblem.form: numpy_block,
+}
 
 
 def _torch_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:

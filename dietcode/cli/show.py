@@ -25,16 +25,37 @@ def _shape(variables: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in variables.items())
 
 
+def _memory(facts: Mapping[str, Any]) -> str:
+    """Predicted bytes a second of the largest instance and of the fastest, and what a copy reaches."""
+    largest = facts["predicted_bytes_per_sec"][facts["bytes"].index(max(facts["bytes"]))]
+    best = max(facts["predicted_bytes_per_sec"])
+    text = f"predicted {largest / 1e9:.0f} GB/s at the largest instance, {best / 1e9:.0f} at most"
+    if not facts["bandwidth"]:
+        return text
+    rates = facts["bandwidth"]["bytes_per_sec"]
+    return f"{text}; a copy reaches {min(rates) / 1e9:.0f}–{max(rates) / 1e9:.0f} GB/s by its size"
+
+
 def _loss(fraction: float) -> str:
     """In percent; rounding may have put it a hair below zero."""
     return f"{max(0.0, fraction):.2%}"
 
 
 def _operator(op: Mapping[str, Any]) -> str:
-    """An einsum, or a convolution with its options."""
-    if "conv2d" not in op:
+    """An einsum, a convolution with its options, or a block with its nodes."""
+    if "einsum" in op and op["einsum"] is not None:
         return str(op["einsum"])
-    return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+    if "conv2d" in op:
+        return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+    graph = op["block"]["graph"]
+    return "block  " + "; ".join(f"{name} = {_node(graph[name])}" for name in sorted(graph))
+
+
+def _node(node: Mapping[str, Any]) -> str:
+    """One node of a block: ``softmax(X, mask; axis n)``."""
+    (operator,) = (key for key, value in node.items() if isinstance(value, list))
+    options = ", ".join(f"{key} {value}" for key, value in node.items() if key != operator)
+    return f"{operator}({', '.join(map(str, node[operator]))}{'; ' if options else ''}{options})"
 
 
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
@@ -42,13 +63,15 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
     console, selection, rule = _console(), report["selection"], report["rule"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
+    if "memory" in report:
+        console.print(f"memory      {_memory(report['memory'])}")
     if "dtypes" in report:
         dtypes = report["dtypes"]
         added = f"sums {dtypes['accumulate']}"
         console.print(f"dtypes      operands {dtypes['operands']}, {added}, output {dtypes['output']}")
     if "standing" in report:
         console.print(f"standing    {report['standing']}")
-    console.print(f"seed        {_seed(report['seed'])}")
+    console.print(f"seed        {report.get('seed_note') or _seed(report['seed'])}")
     console.print(
         f"space       {report['space']['measured']} micro-kernels measured, "
         f"{len(report['space'].get('pruned', []))} pruned after a wave, "

@@ -16,7 +16,7 @@ import numpy as np
 from dietcode.cost_model.model import Estimator, Extents, FloatArray, Table
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import AnyProblem, IntArray
 
 _NUM_MODELS = 4
 _NUM_ROUNDS = 40
@@ -61,7 +61,7 @@ class Waves:
         return len(np.unique(self.micro_kernel))
 
 
-def gather(workloads: Sequence[tuple[Problem, Records, Estimator | None]]) -> Waves | None:
+def gather(workloads: Sequence[tuple[AnyProblem, Records, Estimator | None]]) -> Waves | None:
     """Return rows of every usable measurement of several workloads on one device; None without any.
 
     Each workload's rows are relative to its own calibration, since machines drift. At most `_MAX_WAVES` are
@@ -132,7 +132,7 @@ class LearnedLocal:
 
     def predict(
         self,
-        problem: Problem,
+        problem: AnyProblem,
         micro_kernels: Sequence[AnyMicroKernel],
         estimator: Estimator,
         extents: Extents,
@@ -197,7 +197,7 @@ def learn(waves: Waves | None, random_state: int = 0) -> LearnedLocal | None:
 
 
 def missed(
-    model: LearnedLocal, problem: Problem, estimator: Estimator, measurements: Sequence[Measurement]
+    model: LearnedLocal, problem: AnyProblem, estimator: Estimator, measurements: Sequence[Measurement]
 ) -> float | None:
     """Return the median relative error of predictions for waves measured since; None for a few micro-kernels.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dietcode.errors import TuningError
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import AnyProblem, IntArray
 
 FloatArray = npt.NDArray[np.float64]
 Table = npt.NDArray[np.float32]
@@ -79,7 +79,7 @@ class Fitted:
     @classmethod
     def of(
         cls,
-        problem: Problem,
+        problem: AnyProblem,
         models: Sequence[FittedLocal],
         predict_one: Callable[[Any, Extents], Factors],
         sizes: Callable[[AnyMicroKernel], int],
@@ -150,13 +150,13 @@ class Estimator(Protocol):
     @property
     def version(self) -> int: ...
 
-    def allows(self, problem: Problem, micro_kernel: AnyMicroKernel) -> bool:
+    def allows(self, problem: AnyProblem, micro_kernel: AnyMicroKernel) -> bool:
         """Whether the micro-kernel computes the problem on the device."""
 
-    def estimate(self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents) -> FloatArray:
+    def estimate(self, problem: AnyProblem, micro_kernel: AnyMicroKernel, extents: Extents) -> FloatArray:
         """Return the seconds of a call by arithmetic alone, [num_points]."""
 
     def features(
-        self, problem: Problem, micro_kernel: AnyMicroKernel, extents: Extents
+        self, problem: AnyProblem, micro_kernel: AnyMicroKernel, extents: Extents
     ) -> tuple[Table, FloatArray]:
         """Return features, float32 [num_points, num_features], and `estimate`."""

@@ -9,7 +9,7 @@ import numpy as np
 from dietcode.cost_model.learned import columns_of
 from dietcode.cost_model.model import Estimator, Extents, FloatArray
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 MARGIN = 0.1
 
@@ -28,7 +28,7 @@ class Pruning:
         Instances that a micro-kernel may win.
     """
 
-    def __init__(self, problem: Problem, estimator: Estimator, extents: Extents) -> None:
+    def __init__(self, problem: AnyProblem, estimator: Estimator, extents: Extents) -> None:
         self.problem, self.estimator, self.extents = problem, estimator, extents
         self._flops: FloatArray = np.asarray(problem.flops(extents), dtype=np.float64)
         self._best: FloatArray = np.zeros(len(next(iter(extents.values()))))

@@ -10,11 +10,11 @@ from scipy.optimize import nnls
 from dietcode.cost_model.model import Extents, FloatArray
 from dietcode.errors import CandidateError
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 
 def measured(
-    problem: Problem,
+    problem: AnyProblem,
     micro_kernel: AnyMicroKernel,
     points: Sequence[Mapping[str, int]],
     secs: Sequence[float],

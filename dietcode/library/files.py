@@ -90,6 +90,9 @@ def manifest_of(
     # As callers see the tensors: the problem may have split an axis in several indices.
     seen = spec.operand_indices | spec.epilogue_tensors
     inputs = {name: seen[name] for name in problem.inputs}
+    outputs = [
+        {"name": name, "dims": dims, "dtype": problem.dtype(name)} for name, dims in spec.outputs.items()
+    ]
     return {
         "format": FORMAT,
         "name": spec.name,
@@ -102,7 +105,8 @@ def manifest_of(
         "versions": VERSIONS,
         "argument_order": list(problem.inputs),
         "inputs": {name: {"dims": dims, "dtype": problem.dtype(name)} for name, dims in inputs.items()},
-        "output": {"name": problem.output, "dims": spec.output_indices, "dtype": problem.output_dtype},
+        "output": outputs[0],
+        **({"outputs": outputs} if len(outputs) > 1 else {}),
         "dims": {index: str(dim) for index, dim in spec.dims_parsed.items()},
         "variables": {name: _variable(spec, name) for name in spec.variables},
         "variable_order": list(spec.variables),  # of the code's arguments; JSON's keys are sorted

@@ -24,8 +24,10 @@ from dietcode.measure.seed_search import Progress, SeedRequest, SeedResult, Seed
 from dietcode.measure.tvm_threads import thread_variables
 from dietcode.runtime.native import load_code
 from dietcode.runtime.threads import attach, bind_for_measuring
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.forms import FORMS
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.seed import NoTrialError
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
@@ -47,8 +49,8 @@ class CpuRecipe:
         Shape variables that its function takes.
     """
 
-    problem: Problem
-    micro_kernels: tuple[MicroKernel, ...]
+    problem: AnyProblem
+    micro_kernels: tuple[AnyMicroKernel, ...]
     tree: Any
     variables: tuple[str, ...]
     limits: Limits
@@ -152,7 +154,7 @@ class CpuSeedSearch:
 def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
     """Return the arguments of ``run`` with their shapes, in order; a constant column operand is packed."""
     found = []
-    for name in (*problem.inputs, problem.output):
+    for name in (*problem.inputs, *problem.outputs):
         shape = [int(extent) for extent in problem.shape(name, extents)]
         if name == problem.column_operand and problem.column_operand_constant:
             batch, _, columns, reduction = problem.sizes(extents)
@@ -162,7 +164,7 @@ def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str
 
 
 def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Generator) -> Any:
-    """Return random numbers for an input, NaN for the output.
+    """Return random numbers for an input, NaN for an output.
 
     Parameters
     ----------
@@ -173,8 +175,8 @@ def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Gener
     rng : Generator
         Source of the numbers.
     """
-    if name == problem.output:
-        return nan_filled(shape, problem.output_dtype)
+    if name in problem.outputs:
+        return nan_filled(shape, problem.dtype(name))
     return rng.standard_normal(shape, dtype=np.float32)
 
 
@@ -220,7 +222,8 @@ def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:
     Parameters
     ----------
     call : callable
-        Takes a function's name and its arguments: NumPy arrays, of which the last is written, then integers.
+        Takes a function's name and its arguments: NumPy arrays, the last ones of which are written, then
+        integers.
 
     Raises
     ------
@@ -235,23 +238,21 @@ def _error_at(
     request: CheckRequest, call: Callable[..., Any], extents: dict[str, int], values: Sequence[int]
 ) -> float:
     """Return the largest error at one point, relative to the output's scale."""
-    from dietcode.search_space.expected import expect
-
     problem = request.problem
     rng = np.random.default_rng(request.seed)
     inputs = {
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
     }
-    output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-    expected = expect(problem, inputs, extents, request.max_flops)
+    outputs = [nan_filled(problem.shape(name, extents), problem.dtype(name)) for name in problem.outputs]
+    right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)
     arguments = dict(inputs)
     if problem.column_operand_constant:
         shapes = dict(layouts(problem, extents, request.call.lanes))
         packed = np.full(shapes[problem.column_operand], _POISON)
         call("pack", inputs[problem.column_operand], packed)
         arguments[problem.column_operand] = packed
-    call("run", *(arguments[n] for n in problem.inputs), output, *values)
-    error = expected.error_of(output)
-    if not error <= SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]:
+    call("run", *(arguments[n] for n in problem.inputs), *outputs, *values)
+    error = right.error_of_all(outputs)
+    if not error <= SAFE_ERROR + max(UNIT_ROUNDOFF[problem.dtype(name)] for name in problem.outputs):
         raise ValueError(f"wrong result: error {error:.3g} of the output's scale at {extents}")
     return error

@@ -24,7 +24,7 @@ from dietcode.measure.requests import (
     TimeRequest,
     TimeResult,
 )
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 _DISTURBED = 1.10  # a reference reading above this multiple of its usual one is not trusted
 _USUAL_PERCENTILE = 25
@@ -74,19 +74,19 @@ class Measurer:
         machine disturbances only ever add time.
     base_secs : float, optional
         The reference kernel's usual reading at the calibration: the speed that all times are scaled to.
-    reference : tuple of (Problem, path, point), optional
+    reference : tuple of (AnyProblem, path, point), optional
         The kernel that is read before and after each batch.
     """
 
     children: Children
-    problem: Problem
+    problem: AnyProblem
     call: Any
     num_variables: int = 0
     min_secs: float = 2e-3
     repeats: int = 7
     timeout_secs: float = 30.0
     base_secs: float | None = None
-    reference: tuple[Problem, str, Point] | None = None
+    reference: tuple[AnyProblem, str, Point] | None = None
     reference_readings: list[float] = field(default_factory=list)
 
     def build(self, requests: Sequence[BuildRequest]) -> list[BuildResult]:
@@ -152,7 +152,7 @@ class Measurer:
         self.reference_readings.append(secs)
         return secs
 
-    def time_problem(self, problem: Problem, path: str, points: Sequence[Point]) -> list[float]:
+    def time_problem(self, problem: AnyProblem, path: str, points: Sequence[Point]) -> list[float]:
         """Return the seconds of another problem's library at each point, unscaled.
 
         Raises

@@ -8,13 +8,13 @@ import numpy as np
 
 from dietcode.measure.requests import Point
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import AnyProblem, IntArray
 
 NUM_ANCHORS = 5
 
 
 def choose_anchors(
-    problem: Problem, extents: dict[str, IntArray], num_anchors: int = NUM_ANCHORS
+    problem: AnyProblem, extents: dict[str, IntArray], num_anchors: int = NUM_ANCHORS
 ) -> list[dict[str, int]]:
     """Choose instances spread evenly over the logarithm of the work, smallest and largest included.
 
@@ -33,7 +33,7 @@ def choose_anchors(
     return [{index: int(values[i]) for index, values in extents.items()} for i in picked]
 
 
-def full_wave(problem: Problem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:
+def full_wave(problem: AnyProblem, micro_kernel: AnyMicroKernel, anchor: Point) -> dict[str, int]:
     """Return an anchor with dynamic rows and columns rounded up to whole tiles, so that nothing is padded."""
     full = dict(anchor)
     for indices, tile in ((problem.rows, micro_kernel.rows), (problem.columns, micro_kernel.columns)):
@@ -42,7 +42,7 @@ def full_wave(problem: Problem, micro_kernel: AnyMicroKernel, anchor: Point) -> 
     return full
 
 
-def can_grow(problem: Problem, indices: Sequence[str], anchor: Point) -> bool:
+def can_grow(problem: AnyProblem, indices: Sequence[str], anchor: Point) -> bool:
     """Whether there may be more rows, or columns: their last index varies, alone, and no window slides."""
     last = indices[-1:]
     alone = problem.product(tuple(indices[:-1]), dict(anchor)) == 1

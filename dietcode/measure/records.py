@@ -20,7 +20,7 @@ from dietcode.measure import checks
 from dietcode.measure.formats import FORMATS, RecordFormat, format_of
 from dietcode.measure.formats.cpu import CPU
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.forms import problem_from_json
 from dietcode.target.cubin import KernelFacts
 from dietcode.workload.text import clip
 
@@ -127,7 +127,7 @@ class Records:
     Attributes
     ----------
     problem : dict or None
-        What was computed, as `Problem.to_json` has it; other workloads learn from it.
+        What was computed, as the problem's ``to_json`` has it; other workloads learn from it.
     rounds : list of dict
         Decisions of the search, in order.
     """
@@ -190,7 +190,7 @@ class Records:
             checks.check_fixed_bytes(body)
             self.fixed_bytes = body["bytes"]
         elif kind == "problem":
-            problem = Problem.from_json(body)
+            problem = problem_from_json(body)
             for measurement in self.measurements.values():
                 checks.check_indices(measurement.points, frozenset(problem.extents))
             self.problem = problem.to_json()

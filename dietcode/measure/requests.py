@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 Point = Mapping[str, int]
 
@@ -73,7 +73,7 @@ class CallRequest:
 
     Attributes
     ----------
-    problem : Problem
+    problem : AnyProblem
     path : str
         The file of the code.
     call : object
@@ -84,7 +84,7 @@ class CallRequest:
         Shape variables at each point, in the workload's order; empty where the code takes none.
     """
 
-    problem: Problem
+    problem: AnyProblem
     path: str
     call: Any
     points: tuple[Point, ...]

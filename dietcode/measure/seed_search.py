@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.base import Target
 
 Progress = Callable[[int, float | None], None]
@@ -28,7 +28,7 @@ class SeedRequest:
         Bounds on the run.
     """
 
-    problem: Problem
+    problem: AnyProblem
     extents: Mapping[str, int]
     target: Target
     num_trials: int

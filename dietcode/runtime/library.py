@@ -44,6 +44,7 @@ class Library(CalledInC):
         self._inputs: dict[str, dict[str, Any]] = manifest["inputs"]
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
+        self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
         self._variables: dict[str, dict[str, Any]] = {
@@ -62,19 +63,22 @@ class Library(CalledInC):
         self._prepare_calls()
 
     def _prepare_calls(self) -> None:
+        self.lean: Callable[..., Any] = _not_lean
+        if len(self._outputs) > 1:
+            return
         runs = self._run, self._run_beside_torch
         layouts = {name: facts["layout"] for name, facts in self._packed.items()}
         packed = [(name, layouts[name]) if name in layouts else None for name in self._order]
         described = [(name, self._inputs[name]) for name in self._order] + [("out", self._output)]
         dtypes = [facts["dtype"] for _, facts in described]
-        self.lean: Callable[..., Any] = LeanCall(runs, packed, dtypes, self._shapes)
+        self.lean = LeanCall(runs, packed, dtypes, self._shapes)
         tensors = [(name, len(facts["dims"]), facts["dtype"]) for name, facts in described]
         variables = (self._plan.keywords, len(self._variables))
         self.compiled = compile_call(runs, tensors, layouts, variables, self._compiled_shapes)
 
     def _check_described(self) -> None:
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
-        for facts in (self._output, *(self._inputs[name] for name in self._order)):
+        for facts in (*self._outputs, *(self._inputs[name] for name in self._order)):
             _ = DTYPES[facts["dtype"]], [self._dims[index] for index in facts["dims"]]
         for name, facts in self._packed.items():
             _ = (
@@ -165,6 +169,9 @@ class Library(CalledInC):
         """
         from dietcode.runtime.torch_operator import TorchOp
 
+        if len(self._outputs) > 1:
+            names = ", ".join(facts["name"] for facts in self._outputs)
+            raise TensorError(f"torch_op: given the outputs {names}; allowed: one; call the library instead")
         return TorchOp(self, bound)
 
     def torch_op_name(self) -> str:
@@ -218,7 +225,8 @@ class Library(CalledInC):
         Parameters
         ----------
         out : tensor, optional
-            Where the result goes; a new NumPy array otherwise (a torch tensor where an input is one).
+            Where the result goes; a new NumPy array otherwise (a torch tensor where an input is one). A
+            tuple where there are several outputs, in their order, as the result is then.
         **arguments
             Every tensor by name, constants as `pack` returned them, and the shape variables that no tensor's
             shape determines.
@@ -257,13 +265,39 @@ class Library(CalledInC):
             shapes.append(shape)
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
         values, output_shape = self.resolve(shapes, keywords)
+        natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
+        if len(self._outputs) > 1:
+            results, destinations = self._several(out, values, tensors, arguments)
+            run = self._run if isinstance(results[0], np.ndarray) else self._run_beside_torch
+            run(*natives, *destinations, *values)
+            return results
         dtype = self._output["dtype"]
         result = new_output(output_shape, dtype, arguments.values()) if out is None else out
         destination = result if out is None else self._check_out(out, output_shape, tensors)
-        natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
         run = self._run if isinstance(result, np.ndarray) else self._run_beside_torch
         run(*natives, stored(destination, dtype), *values)
         return result
+
+    def _several(
+        self, out: Any, values: tuple[int, ...], tensors: list[Any], arguments: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], list[Any]]:
+        """Return several outputs, new ones or those of `out`, and the same as the code takes them."""
+        names = [facts["name"] for facts in self._outputs]
+        if out is not None and (not isinstance(out, tuple | list) or len(out) != len(names)):
+            given = f"{len(out)} tensors" if isinstance(out, tuple | list) else type(out).__name__
+            raise TensorError(f"out: {given}; allowed: a tuple of {', '.join(names)}")
+        named = dict(zip(self._variables, values, strict=True))
+        results, destinations, taken = [], [], list(tensors)
+        for position, facts in enumerate(self._outputs):
+            shape = tuple(int(self._dims[index].evaluate(named)) for index in facts["dims"])
+            if out is None:
+                results.append(new_output(shape, facts["dtype"], arguments.values()))
+                destinations.append(results[-1])
+            else:
+                results.append(out[position])
+                destinations.append(self._check_out(out[position], shape, taken))
+                taken.append(destinations[-1])
+        return tuple(results), destinations
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
         if not isinstance(value, Packed):
@@ -284,7 +318,7 @@ class Library(CalledInC):
         for tensor in tensors:
             low, high = tensor.span if type(tensor) is Packed else span(tensor)
             if low < end and first < high:
-                raise TensorError("out: overlaps an input; pass memory of its own")
+                raise TensorError("out: overlaps an input or another output; pass memory of its own")
         return destination
 
     def resolve(
@@ -361,6 +395,10 @@ class Library(CalledInC):
         listed = facts.get("values")
         if not facts["min"] <= value <= facts["max"] or (listed is not None and value not in listed):
             raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+
+
+def _not_lean(*arguments: Any) -> Any:
+    raise NotLeanError
 
 
 def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple[int, int, int, int]:

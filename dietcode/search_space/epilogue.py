@@ -10,13 +10,14 @@ exponent and a polynomial. Errors are below 2e-7·max(1, |x|); far from zero y i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
 
 from dietcode.search_space.problem import Stage
-from dietcode.search_space.tir import DTYPE, load, small_buffer, splat, store
+from dietcode.search_space.tir import DTYPE
+from dietcode.search_space.vectors import const, named, polynomial, reinterpreted, vector
 
 # P: log2 of the odds of σ(h(x)) is -x·P(x²), lowest power first.
 #
@@ -41,7 +42,7 @@ _ODDS = {
 # Beyond it P stays what it is there; Φ(-5.5) is 2e-8.
 _LARGEST_SQUARE = {"gelu-erf": 5.5**2}
 # (2^r - 1)/r on |r| ≤ 1/2, lowest power first, fitted likewise for the relative error of 2^r: 9.1e-8.
-_EXP2 = (0.693146978, 0.240222421, 0.0555073374, 0.00967151264, 0.00132647272)
+EXP2 = (0.693146978, 0.240222421, 0.0555073374, 0.00967151264, 0.00132647272)
 _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
 _ROUND_BITS = 0x4B400000
 _BIAS, _SIGNIFICAND_BITS = 127, 23
@@ -69,48 +70,40 @@ def apply(stage: Stage, value: Any, lanes: int, read: Callable[[str], Any]) -> A
     if stage.tensor is not None:  # bias, residual
         return value + read(stage.tensor)
     if stage.kind == "scale":
-        return value * _const(float(stage.value or 0.0), lanes)
-    value = _named(value, lanes)
+        return value * const(float(stage.value or 0.0), lanes)
+    value = named(value, lanes)
     if stage.kind == "relu":
-        zero = _const(0.0, lanes)
+        zero = const(0.0, lanes)
         return tirx.Select(value < zero, zero, value)  # keeps NaN, which max would drop
     return _gate(stage.kind, value, lanes)
 
 
 def _gate(kind: str, value: Any, lanes: int) -> Any:
     """Return ``x / (1 + 2^(x·P(x²)))``."""
-    least = _const(_LEAST, lanes)
-    x = _named(tirx.Select(value < least, least, value), lanes)  # -inf/inf would be NaN
+    least = const(_LEAST, lanes)
+    x = named(tirx.Select(value < least, least, value), lanes)  # -inf/inf would be NaN
     coefficients = _ODDS[kind]
     if len(coefficients) == 1:
-        odds = x * _const(coefficients[0], lanes)
+        odds = x * const(coefficients[0], lanes)
     else:
         square = x * x
         if kind in _LARGEST_SQUARE:
-            square = tirx.min(square, _const(_LARGEST_SQUARE[kind], lanes))
-        odds = x * _polynomial(coefficients, _named(square, lanes), lanes)
-    return x / (_exp2(odds, lanes) + _const(1.0, lanes))
+            square = tirx.min(square, const(_LARGEST_SQUARE[kind], lanes))
+        odds = x * polynomial(coefficients, named(square, lanes), lanes)
+    return x / (_exp2(odds, lanes) + const(1.0, lanes))
 
 
 def _exp2(z: Any, lanes: int) -> Any:
     """Return 2^z; 0 below -126.5, infinite above 127.5, anything for NaN."""
-    z = _named(tirx.min(tirx.max(z, _const(-127.0, lanes)), _const(128.0, lanes)), lanes)
-    shifted = _bits(z + _const(_ROUND, lanes), "int32", lanes)
-    exponent_part = _named(shifted - _const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
+    z = named(tirx.min(tirx.max(z, const(-127.0, lanes)), const(128.0, lanes)), lanes)
+    shifted = reinterpreted(z + const(_ROUND, lanes), "int32", lanes)
+    exponent_part = named(shifted - const(_ROUND_BITS, lanes, "int32"), lanes, "int32")
     # By way of the integer: TVM folds z - ((z + c) - c) to 0 in floating point too.
-    rest = _named(z - tirx.Cast(_vector(DTYPE, lanes), exponent_part), lanes)  # exact, in [-1/2, 1/2]
+    rest = named(z - tirx.Cast(vector(DTYPE, lanes), exponent_part), lanes)  # exact, in [-1/2, 1/2]
     # The biased exponent is 0 for -127, which makes 0, and 255 for 128, which makes infinity.
-    exponent = (exponent_part + _const(_BIAS, lanes, "int32")) << _const(_SIGNIFICAND_BITS, lanes, "int32")
-    power = _bits(exponent, DTYPE, lanes)
-    return (rest * _polynomial(_EXP2, rest, lanes) + _const(1.0, lanes)) * power
-
-
-def _polynomial(coefficients: Sequence[float], x: Any, lanes: int) -> Any:
-    """Evaluate a polynomial by Horner's rule; `x` is used often."""
-    *lower, result = [_const(coefficient, lanes) for coefficient in coefficients]
-    for coefficient in reversed(lower):
-        result = result * x + coefficient
-    return result
+    exponent = (exponent_part + const(_BIAS, lanes, "int32")) << const(_SIGNIFICAND_BITS, lanes, "int32")
+    power = reinterpreted(exponent, DTYPE, lanes)
+    return (rest * polynomial(EXP2, rest, lanes) + const(1.0, lanes)) * power
 
 
 def convert(value: Any, dtype: str, lanes: int) -> Any:
@@ -131,17 +124,17 @@ def convert(value: Any, dtype: str, lanes: int) -> Any:
     if dtype == DTYPE:
         return value
     if dtype == "float16":
-        return tirx.Cast(_vector("float16", lanes), value)
-    bits = _named(_bits(value, "uint32", lanes), lanes, "uint32")
-    high = _named(bits >> _const(16, lanes, "uint32"), lanes, "uint32")
+        return tirx.Cast(vector("float16", lanes), value)
+    bits = named(reinterpreted(value, "uint32", lanes), lanes, "uint32")
+    high = named(bits >> const(16, lanes, "uint32"), lanes, "uint32")
     # Half a unit in the last place, less one where the digit before is even: ties go to even.
-    rounded = (bits + (high & _const(1, lanes, "uint32")) + _const(0x7FFF, lanes, "uint32")) >> _const(
+    rounded = (bits + (high & const(1, lanes, "uint32")) + const(0x7FFF, lanes, "uint32")) >> const(
         16, lanes, "uint32"
     )
-    quiet = high | _const(0x40, lanes, "uint32")  # a NaN of low bits alone would become infinity
+    quiet = high | const(0x40, lanes, "uint32")  # a NaN of low bits alone would become infinity
     # `value != value` would be folded away.
-    is_nan = (bits & _const(0x7FFFFFFF, lanes, "uint32")) > _const(0x7F800000, lanes, "uint32")
-    return tirx.Cast(_vector("uint16", lanes), tirx.Select(is_nan, quiet, rounded))
+    is_nan = (bits & const(0x7FFFFFFF, lanes, "uint32")) > const(0x7F800000, lanes, "uint32")
+    return tirx.Cast(vector("uint16", lanes), tirx.Select(is_nan, quiet, rounded))
 
 
 def widen(value: Any, dtype: str) -> Any:
@@ -156,28 +149,4 @@ def widen(value: Any, dtype: str) -> Any:
         return value
     if dtype == "float16":
         return tirx.Cast(DTYPE, value)
-    return _bits(tirx.Cast("uint32", value) << _const(16, 1, "uint32"), DTYPE, 1)
-
-
-def _named(value: Any, lanes: int, dtype: str = DTYPE) -> Any:
-    """Return a value that is used more than once, by way of a buffer.
-
-    LLVM turns the buffer back into a register: several passes substitute the values of variables, and eight
-    stages in a row then took minutes to compile.
-    """
-    slot = small_buffer(lanes, dtype)
-    store(slot, value, [0], lanes)
-    return load(slot, [0], lanes)
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype
-
-
-def _const(value: float, lanes: int, dtype: str = DTYPE) -> Any:
-    return splat(tirx.const(value, dtype), lanes)
-
-
-def _bits(value: Any, dtype: str, lanes: int) -> Any:
-    """Return the same bits as another type."""
-    return tirx.reinterpret(_vector(dtype, lanes), value)
+    return reinterpreted(tirx.Cast("uint32", value) << const(16, 1, "uint32"), DTYPE, 1)

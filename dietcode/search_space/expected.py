@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,11 @@ class Expected:
     extents: Mapping[str, int]
     values: FloatArray
     positions: Positions
+
+    def error_of_all(self, outputs: Sequence[Any]) -> float:
+        """Return `error_of` the one output."""
+        (output,) = outputs
+        return self.error_of(output)
 
     def error_of(self, output: Any) -> float:
         """Return the largest error of an output over the largest value that is known.

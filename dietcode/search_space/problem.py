@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ _STAGES = {
     "scale": False,
 }
 IntArray = npt.NDArray[np.int64]
+AnyProblem: TypeAlias = Any
+"""A problem of any form: with what `Problem` has of sizes, tensors, `flops` and `to_json`, and its `form`."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,13 @@ class Problem:
     splits: dict[str, str] = field(default_factory=dict)
     output_dtype: str = "float32"
     operand_dtype: str = "float32"
+
+    form: ClassVar[str] = "contraction"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Tensors that a kernel writes, in argument order."""
+        return (self.output,)
 
     @property
     def dynamic(self) -> tuple[str, ...]:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dietcode.search_space.problem import (
-    IntArray,
-    Problem,
-    extents_of,
-    instance_extents,
-    problem_from_spec,
-)
+from dietcode.search_space.forms import problem_of
+from dietcode.search_space.problem import AnyProblem, IntArray, extents_of, instance_extents
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.instances import Instances, largest_instance, make_instances
 from dietcode.workload.spec import Spec
 
 
-def _as_it_is(problem: Problem) -> Problem:
+def _as_it_is(problem: AnyProblem) -> AnyProblem:
     return problem
 
 
@@ -27,7 +22,7 @@ class Task:
 
     Attributes
     ----------
-    problem : Problem
+    problem : AnyProblem
         As code for the device takes it.
     instances : Instances
         Those to tune for.
@@ -40,14 +35,14 @@ class Task:
     """
 
     spec: Spec
-    problem: Problem
+    problem: AnyProblem
     instances: Instances
     extents: dict[str, IntArray]
     largest: dict[str, int]
     digest: str
 
     @classmethod
-    def of(cls, spec: Spec, on_device: Callable[[Problem], Problem] = _as_it_is) -> Task:
+    def of(cls, spec: Spec, on_device: Callable[[AnyProblem], AnyProblem] = _as_it_is) -> Task:
         """Derive everything from a spec.
 
         Parameters
@@ -58,7 +53,7 @@ class Task:
         instances = make_instances(spec)
         return cls(
             spec,
-            on_device(problem_from_spec(spec)),
+            on_device(problem_of(spec)),
             instances,
             instance_extents(spec, instances.columns()),
             extents_of(spec, largest_instance(spec)),

@@ -15,7 +15,8 @@ from dietcode.cost_model.pruning import Pruning
 from dietcode.errors import TuningError
 from dietcode.measure.records import Measurement, Records, RecordsStore
 from dietcode.search_space.candidate import AnyMicroKernel, Candidate
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.forms import problem_from_json
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.tuner.decisions import (
     CONVERGED,
@@ -92,10 +93,11 @@ class Exploration:
         before = len(self.records.measurements)
         if self.records.problem is None:
             self.store.append({"kind": "problem", **self.task.problem.to_json()})
+        earlier = [(problem_from_json(r.problem), r) for r in self.others if r.problem is not None]
         known = [
-            (self.backend.domain(Problem.from_json(r.problem), self.target, r.device), r)
-            for r in self.others
-            if r.problem is not None
+            (self.backend.domain(problem, self.target, r.device), r)
+            for problem, r in earlier
+            if problem.form == self.task.problem.form  # features of another form are others
         ]
         seeding = Seeding(
             self.task,
@@ -291,7 +293,7 @@ class Exploration:
         return max(rates, default=None)
 
 
-def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
+def peak_gflops(problem: AnyProblem, measurement: Measurement) -> float | None:
     """Return the best measured GFLOP/s over the points of one micro-kernel; None where it failed."""
     rates = [
         float(problem.flops(point)) / secs / 1e9
@@ -300,14 +302,14 @@ def peak_gflops(problem: Problem, measurement: Measurement) -> float | None:
     return max(rates, default=None)
 
 
-def _describe(problem: Problem, measurement: Measurement) -> str:
+def _describe(problem: AnyProblem, measurement: Measurement) -> str:
     peak = peak_gflops(problem, measurement)
     if peak is None:
         return f"failed: {measurement.error}"
     return f"{peak:.0f} GFLOP/s" + (", pruned after its first wave" if measurement.pruned else "")
 
 
-def _longest(problem: Problem, measurement: Measurement | None) -> float | None:
+def _longest(problem: AnyProblem, measurement: Measurement | None) -> float | None:
     """Return the seconds at the point with the most FLOPs; None where it was not measured."""
     if measurement is None or not measurement.usable:
         return None

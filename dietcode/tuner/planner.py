@@ -17,7 +17,7 @@ from dietcode.dispatcher.problem import weighted_sum
 from dietcode.errors import TuningError
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel, Candidate
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import AnyProblem, IntArray
 from dietcode.tuner.search import Search
 from dietcode.workload.thinning import thin
 
@@ -286,7 +286,7 @@ class Planner:
         return Expansion(shape, cause, served, added)
 
 
-def _known(domain: Domain, records: Records) -> tuple[Problem, Records, Estimator | None]:
+def _known(domain: Domain, records: Records) -> tuple[AnyProblem, Records, Estimator | None]:
     return domain.problem, records, domain.estimator(records)
 
 

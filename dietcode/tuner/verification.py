@@ -16,7 +16,7 @@ from dietcode.errors import TuningError
 from dietcode.measure.children import Children
 from dietcode.measure.requests import CheckRequest
 from dietcode.runtime.manifest import CODE, DISPATCH
-from dietcode.search_space.problem import IntArray, Problem, instance_extents
+from dietcode.search_space.problem import AnyProblem, IntArray, instance_extents
 from dietcode.search_space.task import Task
 from dietcode.tuner.assembly import further_instances
 from dietcode.tuner.events import Event, OnEvent
@@ -104,7 +104,7 @@ def verify(task: Task, files: Mapping[str, bytes], call: Any, children: Children
 
 
 def _num_ragged(
-    problem: Problem,
+    problem: AnyProblem,
     extents: Mapping[str, IntArray],
     micro_kernels: Sequence[Mapping[str, Any]],
     categories: IntArray,

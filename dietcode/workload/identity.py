@@ -34,7 +34,8 @@ def workload_digest(spec: Spec) -> str:
     objective.
     """
     plain = spec.to_json()
-    measured = {name: plain[name] for name in ("op", "output", "accumulate", "dims")}
+    fields = ("op", "output", "accumulate", "dims")
+    measured: dict[str, Any] = {name: plain[name] for name in fields if name in plain}
     ranges = {
         name: {key: value for key, value in variable.items() if key != "weights"}
         for name, variable in plain["shape_vars"].items()

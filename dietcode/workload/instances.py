@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.workload.contraction import Contraction
 from dietcode.workload.spec import RangeVariable, Spec, ValuesVariable
 from dietcode.workload.thinning import thin
+from dietcode.workload.work import call_flops
 
 MAX_ROUNDS = 48
 
@@ -95,7 +95,7 @@ def largest_instance(spec: Spec) -> dict[str, int]:
     if not spec.instances:
         return {name: variable.max for name, variable in spec.shape_vars.items()}
     columns = dict(zip(spec.variables, _joint_rows(spec).T, strict=True))
-    best = int(np.argmax(Contraction.from_spec(spec).flops(spec, columns)))
+    best = int(np.argmax(call_flops(spec, columns)))
     return {name: int(values[best]) for name, values in columns.items()}
 
 

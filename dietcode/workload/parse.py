@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from dietcode.errors import LibraryError, SpecError
 from dietcode.workload import loader
+from dietcode.workload.block import BlockSpec
 from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.spec import (
     Budget,
@@ -30,6 +31,10 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "output": OutputSpec,
     "budget": Budget,
     "objective": ObjectiveSpec,
+}
+_KINDS: dict[tuple[int | str, ...], type[BaseModel]] = {
+    ("op", "conv2d"): Conv2d,
+    ("op", "block"): BlockSpec,
 }
 _VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}
 
@@ -189,8 +194,8 @@ def _fields_at(parent: Sequence[int | str], required: bool = False) -> list[str]
         model = Spec
     elif parent[0] == "tensors":
         model = TensorSpec
-    elif tuple(parent) == ("op", "conv2d"):
-        model = Conv2d
+    elif tuple(parent) in _KINDS:
+        model = _KINDS[tuple(parent)]
     elif parent[0] == "shape_vars":
         model = _VARIABLES.get(str(parent[-1]))
     else:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.workload.contraction import Contraction
 from dietcode.workload.dtypes import STORAGE
 from dietcode.workload.spec_fields import SpecFields
 from dietcode.workload.text import field_path
+from dietcode.workload.work import call_flops
 
 Bindings = Mapping[str, NDArray[np.int64]]
 
@@ -26,11 +26,11 @@ class Sizes:
     extents : dict
         By index.
     elements : dict
-        Elements of each operand and of the output, by the path of its field.
+        Elements of each operand and output, by the path of its field.
     tensor_bytes : float
         All tensors of one instance together, those of the epilogue too, in bytes.
     flops : float
-        Two for each multiplication.
+        As `dietcode.workload.work.call_flops` counts them.
     """
 
     extents: dict[str, float]
@@ -43,20 +43,25 @@ def largest_sizes(spec: SpecFields) -> Sizes:
     """Return the sizes of the largest instance of a spec."""
     bindings = _bindings(spec)
     operands = {field_path(["tensors", name]): indices for name, indices in spec.operand_indices.items()}
-    shapes = {**operands, "output": spec.output_indices}
+    outputs = {_path_of(spec, name): indices for name, indices in spec.outputs.items()}
+    shapes = {**operands, **outputs}
     elements = {path: _product(spec, indices, bindings) for path, indices in shapes.items()}
     output_bytes, input_bytes = (STORAGE[d].itemsize for d in (spec.output.dtype, spec.operand_dtype))
     others = [_product(spec, indices, bindings) for indices in spec.epilogue_tensors.values()]
-    num_bytes = output_bytes * elements["output"] + sum(
+    num_bytes = output_bytes * sum(elements[path] for path in outputs) + sum(
         input_bytes * count for count in (*(elements[path] for path in operands), *others)
     )
-    flops = 2 * _product(spec, Contraction.from_spec(spec).indices, bindings)
+    flops = call_flops(spec, bindings)
     return Sizes(
         extents={index: float(np.max(_product(spec, index, bindings))) for index in spec.dims_parsed},
         elements={path: float(np.max(count)) for path, count in elements.items()},
         tensor_bytes=float(np.max(num_bytes)),
         flops=float(np.max(flops)),
     )
+
+
+def _path_of(spec: SpecFields, output: str) -> str:
+    return "output" if spec.op.block is None else field_path(["op", "block", "graph", output])
 
 
 def _bindings(spec: SpecFields) -> Bindings:

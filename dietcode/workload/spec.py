@@ -35,9 +35,10 @@ class Spec(SpecFields):
     op : OpSpec
         What is computed.
     tensors : dict of str to TensorSpec
-        The two operands by name, in the order of the einsum; of a convolution the data, then the kernel.
+        The two operands by name, in the order of the einsum; of a convolution the data, then the kernel; of a
+        block all tensors that it reads.
     output : OutputSpec
-        Name and dtype of the output.
+        Name and dtype of the output; left out with a block, which names its own.
     accumulate : str
         Dtype of the accumulators: ``float32``.
     shape_vars : dict of str to ShapeVariable

@@ -10,7 +10,7 @@ from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INPUT_DTYPES
-from dietcode.workload.field_checks import MAX_EXTENT
+from dietcode.workload.field_checks import MAX_EXTENT, MAX_RANK
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.sizes import largest_sizes
@@ -21,6 +21,7 @@ MAX_VARIABLES = 4
 MAX_ELEMENTS = 2**34
 MAX_FLOPS = 2**53  # counted exactly as floats
 _NUM_OPERANDS = 2
+MAX_TENSORS = 16  # of a block
 RESERVED = frozenset({"out", "num_threads", "self", "weight"})  # keywords of a call, and of a joint instance
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,7 +39,8 @@ def check_spec(spec: SpecFields) -> None:
     _check_operands(spec)
     _check_dtypes(spec)
     _check_dims(spec)
-    Contraction.from_spec(spec)
+    if spec.block is None:
+        Contraction.from_spec(spec)
     _check_convolution(spec)
     _check_weights(spec)
     _check_instances(spec)
@@ -69,7 +71,11 @@ def _check_names(spec: SpecFields) -> None:
 def _user_names(spec: SpecFields) -> Iterable[tuple[str, str]]:
     for name in spec.tensors:
         yield field_path(["tensors", name]), name
-    yield "output.name", spec.output.name
+    if spec.op.block is None:
+        yield "output.name", spec.output.name
+    else:
+        for name in spec.op.block.graph:
+            yield field_path(["op", "block", "graph", name]), name
     for name in spec.shape_vars:
         yield field_path(["shape_vars", name]), name
 
@@ -81,6 +87,9 @@ def _check_identifier(path: str, name: str) -> None:
 
 
 def _check_operands(spec: SpecFields) -> None:
+    if spec.op.block is not None:
+        _check_block(spec)
+        return
     if len(spec.tensors) != _NUM_OPERANDS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
     if spec.op.conv2d is not None:
@@ -93,8 +102,26 @@ def _check_operands(spec: SpecFields) -> None:
             raise SpecError(f"tensors.{name}.dims", problem)
 
 
+def _check_block(spec: SpecFields) -> None:
+    """Refuse tensors without plain indices, a graph that does not fit together, and targets without code."""
+    if not 1 <= len(spec.tensors) <= MAX_TENSORS:
+        raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: 1 to {MAX_TENSORS}")
+    for name, tensor in spec.tensors.items():
+        dims = tensor.dims
+        fits = dims.isascii() and dims.isalpha() and len(set(dims)) == len(dims) <= MAX_RANK
+        if not fits:
+            problem = f"given {clip(dims)}; allowed: 1 to {MAX_RANK} letters, each once"
+            raise SpecError(field_path(["tensors", name, "dims"]), problem)
+    if spec.target.kind == "cuda":
+        raise SpecError("target.kind", "given cuda; allowed for a block: llvm, there is no code for GPUs yet")
+    _ = spec.block
+
+
 def _check_dtypes(spec: SpecFields) -> None:
     """Refuse operands of a dtype that the target lacks, and of two dtypes."""
+    if spec.op.block is not None:
+        check_operand_dtypes(spec)
+        return
     check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
     (first, one), (second, other) = spec.tensors.items()
     if one.dtype != other.dtype:

@@ -16,7 +16,10 @@ from pydantic import (
     model_validator,
 )
 
+from dietcode.errors import SpecError
 from dietcode.workload import field_checks
+from dietcode.workload.block import BlockSpec
+from dietcode.workload.block_graph import BlockGraph
 from dietcode.workload.conv2d import Conv2d, ConvolutionIndices
 from dietcode.workload.dtypes import OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
@@ -30,6 +33,8 @@ from dietcode.workload.variables import JointInstance, ShapeVariable, SpecModel
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_KINDS = ("einsum", "conv2d", "block")
+_ONE_DTYPE = "float32"  # of a block's tensors
 
 
 def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
@@ -39,7 +44,7 @@ def _known_dtype(given: str, allowed: tuple[str, ...]) -> str:
 
 
 class OpSpec(SpecModel):
-    """An operator of two operands and what is done to its result: exactly one of the kinds.
+    """An operator of two operands and what is done to its result, or a block: exactly one of the kinds.
 
     Parameters
     ----------
@@ -47,12 +52,15 @@ class OpSpec(SpecModel):
         Like ``mk,nk->mn``: two operands in the order of `tensors`, one letter an axis, explicit output.
     conv2d : Conv2d, optional
         The operands are the data and the kernel, in this order.
+    block : BlockSpec, optional
+        A small graph of operators, see [blocks](blocks.md); it has its outputs in it, and no epilogue.
     epilogue : tuple of EpilogueStep
         Applied in this order to each output element.
     """
 
     einsum: StrictStr | None = None
     conv2d: Conv2d | None = None
+    block: BlockSpec | None = None
     epilogue: tuple[EpilogueStep, ...] = Field(default=(), max_length=16)
 
     @field_validator("einsum")
@@ -62,19 +70,27 @@ class OpSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_kind(self) -> OpSpec:
-        if (self.einsum is None) == (self.conv2d is None):
-            given = "missing" if self.einsum is None else "given both"
-            raise ValueError(f"{given}; allowed: exactly one of einsum, conv2d")
+        given = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = {0: "missing", 2: "given both"}.get(len(given), "given all")
+            raise ValueError(f"{said}; allowed: exactly one of {', '.join(_KINDS)}")
+        if self.block is not None and self.epilogue:
+            raise ValueError("given a block and an epilogue; allowed: nodes of the block instead")
         return self
 
     def __str__(self) -> str:
         """Return the operator in one short line."""
+        if self.block is not None:
+            words = dict.fromkeys(node.operator for node in self.block.graph.values())
+            return f"block of {', '.join(words)}"
         if self.conv2d is None:
             return str(self.einsum)
         return f"conv2d of {self.conv2d.data_layout} and {self.conv2d.kernel_layout}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
+        if self.block is not None:
+            return {"block": self.block.to_json()}
         kind = {"einsum": self.einsum} if self.conv2d is None else {"conv2d": self.conv2d.to_json()}
         return {**kind, "epilogue": [step.to_json() for step in self.epilogue]}
 
@@ -173,6 +189,20 @@ class SpecFields(SpecModel):
     budget: Budget = Budget()
     objective: ObjectiveSpec = ObjectiveSpec()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _output_of_block(cls, given: object) -> object:
+        """Fill in the field `output`, which says again what a block says."""
+        op = given.get("op") if isinstance(given, dict) else None
+        block = op.get("block") if isinstance(op, dict) else None
+        if not isinstance(given, dict) or block is None:
+            return given
+        if "output" in given:
+            raise SpecError("output", "given beside a block; allowed: its results in op.block.outputs alone")
+        outputs = block.get("outputs") if isinstance(block, dict) else None
+        first = outputs[0] if isinstance(outputs, list | tuple) and outputs else ""
+        return {**given, "output": {"name": str(first), "dtype": _ONE_DTYPE}}
+
     @field_validator("name")
     @classmethod
     def _check_name(cls, given: str) -> str:
@@ -216,11 +246,23 @@ class SpecFields(SpecModel):
 
     @cached_property
     def convolution(self) -> ConvolutionIndices | None:
-        """The indices of a convolution; None for an einsum."""
+        """The indices of a convolution; None for any other operator."""
         if self.op.conv2d is None:
             return None
         data, kernel = self.operand_indices.values()
         return ConvolutionIndices.of(self.op.conv2d, data, kernel, self.dims_given)
+
+    @cached_property
+    def block(self) -> BlockGraph | None:
+        """The parts of a block put together; None for any other operator."""
+        return None if self.op.block is None else BlockGraph.of(self.op.block, self.operand_indices)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Indices of each output as callers see it, in the order in which a call returns them."""
+        if self.block is not None:
+            return {name: self.block.indices[name] for name in self.block.outputs}
+        return {self.output.name: self.output_indices}
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -247,6 +289,8 @@ class SpecFields(SpecModel):
         """Indices of the output as callers see it."""
         if self.convolution is not None:
             return self.convolution.output_indices
+        if self.block is not None:
+            return self.block.indices[self.output.name]
         return (self.op.einsum or "").partition("->")[2]
 
     @property
@@ -266,11 +310,12 @@ class SpecFields(SpecModel):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that parses to an equal spec: defaults filled in, canonical text of dims."""
+        output = {"output": self.output.model_dump()} if self.op.block is None else {}
         return {
             "name": self.name,
             "op": self.op.to_json(),
             "tensors": {name: tensor.model_dump() for name, tensor in self.tensors.items()},
-            "output": self.output.model_dump(),
+            **output,
             "accumulate": self.accumulate,
             "shape_vars": {name: variable.to_json() for name, variable in self.shape_vars.items()},
             "instances": [instance.to_json() for instance in self.instances],

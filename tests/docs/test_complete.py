@@ -13,6 +13,7 @@ from pages import DOCS, ROOT
 from dietcode import errors
 from dietcode.protocol import JobState
 from dietcode.workload.epilogue import EpilogueKind
+from dietcode.workload.operators import OPERATORS
 from dietcode.workload.spec import Spec
 from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.problems import TITLES
@@ -120,7 +121,7 @@ def test_every_error_and_exit_status(text: Any) -> None:
 
 
 def test_every_field_of_a_spec(text: Any) -> None:
-    page = text("spec")
+    page = text("spec") + text("blocks")
     schema = Spec.model_json_schema()
     models = {"Spec": schema, **schema["$defs"]}
     for name, model in models.items():
@@ -162,3 +163,11 @@ def test_a_part_that_there_is_not_is_an_error() -> None:
     assert fill("<!-- figure: not-measured: nothing -->", "a page") == ""
     with pytest.raises(ExtensionError, match="no generated part 'setings'"):
         fill("<!-- generated: setings -->", "a page")
+
+
+def test_every_operator_of_a_block(text: Any) -> None:
+    page = text("blocks")
+    for word, operator in OPERATORS.items():
+        assert re.search(rf"\b{word}\b", page), word
+        for attribute in operator.attributes:
+            assert re.search(rf"\b{attribute}\b", page), f"{word}: {attribute}"

@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 from compiled import Compiled, all_tails, cpu_target, make_problem
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
+from row_blocks import BLOCKS, CompiledBlock, built_block
 
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.rows.space import row_workspace_bytes
 from dietcode.search_space.reference import reference
+from dietcode.search_space.rows.reference import row_reference
 from dietcode.search_space.tails import TAILS
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
@@ -68,6 +71,23 @@ def check(kernel: Compiled, extents: dict[str, int], micro_kernels: Sequence[Mic
             assert np.array_equal(packed, given[place])
 
 
+def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
+    """Every micro-kernel of a block between the pages, and no more workspace than it says."""
+    inputs = block.inputs(extents)
+    right = row_reference(block.problem, inputs)
+    for at_end in (True, False):
+        guard_workspaces(at_end)
+        given = [guarded(inputs[name], at_end) for name in block.problem.inputs]
+        for category, micro_kernel in enumerate(block.kernels):
+            where = block.problem.nodes, micro_kernel.name, extents
+            outputs = [guarded(empty, at_end) for empty in block.empty(extents)]
+            block.module["run"](*given, *outputs, category)
+            for name, output in zip(block.problem.outputs, outputs, strict=True):
+                assert np.allclose(output, right[name], rtol=1e-4, atol=1e-4, equal_nan=True), where
+            told = row_workspace_bytes(block.problem, micro_kernel, block.limits, extents)
+            assert ctypes.CDLL(None).guarded_bytes() <= told, where
+
+
 def shapes(kind: Kind, lanes: int) -> Iterator[dict[str, int]]:
     """Ones, whole vectors, and some around them."""
     sizes, rng = (1, 2, 3, 5, 7, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 1), random.Random(0)
@@ -96,6 +116,11 @@ def main(mcpu: str) -> None:
         kernel = built(name, mcpu)
         for extents in shapes(kind, lanes):
             check(kernel, extents, micro_kernels(name, kernel.limits))
+    for name in BLOCKS:
+        block = built_block(name, mcpu)
+        for width in (1, lanes - 1, lanes, 4 * lanes, 4 * lanes + 1, 8 * lanes + 3):
+            sizes = {index: 1 + position for position, index in enumerate(block.problem.extents)}
+            check_block(block, sizes | {block.problem.columns[-1]: width})
     assert ctypes.CDLL(None).guarded_workspaces() > 1000
     print("done")  # noqa: T201 - what the test waits for
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from dietcode.backends.cpu.domain import CpuDomain
+from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.cpu.measuring import MeasuringCpu
-from dietcode.backends.protocol import Backend
+from dietcode.backends.protocol import Backend, Domain
 from dietcode.cost_model.model import Fitted
 from dietcode.errors import RecordsError
 from dietcode.library.build import library_files
@@ -21,9 +21,11 @@ from dietcode.measure.children import Children
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device
 from dietcode.measure.records import Records
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.lowering import lower
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.forms import CPU_CODE
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.search_space.tir import script_of
 from dietcode.target.cpu import CpuTarget, device_record, resolve_target
@@ -75,8 +77,8 @@ class CpuBackend(Backend):
                 f"{where}: measured on {target.num_cores} cores; the spec asks for {asked.num_cores}"
             )
 
-    def domain(self, problem: Problem, target: CpuTarget, device: Mapping[str, Any]) -> CpuDomain:
-        return CpuDomain(problem, target)
+    def domain(self, problem: AnyProblem, target: CpuTarget, device: Mapping[str, Any]) -> Domain:
+        return CPU_FORMS[problem.form].domain(problem, target)
 
     @contextmanager
     def measuring(self, task: Task, device: Device, children: Children) -> Iterator[MeasuringCpu]:
@@ -92,8 +94,8 @@ class CpuBackend(Backend):
         return Device(target, records.device, CpuWorker(target.num_cores)), ""
 
     def report_facts(self, task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
-        """Return nothing more."""
-        return {}
+        """As `Backend` has it: what the form of the problem has of its own."""
+        return dict(CPU_FORMS[task.problem.form].report_facts(task, records, fitted))
 
     def doubt(self, report: Mapping[str, Any]) -> str | None:
         kappa = report["calibration"]["kappa"]
@@ -101,8 +103,8 @@ class CpuBackend(Backend):
             return None
         return f"κ = {kappa:.2f}: the cores did not run side by side"
 
-    def sum_order(self, micro_kernel: MicroKernel) -> int:
-        """Return 0: all add in the order of the reduction."""
+    def sum_order(self, micro_kernel: AnyMicroKernel) -> int:
+        """Return 0: all of a form add in one order."""
         return 0
 
     def least_size(
@@ -112,12 +114,12 @@ class CpuBackend(Backend):
 
     def code_of(self, report: Mapping[str, Any]) -> tuple[str, Callable[[Mapping[str, Any]], str]]:
         """As `Backend` has it: TVMScript of the function before TVM's passes."""
-        problem = Problem.from_json(report["problem"])
+        problem = problem_from_json(report["problem"])
         limits = Limits.of(CpuTarget.from_json(report["target"]))
 
         def write(row: Mapping[str, Any]) -> str:
-            kernel = MicroKernel.from_json(row)
-            text = script_of(lower(problem, kernel, limits, kernel.name))
+            kernel = cpu_micro_kernel(row)
+            text = script_of(CPU_CODE[problem.form].lower(problem, kernel, limits, kernel.name))
             # A function outside of a module is called main.
             symbol = f"micro_kernel_{kernel.name}".replace("-", "_")
             return text.replace("def main(", f"def {symbol}(", 1) + "\n"

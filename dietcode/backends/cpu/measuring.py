@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dietcode.backends.cpu.bandwidth import measure_bandwidth
+from dietcode.backends.cpu.forms import CPU_FORMS
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.measure.calibration import (
     ReferenceKernel,
@@ -23,14 +25,12 @@ from dietcode.measure.points import full_wave
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, Point
 from dietcode.measure.seed_search import SeedRequest, SeedResult
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cpu import CpuTarget
 from dietcode.target.cubin import KernelFacts
-
-_SHARE_OF_TRIALS = 4  # one trial in four goes to the seed
-_MAX_SEED_TRIALS = 32
 
 
 @dataclass
@@ -44,7 +44,7 @@ class MeasuringCpu(MeasuringDevice):
     """
 
     children: Children
-    problem: Problem
+    problem: AnyProblem
     variables: tuple[str, ...]
     target: CpuTarget
     folder: Path
@@ -56,9 +56,9 @@ class MeasuringCpu(MeasuringDevice):
 
     def build_request(
         self,
-        micro_kernels: Sequence[MicroKernel],
+        micro_kernels: Sequence[AnyMicroKernel],
         name: str,
-        problem: Problem | None = None,
+        problem: AnyProblem | None = None,
         tree: DispatchTree = 0,
     ) -> BuildRequest:
         """Return what builds a library of these micro-kernels; by default it always runs the first one.
@@ -67,7 +67,7 @@ class MeasuringCpu(MeasuringDevice):
         ----------
         name : str
             Of its file.
-        problem : Problem, optional
+        problem : AnyProblem, optional
             Another one, without shape variables.
         tree : DispatchTree
             The rule.
@@ -86,7 +86,7 @@ class MeasuringCpu(MeasuringDevice):
         return ReferenceKernel(request, tile.rows, tile.columns, self.target.num_cores)
 
     def num_seed_trials(self, num_trials: int) -> int:
-        return max(1, min(_MAX_SEED_TRIALS, num_trials // _SHARE_OF_TRIALS))
+        return CPU_FORMS[self.problem.form].num_seed_trials(num_trials)
 
     def find_seed(self, sought: SeedSought) -> SeedResult:
         """As `MeasuringDevice` has it; MetaSchedule measures programs of its own."""
@@ -98,13 +98,19 @@ class MeasuringCpu(MeasuringDevice):
         return found
 
     def calibrate(self) -> dict[str, Any]:
-        return calibrate(self.measurer, self.reference)
+        return calibrate(self.measurer, self.reference) | self._bandwidth()
+
+    def _bandwidth(self) -> dict[str, Any]:
+        if not CPU_FORMS[self.problem.form].measures_bandwidth:
+            return {}
+        build, measurer = self.build_request, self.measurer
+        return measure_bandwidth(build, measurer.build, measurer.time_problem, Limits.of(self.target))
 
     def recalibrate(self, earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         """As `MeasuringDevice` has it: κ stays, and the reference kernel is read anew."""
         if not is_plausible(float(earlier["kappa"]), self.target.num_cores):
             return None
-        return recalibrate(self.measurer, self.reference, earlier)
+        return recalibrate(self.measurer, self.reference, earlier) | self._bandwidth()
 
     def describe(self, calibration: Mapping[str, Any]) -> str:
         cores, gflops = self.target.num_cores, max(calibration["tile_gflops"])
@@ -115,25 +121,25 @@ class MeasuringCpu(MeasuringDevice):
         if self.measurer.reference is None:
             attach_reference(self.measurer, self.reference, float(calibration["reference_secs"]))
 
-    def build(self, micro_kernels: Sequence[MicroKernel], prefix: str) -> list[BuildResult]:
+    def build(self, micro_kernels: Sequence[AnyMicroKernel], prefix: str) -> list[BuildResult]:
         requests = [self.build_request([k], f"{prefix}_{k.name}") for k in micro_kernels]
         return self.measurer.build(requests)
 
-    def facts(self, micro_kernel: MicroKernel, built: BuildResult) -> KernelFacts | None:
+    def facts(self, micro_kernel: AnyMicroKernel, built: BuildResult) -> KernelFacts | None:
         """Return None: the object file holds all facts."""
         return None
 
-    def full_wave(self, micro_kernel: MicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
+    def full_wave(self, micro_kernel: AnyMicroKernel, facts: KernelFacts | None, anchor: Point) -> Point:
         """As `MeasuringDevice` has it: rows and columns rounded up to whole tiles, where they vary."""
         return full_wave(self.problem, micro_kernel, anchor)
 
     def check(
-        self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
+        self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:
         assert built.path is not None
         return self.measurer.check(built.path, points, max_flops)
 
-    def time(self, micro_kernel: MicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
+    def time(self, micro_kernel: AnyMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
         assert built.path is not None
         return self.measurer.time(built.path, points)
 

@@ -121,18 +121,23 @@ class CpuEstimator:
         """
         return self._secs(count(problem, micro_kernel, self.limits, extents), micro_kernel)
 
-    def _secs(self, counts: Counts, micro_kernel: MicroKernel) -> FloatArray:
-        limits = self.limits
-        lanes, reference = limits.lanes_of(micro_kernel), limits.narrow_tile()
+    @property
+    def cycles_per_sec(self) -> float:
+        """Cycles of a core, by what the reference kernel takes."""
+        limits, reference = self.limits, self.limits.narrow_tile()
         busy = reference.rows * (reference.columns // limits.lanes) / 2 / step_cycles(reference, limits.lanes)
-        cycles_per_sec = self.flops_per_sec / (limits.num_cores * _FLOPS_PER_LANE * limits.lanes * busy)
+        return self.flops_per_sec / (limits.num_cores * _FLOPS_PER_LANE * limits.lanes * busy)
+
+    def _secs(self, counts: Counts, micro_kernel: MicroKernel) -> FloatArray:
+        lanes = self.limits.lanes_of(micro_kernel)
         partitions = micro_kernel.tails == "partition"
         whole = counts.tiles - counts.padded_tiles if partitions else counts.tiles
         tails = np.maximum(counts.tail_vectors / 2, counts.tail_bodies * _LEAST_CHAIN / 2)
         cycles = counts.reduction * (whole * step_cycles(micro_kernel, lanes) + tails)
         cycles += (whole + counts.tail_bodies) * _BODY_CYCLES
         copied = counts.packed / _PACKED_PER_CYCLE + (counts.gathered + counts.copied) / _GATHERED_PER_CYCLE
-        secs: FloatArray = self.launch_secs + (cycles * counts.stretch(self.kappa) + copied) / cycles_per_sec
+        cycles = cycles * counts.stretch(self.kappa) + copied
+        secs: FloatArray = self.launch_secs + cycles / self.cycles_per_sec
         return secs
 
     def features(

@@ -2,7 +2,7 @@
 
 A module exports three packed functions:
 
-- ``run(inputs…, output, shape variables…)``: dispatches and computes; constant operands come packed;
+- ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; constant operands come packed;
 - ``select(shape variables…) -> int``: the category alone;
 - ``pack(operand, packed)``: packs the column operand, where it is constant.
 """
@@ -17,19 +17,20 @@ from tvm import IRModule, ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.cpu.lowering import lower
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.forms import CPU_CODE
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.search_space.tir import as_int64, call, i64
 
 RUN, SELECT, PACK = "run", "select", "pack"
 
 
 def build_module(
-    problem: Problem,
-    micro_kernels: Sequence[MicroKernel],
+    problem: AnyProblem,
+    micro_kernels: Sequence[AnyMicroKernel],
     tree: DispatchTree,
     variables: Sequence[str],
     limits: Limits,
@@ -38,9 +39,9 @@ def build_module(
 
     Parameters
     ----------
-    problem : Problem
+    problem : AnyProblem
         What is computed.
-    micro_kernels : sequence of MicroKernel
+    micro_kernels : sequence of micro-kernel
         One for each category, in the order that the tree's leaves number them.
     tree : DispatchTree
         Which category serves which values of the shape variables.
@@ -54,7 +55,7 @@ def build_module(
     for category, micro_kernel in enumerate(micro_kernels):
         name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
         kernels.append(ir.GlobalVar(name))
-        functions[kernels[-1]] = lower(problem, micro_kernel, limits, name)
+        functions[kernels[-1]] = CPU_CODE[problem.form].lower(problem, micro_kernel, limits, name)
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     if problem.column_operand_constant:
@@ -91,14 +92,14 @@ def _match(
     }
 
 
-def _symbolic_extents(problem: Problem) -> dict[str, Any]:
+def _symbolic_extents(problem: AnyProblem) -> dict[str, Any]:
     return {
         index: i64(extent) if extent is not None else T.int64() for index, extent in problem.extents.items()
     }
 
 
 def _run_function(
-    problem: Problem,
+    problem: AnyProblem,
     kernels: list[Any],
     tree: DispatchTree,
     variables: Sequence[str],
@@ -107,7 +108,7 @@ def _run_function(
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(RUN)
         T.func_attr({"global_symbol": RUN})
-        names = (*problem.inputs, problem.output)
+        names = (*problem.inputs, *problem.outputs)
         handles = {name: T.arg(name, T.handle()) for name in names}
         values = _variables(variables)
         extents = _symbolic_extents(problem)

@@ -96,7 +96,7 @@ def _type(facts: dict[str, Any]) -> str:
 def _reference(ref: str) -> str:
     """A model by its heading on the page."""
     name = ref.rpartition("/")[2]
-    return f"[{_TITLES[name]}](#{_TITLES[name].replace(' ', '-')})"
+    return f"[{_TITLES[name]}]({_PAGES.get(name, '')}#{_TITLES[name].replace(' ', '-')})"
 
 
 def _default(facts: dict[str, Any]) -> str:
@@ -118,6 +118,7 @@ _TITLES = {
     "OpSpec": "operator",
     "Conv2d": "convolutions",
     "EpilogueStep": "epilogue steps",
+    "BlockSpec": "the format",
     "TensorSpec": "tensors",
     "OutputSpec": "output",
     "RangeVariable": "ranges",
@@ -127,4 +128,6 @@ _TITLES = {
     "Budget": "budget",
     "ObjectiveSpec": "objective",
 }
+# Models whose heading is on another page.
+_PAGES = {"BlockSpec": "blocks.md"}
 PARTS: dict[str, Callable[[], str]] = {name: functools.partial(fields, name) for name in ("Spec", *_TITLES)}

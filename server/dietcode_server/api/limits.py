@@ -19,7 +19,8 @@ def check_limits(spec: Spec, settings: Settings) -> None:
     """
     for name, indices in spec.operand_indices.items():
         _check(field_path(["tensors", name, "dims"]), len(indices), settings.max_rank, "max_rank", "axes")
-    _check("output", len(spec.output_indices), settings.max_rank, "max_rank", "axes")
+    for indices in spec.outputs.values():
+        _check("output", len(indices), settings.max_rank, "max_rank", "axes")
     sizes = largest_sizes(spec)
     for index, extent in sizes.extents.items():
         where = f"dims.{index}" if index in spec.dims else "dims"

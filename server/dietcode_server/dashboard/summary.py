@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dietcode.workload.binding import plan_bindings
@@ -68,13 +69,15 @@ class Summary:
 
 def summarise(spec: Spec) -> Summary:
     """Summarise a valid spec."""
-    roles, sizes, largest = Contraction.from_spec(spec), largest_sizes(spec), largest_instance(spec)
+    sizes, largest = largest_sizes(spec), largest_instance(spec)
+    outputs = spec.outputs.items()
+    roles = _roles(spec)
     calls = spec.operand_indices | spec.epilogue_tensors
     return Summary(
         operator=str(spec.op),
-        output=(spec.output.name, ", ".join(spec.output_indices)),
+        output=(", ".join(spec.outputs), "; ".join(", ".join(indices) for _, indices in outputs)),
         operands=tuple((name, ", ".join(indices)) for name, indices in spec.operand_indices.items()),
-        reduction=", ".join(roles.reduction) if spec.convolution is None else "",
+        reduction=", ".join(_reduction(spec, roles)),
         then=tuple(_step(step) for step in spec.op.epilogue),
         groups=_groups(spec, roles, largest),
         keywords=plan_bindings(calls, spec.dims_parsed, spec.variables).keywords,
@@ -86,11 +89,31 @@ def summarise(spec: Spec) -> Summary:
     )
 
 
-def _groups(spec: Spec, roles: Contraction, largest: dict[str, int]) -> tuple[RoleGroup, ...]:
-    owners = {"batch": "", "rows": roles.row_operand, "columns": roles.column_operand, "reduction": ""}
+_Roles = dict[str, tuple[str, Iterable[str]]]
+
+
+def _roles(spec: Spec) -> _Roles:
+    """Return the operand that owns each role, and the indices of the role."""
+    if spec.block is not None:
+        return {"rows": ("", spec.block.rows), "columns": ("", spec.block.columns)}
+    roles = Contraction.from_spec(spec)
+    return {
+        "batch": ("", roles.batch),
+        "rows": (roles.row_operand, roles.rows),
+        "columns": (roles.column_operand, roles.columns),
+        "reduction": ("", roles.reduction),
+    }
+
+
+def _reduction(spec: Spec, roles: _Roles) -> Iterable[str]:
+    """Return the indices of a sum that the operator's own text does not show."""
+    return roles["reduction"][1] if "reduction" in roles and spec.convolution is None else ()
+
+
+def _groups(spec: Spec, roles: _Roles, largest: dict[str, int]) -> tuple[RoleGroup, ...]:
     found = []
-    for role, owner in owners.items():
-        dims = {index: spec.dims_parsed[index] for index in getattr(roles, role)}
+    for role, (owner, indices) in roles.items():
+        dims = {index: spec.dims_parsed[index] for index in indices}
         extents = tuple((index, str(dim), int(dim.evaluate(largest))) for index, dim in dims.items())
         if extents:
             found.append(RoleGroup(role, owner, extents))

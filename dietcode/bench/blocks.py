@@ -1,0 +1,146 @@
+"""A block for other software: its nodes one by one, in NumPy's and in PyTorch's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dietcode.bench.operator import Binder, Call, Operator
+from dietcode.search_space.rows.reference import along, compute
+from dietcode.workload.block import BlockNode
+
+
+def _evaluate(
+    operator: Operator,
+    values: Mapping[str, Any],
+    compute_node: Callable[[BlockNode, Sequence[Any], str, Sequence[str]], Any],
+) -> Any:
+    """Return the outputs: a tuple of several, or the one."""
+    problem, known = operator.problem, dict(values)
+    for name, node in problem.nodes.items():
+        own = [problem.indices[o] if isinstance(o, str) else "" for o in node.operands]
+        whole = max(own, key=len)
+        operands = [
+            along(known[operand], indices, whole) if isinstance(operand, str) else operand
+            for operand, indices in zip(node.operands, own, strict=True)
+        ]
+        known[name] = compute_node(node, operands, whole, own)
+    outputs = tuple(known[name] for name in problem.outputs)
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def numpy_block(operator: Operator) -> dict[str, Binder]:
+    """Return the path of NumPy, one function for each node; float32 stays float32."""
+
+    def bind(arrays: Mapping[str, Any]) -> Call:
+        return lambda: _evaluate(
+            operator, arrays, lambda node, values, whole, own: compute(node, values, whole)
+        )
+
+    return {"numpy": bind}
+
+
+def torch_block(torch: Any, operator: Operator, values: Mapping[str, Any]) -> Any:
+    """Compute a block in PyTorch, with its own softmax and norms.
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    values : mapping of str to tensor
+        The inputs.
+    """
+
+    def compute_node(node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+        if node.operator in _ALONG_ROW:
+            return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
+        if node.operator == "clip":
+            return torch.clamp(operands[0], node.attribute("low"), node.attribute("high"))
+        if node.operator == "gelu":
+            form = node.attribute("form")
+            return torch.nn.functional.gelu(operands[0], approximate="none" if form == "erf" else form)
+        return _POINTWISE[node.operator](torch, *operands)
+
+    return _evaluate(operator, values, compute_node)
+
+
+def _tensor(torch: Any, value: Any, like: Any) -> Any:
+    return torch.full_like(like, value) if isinstance(value, float) else value
+
+
+def _pair(name: str) -> Callable[..., Any]:
+    def call(torch: Any, a: Any, b: Any) -> Any:
+        tensor = b if isinstance(a, float) else a
+        return getattr(torch, name)(_tensor(torch, a, tensor), _tensor(torch, b, tensor))
+
+    return call
+
+
+_POINTWISE: dict[str, Callable[..., Any]] = {
+    "add": lambda torch, a, b: a + b,
+    "sub": lambda torch, a, b: a - b,
+    "mul": lambda torch, a, b: a * b,
+    "div": lambda torch, a, b: a / b,
+    "maximum": _pair("maximum"),
+    "minimum": _pair("minimum"),
+    "less": lambda torch, a, b: torch.where(a < b, 1.0, 0.0),
+    "where": lambda torch, condition, a, b: torch.where(condition != 0, a, b),
+    "neg": lambda torch, x: -x,
+    "relu": lambda torch, x: torch.relu(x),
+    "silu": lambda torch, x: torch.nn.functional.silu(x),
+    **{
+        name: (lambda torch, x, name=name: getattr(torch, name)(x))
+        for name in ("abs", "square", "sqrt", "rsqrt", "exp", "tanh", "sigmoid")
+    },
+}
+
+
+def _axes(node: BlockNode) -> list[int]:
+    return list(range(-len(node.attribute("axis")), 0))
+
+
+def _softmax(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+    z = operands[0]
+    if node.attribute("scale") != 1.0:
+        z = z * node.attribute("scale")
+    if len(operands) > 1:
+        z = z + operands[1]
+    if node.attribute("causal"):
+        query = whole.index(node.attribute("causal"))
+        num_queries, num_keys = z.shape[query], z.shape[-1]
+        positions = torch.arange(num_queries).reshape([-1] + [1] * (len(whole) - 1 - query))
+        z = z.masked_fill(torch.arange(num_keys) > positions + (num_keys - num_queries), float("-inf"))
+    axes = _axes(node)
+    if len(axes) == 1:
+        return torch.softmax(z, -1)
+    return torch.softmax(z.flatten(axes[0]), -1).reshape(z.shape)
+
+
+def _layernorm(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+    x, *parameters = operands
+    axes = _axes(node)
+    shape = x.shape[axes[0] :]
+    if all(indices == node.attribute("axis") for indices in own[1:]):
+        flat = [parameter.reshape(shape) for parameter in parameters]
+        return torch.nn.functional.layer_norm(x, shape, *flat, eps=node.attribute("eps"))
+    y = torch.nn.functional.layer_norm(x, shape, eps=node.attribute("eps")) * parameters[0]
+    return y + parameters[1] if len(parameters) > 1 else y
+
+
+def _rmsnorm(torch: Any, node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
+    x, *parameters = operands
+    shape, eps = x.shape[_axes(node)[0] :], node.attribute("eps")
+    if parameters and own[1] == node.attribute("axis"):
+        return torch.nn.functional.rms_norm(x, shape, parameters[0].reshape(shape), eps)
+    y = torch.nn.functional.rms_norm(x, shape, None, eps)
+    return y * parameters[0] if parameters else y
+
+
+_ALONG_ROW: dict[str, Callable[..., Any]] = {
+    "sum": lambda torch, node, operands, whole, own: operands[0].sum(_axes(node)),
+    "mean": lambda torch, node, operands, whole, own: operands[0].mean(_axes(node)),
+    "max": lambda torch, node, operands, whole, own: operands[0].amax(_axes(node)),
+    "softmax": _softmax,
+    "layernorm": _layernorm,
+    "rmsnorm": _rmsnorm,
+}

@@ -1,0 +1,308 @@
+"""f_local of row blocks: seconds of a call from what its passes read, compute and write.
+
+    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
+
+The terms are groups of rows that a core computes (the begin and end of passes, the accumulators combined),
+the vectors that it computes, and the bytes that a call moves within the caches, beyond L2, and beyond the
+last cache that a core has a share of: the coefficient of the last is one over the bandwidth. With f_local in
+operations a second, as for contractions, bytes a second are f_local · bytes / operations, as the report says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
+from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.errors import CandidateError, TuningError
+from dietcode.measure.records import Records
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.passes import COSTLY, schedule
+from dietcode.search_space.cpu.rows.space import allows, num_tasks
+from dietcode.search_space.partition import NumpyOps, choose_partition
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.target.cpu import CpuTarget
+
+VERSION = 1001  # of features; those of contractions have numbers of their own
+_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
+_CYCLES_PER_PRIMITIVE = 0.6  # of a vector
+_CYCLES_PER_COSTLY = 12.0
+_GROUP_CYCLES = 60.0  # begin and end of a pass
+_L2_BYTES_PER_CYCLE = 16.0
+_FAR_BYTES_PER_CYCLE = 4.0
+_STREAMED_BYTES_PER_CYCLE = 1.5  # of lines that a cache holds, which it has to give up
+TERMS = (
+    "secs_per_group",
+    "secs_per_vector",
+    "secs_per_byte_in_caches",
+    "secs_per_byte_beyond_l2",
+    "secs_per_byte_beyond_caches",
+)
+
+FEATURES = (
+    Feature("rows", "elements", "rows that are computed together"),
+    Feature("vectors", "registers", "vectors of a row that are computed together"),
+    Feature("passes", "passes", "ways through a row"),
+    Feature("kept", "values", "values that are kept between passes"),
+    Feature(
+        "costly_per_element", "functions", "functions that take an exponential or a quotient, all passes"
+    ),
+    Feature("elementary_per_element", "functions", "other functions, all passes"),
+    Feature("is_serial", "0/1", "one core computes everything"),
+    Feature("is_streaming", "0/1", "outputs are written past the caches"),
+    Feature("log_rows", "log2 rows", "flattened rows"),
+    Feature("log_columns", "log2 elements", "flattened columns"),
+    Feature("left_over", "ratio", "rows that are computed one by one over all"),
+    Feature("log_bytes", "log2 bytes", "bytes of all tensors"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
+)
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Counts for each instance; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : operations of the instance.
+    padded_flops : the same with the last vector of each row counted as whole.
+    imbalance : the most loaded core's share over the mean.
+    groups : groups of rows of a core that are computed together, single ones included, mean of the cores.
+    vectors : vectors of rows that a core computes, mean of the cores.
+    left_over : rows that are computed one by one over all.
+    num_bytes : bytes of all tensors.
+    tasks : cores that take part.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+    groups: FloatArray
+    vectors: FloatArray
+    left_over: FloatArray
+    num_bytes: FloatArray
+    tasks: int
+
+    def stretch(self, kappa: float) -> FloatArray:
+        """Return 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
+    def work(self, limits: Limits) -> FloatArray:
+        """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
+        own = self.num_bytes / self.tasks
+        beyond_l2, beyond_caches = np.maximum(own - limits.l2_bytes, 0.0), np.maximum(own - _FAR_BYTES, 0.0)
+        return np.stack([self.groups, self.vectors, own - beyond_caches, beyond_l2, beyond_caches], axis=1)
+
+
+def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, extents: Extents) -> RowCounts:
+    """Count for all instances at once.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extent of every index.
+    """
+    shape, tasks = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits)
+    _, rows, columns, _ = (
+        np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
+    )
+    row_tiles = -(-rows // micro_kernel.rows)
+    column_tiles = np.ones_like(rows) if problem.reduces else -(-columns // micro_kernel.columns)
+    grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, NumpyOps(), rows_first=True)
+    left = rows % micro_kernel.rows
+    vectors = -(-columns // limits.lanes)
+    flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
+    return RowCounts(
+        flops=flops,
+        padded_flops=flops * (vectors * limits.lanes / columns),
+        imbalance=grid.largest_load * tasks / (row_tiles * column_tiles),
+        groups=(rows // micro_kernel.rows + left) * grid.column_parts / tasks,
+        vectors=rows * vectors / tasks,
+        left_over=left / rows,
+        num_bytes=np.broadcast_to(np.asarray(problem.num_bytes(extents), dtype=np.float64), shape),
+        tasks=tasks,
+    )
+
+
+@dataclass(frozen=True)
+class RowModel:
+    """The fitted f_local of one micro-kernel.
+
+    Attributes
+    ----------
+    coefficients : float64 array [1 + num_terms]
+        c₀, then one for each of `TERMS`.
+    fit_error : float
+        Median relative error on the measured waves.
+    """
+
+    micro_kernel: RowKernel
+    coefficients: FloatArray
+    fit_error: float
+
+    def predict(self, problem: RowProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
+        """Return the three factors and their product for every instance.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        extents : dict of str to int64 array [num_instances]
+        """
+        counts = count_rows(problem, self.micro_kernel, limits, extents)
+        work = np.maximum(counts.work(limits) @ self.coefficients[1:], 1e-12)
+        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
+        f_local = counts.padded_flops / work
+        secs = self.coefficients[0] + work / f_spatial
+        return Factors(f_local, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the report."""
+        names = ("launch_secs", *TERMS)
+        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
+            "median_fit_error": self.fit_error
+        }
+
+
+def fit_rows(problem: RowProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every measured micro-kernel and predict every instance.
+
+    Parameters
+    ----------
+    target : CpuTarget
+        The device's.
+    records : Records
+        Of the workload on that device.
+    extents : dict of str to int64 array [num_instances]
+
+    Raises
+    ------
+    TuningError
+        No micro-kernel has a usable measurement.
+    """
+    if records.calibration is None:
+        raise TuningError("the records hold no calibration of their device; measure again without --records")
+    kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
+    models, fixed = [], records.fixed_bytes or 0
+    for micro_kernel, measurement in records.measurements.items():
+        if not measurement.usable or not allows(problem, micro_kernel, limits):
+            continue
+        try:
+            points, times = measured(problem, micro_kernel, measurement.points, measurement.secs)
+        except CandidateError:
+            continue
+        counts = count_rows(problem, micro_kernel, limits, points)
+        work = counts.work(limits) * counts.stretch(kappa)[:, None]
+        coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
+        models.append(RowModel(micro_kernel, coefficients, error))
+
+    def predict_one(model: RowModel, extents: Extents) -> Factors:
+        return model.predict(problem, limits, kappa, extents)
+
+    def size(micro_kernel: RowKernel) -> int:
+        """Return what a micro-kernel adds: its object file less what every library has."""
+        return records.measurements[micro_kernel].object_bytes - fixed
+
+    return Fitted.of(problem, models, predict_one, size, extents)
+
+
+@dataclass(frozen=True)
+class RowEstimator:
+    """`dietcode.cost_model.model.Estimator` of row blocks on a CPU.
+
+    Attributes
+    ----------
+    cycles_per_sec : float
+        Of a core, by the calibration.
+    launch_secs : float
+        Seconds of a call without work.
+    """
+
+    limits: Limits
+    kappa: float
+    cycles_per_sec: float
+    launch_secs: float
+    version: ClassVar[int] = VERSION
+
+    @classmethod
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> RowEstimator:
+        """Return a calibration's estimator."""
+        known = CpuEstimator.of(limits, calibration)
+        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
+
+    def allows(self, problem: RowProblem, micro_kernel: RowKernel) -> bool:
+        """Return what `dietcode.search_space.cpu.rows.space.allows` does."""
+        return allows(problem, micro_kernel, self.limits)
+
+    def estimate(self, problem: RowProblem, micro_kernel: RowKernel, extents: Extents) -> FloatArray:
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
+        counts = count_rows(problem, micro_kernel, self.limits, extents)
+        return self._secs(counts, micro_kernel, *_functions(problem, micro_kernel))
+
+    def _secs(
+        self, counts: RowCounts, micro_kernel: RowKernel, passes: int, costly: int, elementary: int
+    ) -> FloatArray:
+        own = counts.num_bytes / counts.tasks
+        groups, vectors, in_caches, beyond_l2, beyond_caches = counts.work(self.limits).T
+        arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
+        moved = own / _L2_BYTES_PER_CYCLE / 2
+        if micro_kernel.stream:  # about half of the bytes are written
+            moved += in_caches / 2 / _STREAMED_BYTES_PER_CYCLE + beyond_caches / _FAR_BYTES_PER_CYCLE
+        else:  # what is written is read before
+            moved += beyond_l2 / _L2_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
+        cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
+        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
+        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
+        return secs
+
+    def features(
+        self, problem: RowProblem, micro_kernel: RowKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """Return features and estimate of one micro-kernel at many shapes.
+
+        Returns
+        -------
+        float32 [num_points, num_features], float64 [num_points]
+            Columns as in `FEATURES`; seconds as in `estimate`.
+        """
+        counts = count_rows(problem, micro_kernel, self.limits, extents)
+        passes, costly, elementary = _functions(problem, micro_kernel)
+        estimate = self._secs(counts, micro_kernel, passes, costly, elementary)
+        _, rows, columns, _ = problem.sizes(extents)
+        values = (
+            micro_kernel.rows,
+            micro_kernel.columns // self.limits.lanes,
+            passes,
+            len(schedule(problem, micro_kernel).kept),
+            costly,
+            elementary,
+            micro_kernel.serial,
+            micro_kernel.stream,
+            np.log2(rows),
+            np.log2(columns),
+            counts.left_over,
+            np.log2(counts.num_bytes),
+            np.log2(estimate),
+        )
+        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate(values):
+            table[:, column] = value
+        return table, estimate
+
+
+def _functions(problem: RowProblem, micro_kernel: RowKernel) -> tuple[int, int, int]:
+    """Return the passes, and the costly and other functions of an element in all of them."""
+    passes = schedule(problem, micro_kernel).passes
+    kinds = [p.kind for one in passes for p in (*one.elements, *one.reductions)]
+    costly = sum(kind in COSTLY for kind in kinds)
+    moves = sum(len(one.loads) + len(one.stores) for one in passes)
+    return len(passes), costly, len(kinds) - costly + moves

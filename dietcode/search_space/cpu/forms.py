@@ -1,0 +1,37 @@
+"""From the form of a problem to its code for CPUs; a new form is added here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.search_space.cpu.axes import workspace_bytes
+from dietcode.search_space.cpu.lowering import lower
+from dietcode.search_space.cpu.rows.lowering import lower_rows
+from dietcode.search_space.cpu.rows.space import row_workspace_bytes
+from dietcode.search_space.problem import Problem
+from dietcode.search_space.rows.problem import RowProblem
+
+
+@dataclass(frozen=True)
+class CpuCode:
+    """Code of one form of problem.
+
+    Attributes
+    ----------
+    lower : callable
+        ``(problem, micro_kernel, limits, name) -> PrimFunc``: a private function on raw pointers of
+        `inputs` and `outputs`, then an int64 for each index of `dynamic`; returns an int32 status.
+    workspace_bytes : callable
+        ``(problem, micro_kernel, limits, extents) -> int``: bytes that a call takes from the workspace pool.
+    """
+
+    lower: Callable[..., Any]
+    workspace_bytes: Callable[..., int]
+
+
+CPU_CODE: dict[str, CpuCode] = {
+    Problem.form: CpuCode(lower, workspace_bytes),
+    RowProblem.form: CpuCode(lower_rows, row_workspace_bytes),
+}

@@ -1,0 +1,297 @@
+"""Some rows of a block, pass by pass.
+
+The order of additions is the same for every micro-kernel and however many rows there are: column c of a row
+is added to accumulator (c div lanes) mod 4, lane c mod lanes; the four are added in pairs, and then the
+halves of what remains. So a row has the same bits whatever it was computed with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.cpu.rows.functions import larger_number, maximum, minus_infinity, pointwise
+from dietcode.search_space.cpu.rows.memory import RowMemory
+from dietcode.search_space.cpu.rows.passes import Pass, Schedule
+from dietcode.search_space.cpu.rows.streaming import stream
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.tir import (
+    DTYPE,
+    TirOps,
+    as_int64,
+    first_lanes,
+    i64,
+    load,
+    load_masked,
+    small_buffer,
+    splat,
+    store,
+    store_masked,
+)
+from dietcode.search_space.vectors import const, named
+from dietcode.workload.expansion import Primitive
+
+NUM_ACCUMULATORS = 4
+"""Vectors that a reduction along a row is added up in, before those are combined."""
+
+_COMBINE: dict[str, Callable[[int, Any, Any], Any]] = {
+    "sum": lambda lanes, a, b: a + b,
+    "mean": lambda lanes, a, b: a + b,
+    "max": maximum,
+    "max-of-numbers": larger_number,
+}
+_BEGIN = {"sum": 0.0, "mean": 0.0, "max": -math.inf, "max-of-numbers": -math.inf}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Columns that a pass goes through, in steps of some vectors.
+
+    Attributes
+    ----------
+    first, last : int64 expressions
+        Steps, the last one excluded.
+    is_whole : bool
+        Whether these are all columns.
+    """
+
+    first: Any
+    last: Any
+    is_whole: bool
+
+
+@dataclass
+class RowBody:
+    """Code for some rows at once.
+
+    Attributes
+    ----------
+    columns : int or int64 expression
+        Extent of the columns.
+    step : int
+        Columns of a step.
+    scratch : Buffer or None
+        Where values are kept between passes, `pitch` elements for each row of each value.
+    streams : bool
+        Whether outputs that no pass reads are written past the caches.
+    """
+
+    problem: RowProblem
+    memory: RowMemory
+    schedule: Schedule
+    lanes: int
+    step: int
+    columns: Any
+    scratch: Any = None
+    pitch: Any = 0
+    streams: bool = False
+    _scalars: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
+    _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
+    _rows: list[Any] = field(default_factory=list, init=False)
+
+    def emit(self, rows: Sequence[Any], span: Span) -> None:
+        """Compute some rows.
+
+        Parameters
+        ----------
+        rows : sequence of int64 expression
+            Flattened; as many as the code takes together.
+        span : Span
+            The columns; all of them where the block reduces.
+        """
+        bind = TirOps().bind
+        self._rows = list(rows)
+        self._scalars, self._begins = {}, {}
+        for i, row in enumerate(rows):
+            for name in (*self.problem.inputs, *self.problem.outputs):
+                self._begins[name, i] = bind(self.memory.begin(name, row))
+            for name in self.problem.inputs:
+                if not self.problem.is_wide(self.problem.indices[name]):
+                    value = load(self.memory.buffers[name], [self._begins[name, i]], 1)
+                    self._scalars[name, i] = named(value, 1)
+            self._narrow(self.schedule.before, i)
+        for one in self.schedule.passes:
+            self._pass(one, span)
+        for name in self.problem.outputs:
+            if not self.problem.is_wide(self.problem.indices[name]):
+                for i in range(len(rows)):
+                    store(self.memory.buffers[name], self._scalars[name, i], [self._begins[name, i]], 1)
+
+    def _narrow(self, primitives: Sequence[Primitive], i: int) -> None:
+        for p in primitives:
+            operands = [self._scalar(operand, i) for operand in p.operands]
+            self._scalars[p.name, i] = named(pointwise(p.kind, operands, 1, p.option), 1)
+
+    def _scalar(self, operand: str | float, i: int) -> Any:
+        return self._scalars[operand, i] if isinstance(operand, str) else const(operand, 1)
+
+    def _pass(self, one: Pass, span: Span) -> None:
+        accumulators = self._open(one)
+        num_vectors, step, lanes = self.step // self.lanes, self.step, self.lanes
+        full = (
+            self.columns // step if isinstance(self.columns, int) else tirx.truncdiv(self.columns, i64(step))
+        )
+        last = as_int64(full) if span.is_whole else TirOps().bind(tirx.min(span.last, as_int64(full)))
+        with T.serial(as_int64(span.first), last) as number:
+            begin = TirOps().bind(number * step)
+            for j in range(num_vectors):
+                self._vectors(one, accumulators, begin + j * lanes, j, None)
+        self._tail(one, accumulators, span, full)
+        self._close(one, accumulators)
+        for i in range(len(self._rows)):
+            self._narrow(one.scalars, i)
+
+    def _tail(self, one: Pass, accumulators: Any, span: Span, full: Any) -> None:
+        """Emit what is left of a row after its whole steps: a vector at a time, the last one cut off."""
+        lanes, step = self.lanes, self.step
+
+        def vectors() -> None:
+            for j in range(step // lanes):
+                begin = as_int64(full * step + j * lanes)
+                if not isinstance(self.columns, int):
+                    with T.If(begin < self.columns), T.Then():
+                        self._vectors(one, accumulators, begin, j, first_lanes(self.columns - begin, lanes))
+                    continue
+                left = self.columns - full * step - j * lanes
+                if left > 0:
+                    mask = None if left >= lanes else first_lanes(i64(left), lanes)
+                    self._vectors(one, accumulators, begin, j, mask)
+
+        if isinstance(self.columns, int) and self.columns % step == 0:
+            return
+        if span.is_whole:
+            vectors()
+            return
+        with T.If(span.last > as_int64(full)), T.Then():
+            vectors()
+
+    def _open(self, one: Pass) -> dict[tuple[str, int, int], Any]:
+        accumulators = {}
+        for p in one.reductions:
+            for i in range(len(self._rows)):
+                for j in range(NUM_ACCUMULATORS):
+                    slot = small_buffer(self.lanes, DTYPE)
+                    store(slot, const(_BEGIN[p.kind], self.lanes), [0], self.lanes)
+                    accumulators[p.name, i, j] = slot
+        return accumulators
+
+    def _close(self, one: Pass, accumulators: dict[tuple[str, int, int], Any]) -> None:
+        for p in one.reductions:
+            combine = _COMBINE[p.kind]
+            for i in range(len(self._rows)):
+                vectors = [load(accumulators[p.name, i, j], [0], self.lanes) for j in range(NUM_ACCUMULATORS)]
+                while len(vectors) > 1:
+                    pairs = zip(vectors[::2], vectors[1::2], strict=True)
+                    vectors = [named(combine(self.lanes, a, b), self.lanes) for a, b in pairs]
+                value = _across(vectors[0], self.lanes, combine)
+                if p.kind == "mean":
+                    value = value / tirx.Cast(DTYPE, as_int64(self.columns))
+                self._scalars[p.name, i] = named(value, 1)
+
+    def _vectors(self, one: Pass, accumulators: Any, column: Any, j: int, mask: Any) -> None:
+        """Emit one vector of every row.
+
+        Parameters
+        ----------
+        column : int64 expression
+            Of its first lane.
+        j : int
+            Its number within a step.
+        mask : boolean vector or None
+            Lanes that exist; None for all.
+        """
+        shared: dict[str, Any] = {}
+        mask = None if mask is None else named(mask, self.lanes, "bool")
+        for i in range(len(self._rows)):
+            values: dict[str, Any] = {}
+
+            def value_of(operand: str | float, i: int = i, values: dict[str, Any] = values) -> Any:
+                if isinstance(operand, float):
+                    return const(operand, self.lanes)
+                if operand in values:
+                    return values[operand]
+                if (operand, i) in self._scalars:
+                    return splat(self._scalars[operand, i], self.lanes)
+                values[operand] = self._read(operand, i, column, mask, shared)
+                return values[operand]
+
+            for name in one.loads:
+                values[name] = self._read_kept(name, i, column, mask)
+            for p in one.elements:
+                operands = [value_of(operand) for operand in p.operands]
+                if p.kind == "causal":
+                    result = self._causal(operands[0], p.option, i, column)
+                else:
+                    result = pointwise(p.kind, operands, self.lanes, p.option)
+                values[p.name] = named(result, self.lanes)
+            for p in one.reductions:
+                self._accumulate(
+                    p, accumulators[p.name, i, j % NUM_ACCUMULATORS], value_of(p.operands[0]), mask
+                )
+            for name in one.stores:
+                self._write(name, value_of(name), i, column, mask)
+
+    def _accumulate(self, p: Primitive, slot: Any, value: Any, mask: Any) -> None:
+        if mask is not None:
+            value = tirx.Select(mask, value, const(_BEGIN[p.kind], self.lanes))
+        so_far = load(slot, [0], self.lanes)
+        store(slot, _COMBINE[p.kind](self.lanes, so_far, value), [0], self.lanes)
+
+    def _causal(self, value: Any, query: str, i: int, column: Any) -> Any:
+        """Return -inf for keys after the query, the last of which sees all."""
+        position = self.memory.position((query,), self._rows[i])
+        num_seen = position + 1 + self.columns - self.memory.extents[query]
+        return tirx.Select(first_lanes(num_seen - column, self.lanes), value, minus_infinity(self.lanes))
+
+    def _read(self, name: str, i: int, column: Any, mask: Any, shared: dict[str, Any]) -> Any:
+        """Return a vector of an input; that of one without rows is read once for all of them."""
+        if name in shared:
+            return shared[name]
+        offset = self._begins[name, i] + column
+        buffer = self.memory.buffers[name]
+        value = (
+            load(buffer, [offset], self.lanes)
+            if mask is None
+            else load_masked(buffer, offset, self.lanes, mask)
+        )
+        value = named(value, self.lanes)
+        if self.problem.indices[name] == "".join(self.problem.columns):
+            shared[name] = value
+        return value
+
+    def _kept_at(self, name: str, i: int, column: Any) -> Any:
+        return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column
+
+    def _read_kept(self, name: str, i: int, column: Any, mask: Any) -> Any:
+        if name not in self.schedule.kept:
+            return self._read(name, i, column, mask, {})
+        return named(load(self.scratch, [self._kept_at(name, i, column)], self.lanes), self.lanes)
+
+    def _write(self, name: str, value: Any, i: int, column: Any, mask: Any) -> None:
+        if name in self.schedule.kept:  # whose rows are whole vectors
+            store(self.scratch, value, [self._kept_at(name, i, column)], self.lanes)
+            return
+        offset, buffer = self._begins[name, i] + column, self.memory.buffers[name]
+        if mask is None and self.streams and not any(name in one.loads for one in self.schedule.passes):
+            stream(buffer, value, offset)
+        elif mask is None:
+            store(buffer, value, [offset], self.lanes)
+        else:
+            store_masked(buffer, value, offset, mask)
+
+
+def _across(value: Any, lanes: int, combine: Callable[[int, Any, Any], Any]) -> Any:
+    """Return the lanes of a vector combined, the upper half with the lower one, again and again."""
+    while lanes > 1:
+        value, half = named(value, lanes), lanes // 2
+        low, high = (
+            tirx.Shuffle([value], [tirx.IntImm("int32", k) for k in part])
+            for part in (range(half), range(half, lanes))
+        )
+        lanes = half
+        value = combine(lanes, low, high)
+    return value

@@ -1,0 +1,114 @@
+"""A micro-kernel of a row block lowered to a TIR function with symbolic extents.
+
+for task in parallel(P):                      # some rows each, or columns where nothing is reduced
+  for some rows together:
+    for pass: for vector: load, compute, add up, store
+  for each row that is left over: the same for one row
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.body import RowBody, Span
+from dietcode.search_space.cpu.rows.memory import RowMemory
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.passes import schedule
+from dietcode.search_space.cpu.rows.space import num_tasks
+from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
+from dietcode.search_space.partition import ceildiv, choose_partition
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
+
+
+def lower_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, name: str) -> Any:
+    """Return the private function ``name(inputs…, outputs…, dynamic extents…) -> status`` on raw pointers.
+
+    Parameters
+    ----------
+    problem : RowProblem
+        What is computed.
+    micro_kernel : RowKernel
+        How.
+    limits : Limits
+        Lanes and cores of the target.
+    name : str
+        Symbol of the function.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Pointers of inputs and outputs, then an int64 for each index of `RowProblem.dynamic`.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True})
+        pointers = {
+            tensor: T.arg(tensor, T.ptr(str(problem.storage(tensor))))
+            for tensor in (*problem.inputs, *problem.outputs)
+        }
+        sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
+        T.func_ret(INT32)
+        extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
+        # Local buffers need to know their device; a packed function learns it from its tensors.
+        with ExitStack() as scopes:
+            scopes.enter_context(T.attr(i64(0), "device_type", CPU))
+            scopes.enter_context(T.attr(i64(0), "device_id", 0))
+            if micro_kernel.stream:
+                scopes.enter_context(streaming(limits.lanes))
+            memory = RowMemory(problem, extents, pointers)
+            tasks = num_tasks(micro_kernel, limits)
+            loop = T.serial if micro_kernel.serial else T.parallel
+            with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
+                _task(problem, micro_kernel, limits, memory, task)
+        T.Return(tirx.IntImm("int32", 0))
+    return builder.get()
+
+
+def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any) -> None:
+    ops = TirOps()
+    _, rows, columns, _ = problem.sizes(memory.extents)
+    rows, columns = ops.bind(as_int64(rows)), ops.bind(as_int64(columns))
+    fixed = [problem.extents[index] for index in problem.columns]
+    num_columns = columns if None in fixed else int(problem.product(problem.columns, dict(problem.extents)))
+    height, width, tasks = micro_kernel.rows, micro_kernel.columns, num_tasks(micro_kernel, limits)
+    row_tiles = ops.bind(ceildiv(rows, height, ops))
+    column_tiles = i64(1) if problem.reduces else ops.bind(ceildiv(columns, width, ops))
+    grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops, rows_first=True)
+    row_part = ops.bind(tirx.truncdiv(task, grid.column_parts))
+    column_part = ops.bind(tirx.truncmod(task, grid.column_parts))
+    first, last = _part(row_tiles, row_part, grid.row_parts)
+    begin, end = ops.bind(first * height), ops.bind(tirx.min(last * height, rows))
+    span = Span(i64(0), i64(0), is_whole=True)
+    if not problem.reduces:
+        span = Span(*_part(column_tiles, column_part, grid.column_parts), is_whole=False)
+    plan = schedule(problem, micro_kernel)
+    with ExitStack() as buffers:
+        scratch, pitch = None, i64(0)
+        if plan.kept:
+            pitch = ops.bind(ceildiv(columns, width, ops) * width)
+            scratch = buffers.enter_context(workspace(pitch * (len(plan.kept) * height)))
+        body = RowBody(
+            problem, memory, plan, limits.lanes, width, num_columns, scratch, pitch, micro_kernel.stream
+        )
+        groups = ops.bind(tirx.truncdiv(end - begin, i64(height)))
+        with T.serial(i64(0), groups) as group:
+            row = ops.bind(begin + group * height)
+            body.emit([row + i for i in range(height)], span)
+        if height > 1:
+            with T.serial(ops.bind(begin + groups * height), end) as row:
+                body.emit([row], span)
+        if micro_kernel.stream:
+            finish_streams()
+
+
+def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
+    """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
+    bind = TirOps().bind
+    return bind(tirx.truncdiv(part * total, parts)), bind(tirx.truncdiv((part + 1) * total, parts))

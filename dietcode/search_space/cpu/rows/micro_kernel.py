@@ -1,0 +1,82 @@
+"""What differs between micro-kernels of a row block. Imports no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KEEPS = ("costly", "all", "none")
+"""What later passes read, not computing it again: what takes long, all, nothing; the first is the default."""
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """Rows that one core takes together, vectors of each that it takes together, and the passes over them.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Extents in elements of what one step of a pass computes; `columns` is a multiple of the lanes.
+    keep : str
+        One of `KEEPS`: values that later passes read from memory; the others they compute again.
+    serial : bool
+        Whether one core computes everything, so that no other is woken.
+    stream : bool
+        Whether outputs that no pass reads are written past the caches.
+
+    Raises
+    ------
+    ValueError
+        `keep` is not one of `KEEPS`.
+    """
+
+    rows: int
+    columns: int
+    keep: str = KEEPS[0]
+    serial: bool = False
+    stream: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEPS:
+            raise ValueError(f"keep {str(self.keep)[:40]!r}; allowed: {', '.join(KEEPS)}")
+
+    @property
+    def name(self) -> str:
+        """The step, then what is not the default: ``4x64``, ``1x64-all-serial``."""
+        parts = [f"{self.rows}x{self.columns}"]
+        parts += [f"keep-{self.keep}"] * (self.keep != KEEPS[0]) + ["serial"] * self.serial
+        parts += ["stream"] * self.stream
+        return "-".join(parts)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sort key: rows, columns, then the other axes."""
+        return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, as records have it."""
+        data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}
+        others = {"serial": self.serial, "stream": self.stream}
+        data |= {"keep": self.keep} if self.keep != KEEPS[0] else {}
+        return data | {name: value for name, value in others.items() if value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RowKernel:
+        """Read what `to_json` returns; other keys are ignored.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The data describe no micro-kernel.
+        """
+        rows, columns = int(data["rows"]), int(data["columns"])
+        if rows < 1 or columns < 1:
+            raise ValueError(f"a step of {rows}x{columns}")
+        return cls(
+            rows,
+            columns,
+            data.get("keep", KEEPS[0]),
+            data.get("serial", False) is True,
+            data.get("stream", False) is True,
+        )

@@ -1,0 +1,73 @@
+"""Which micro-kernels a row block has. Imports no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, RowKernel
+from dietcode.search_space.cpu.rows.passes import schedule
+from dietcode.search_space.rows.problem import RowProblem
+
+ROWS = (1, 2, 4, 8)
+VECTORS = (1, 2, 4, 8)
+_MOST_VECTORS = 16  # of a step, all rows together: code grows with it, and little else
+_NUM_ACCUMULATORS = 4  # a step of a row that is added up has a multiple of these
+_FLOAT_BYTES = 4
+
+
+def num_tasks(micro_kernel: RowKernel, limits: Limits) -> int:
+    """Return the tasks that a call is cut into."""
+    return 1 if micro_kernel.serial else limits.num_cores
+
+
+def allows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> bool:
+    """Whether code for a micro-kernel can be generated, and its step is small enough."""
+    vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
+    if remainder or vectors < 1 or vectors * micro_kernel.rows > _MOST_VECTORS:
+        return False
+    if problem.reduces and vectors % _NUM_ACCUMULATORS:
+        return False
+    # Small calls stay in the caches; on one core `serial` changes nothing.
+    return not (micro_kernel.serial and (micro_kernel.stream or limits.num_cores == 1))
+
+
+def seeds(problem: RowProblem, limits: Limits) -> list[RowKernel]:
+    """Return the micro-kernels to begin with: one row and the tallest step, on all cores and on one."""
+    tall = max(r for r in ROWS if r * _NUM_ACCUMULATORS <= _MOST_VECTORS)
+    sizes = [(1, _NUM_ACCUMULATORS), (tall, _NUM_ACCUMULATORS)]
+    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r, v in sizes]
+    return [kernel for kernel in kernels if allows(problem, kernel, limits)]
+
+
+def around(problem: RowProblem, limits: Limits) -> list[RowKernel]:
+    """Return every step, with what else is not the default left out: neighbours bring that along."""
+    kernels = [RowKernel(r, v * limits.lanes, serial=s) for s in (False, True) for r in ROWS for v in VECTORS]
+    return [kernel for kernel in kernels if allows(problem, kernel, limits)]
+
+
+def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> list[RowKernel]:
+    """Return micro-kernels that differ in one axis: the cores, how outputs are written, or what is kept."""
+    found = [
+        replace(micro_kernel, serial=not micro_kernel.serial),
+        replace(micro_kernel, stream=not micro_kernel.stream),
+    ]
+    own = schedule(problem, micro_kernel)
+    known = {own}
+    for keep in KEEPS:
+        other = schedule(problem, replace(micro_kernel, keep=keep))
+        if other not in known:  # another word for the same passes is no other micro-kernel
+            known.add(other)
+            found.append(replace(micro_kernel, keep=keep))
+    return [other for other in found if allows(problem, other, limits)]
+
+
+def row_workspace_bytes(
+    problem: RowProblem, micro_kernel: RowKernel, limits: Limits, extents: Mapping[str, int]
+) -> int:
+    """Return the bytes that a call takes from the workspace pool: what each task keeps between passes."""
+    _, _, columns, _ = problem.sizes(extents)
+    pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
+    kept = len(schedule(problem, micro_kernel).kept)
+    return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES

@@ -1,0 +1,90 @@
+"""From the form of a problem to what computes it; a new form is added here. Imports no compiler.
+
+A form is a kind of problem with a space, code and a cost model of its own: a contraction (an einsum or a
+convolution), or a block of rows. Everything else of the pipeline sees `AnyProblem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.expected import expect
+from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
+from dietcode.search_space.rows.expected import expect_rows
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.workload.spec import Spec
+
+
+class Right(Protocol):
+    """The right outputs of a problem, or a part of them."""
+
+    def error_of_all(self, outputs: Sequence[Any]) -> float:
+        """Return the largest error of any output over the largest value that is known of it; NaN for NaN."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of problem.
+
+    Attributes
+    ----------
+    of_spec : callable
+        ``spec -> problem``.
+    of_json : callable
+        ``plain data -> problem``, the inverse of its ``to_json``; raises KeyError, TypeError or ValueError.
+    cpu_micro_kernel : callable
+        ``plain data -> micro-kernel`` for CPUs.
+    expect : callable
+        ``(problem, arrays, extents, max_flops) -> Right``, in float64 and at most so many FLOPs.
+    """
+
+    of_spec: Callable[[Spec], AnyProblem]
+    of_json: Callable[[Mapping[str, Any]], AnyProblem]
+    cpu_micro_kernel: Callable[[Mapping[str, Any]], AnyMicroKernel]
+    expect: Callable[..., Right]
+
+
+FORMS: dict[str, Form] = {
+    Problem.form: Form(problem_from_spec, Problem.from_json, MicroKernel.from_json, expect),
+    RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
+}
+
+
+def _form_of(data: Mapping[str, Any]) -> Form:
+    """Return the form that plain data name; contractions do not name theirs."""
+    name = data.get("form", Problem.form)
+    if name not in FORMS:
+        raise ValueError(f"form {str(name)[:40]!r}; allowed: {', '.join(FORMS)}")
+    return FORMS[name]
+
+
+def problem_of(spec: Spec) -> AnyProblem:
+    """Return the problem of a spec."""
+    return FORMS[Problem.form if spec.block is None else RowProblem.form].of_spec(spec)
+
+
+def problem_from_json(data: Mapping[str, Any]) -> AnyProblem:
+    """Read what the ``to_json`` of any problem returns.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The data describe no problem.
+    """
+    return _form_of(data).of_json(data)
+
+
+def cpu_micro_kernel(data: Mapping[str, Any]) -> AnyMicroKernel:
+    """Read what the ``to_json`` of any micro-kernel for CPUs returns.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The data describe no micro-kernel.
+    """
+    return _form_of(data).cpu_micro_kernel(data)

@@ -1,0 +1,1 @@
+"""Blocks of rows without a product: ``problem`` (the problem), ``reference``, ``expected`` (in float64)."""

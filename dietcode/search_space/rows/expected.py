@@ -1,0 +1,92 @@
+"""The right outputs of a block of rows, or of a sample of its rows where all would take too long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.search_space.problem import IntArray
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.rows.reference import FloatArray, row_reference
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedRows:
+    """The right outputs at some positions of one row index.
+
+    Attributes
+    ----------
+    values : dict of str to float64 array
+        Each output, at the positions alone.
+    index : str or None
+        The row index that is sampled; None where everything is known.
+    positions : int64 array
+        Along that index, ascending.
+    """
+
+    problem: RowProblem
+    values: Mapping[str, FloatArray]
+    index: str | None
+    positions: IntArray
+
+    def error_of_all(self, outputs: Sequence[Any]) -> float:
+        """Return the largest error of any output over the largest value that is known of it.
+
+        Parameters
+        ----------
+        outputs : sequence of array
+            In their order, NaN before they were computed.
+
+        Returns
+        -------
+        float
+            NaN where any of an output is NaN, also outside the sample.
+        """
+        worst = 0.0
+        for name, output in zip(self.problem.outputs, outputs, strict=True):
+            found, right = np.asarray(output, dtype=np.float64), self.values[name]
+            if np.isnan(found).any():
+                return math.nan
+            if self.index is not None:
+                found = np.take(found, self.positions, axis=self.problem.indices[name].index(self.index))
+            worst = max(worst, float(np.abs(found - right).max()) / (float(np.abs(right).max()) or 1.0))
+        return worst
+
+
+def expect_rows(
+    problem: RowProblem,
+    arrays: Mapping[str, Any],
+    extents: Mapping[str, int],
+    max_flops: float = math.inf,
+) -> ExpectedRows:
+    """Compute the right outputs, at a sample of rows where all of them take more than `max_flops`.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        As `row_reference` takes them.
+    extents : mapping of str to int
+        Of every index.
+    max_flops : float
+        Most operations to spend; the longest row index that no operator names is thinned out.
+    """
+    named = {node.attribute("causal") for node in problem.nodes.values()}
+    free = [index for index in problem.rows if index not in named]
+    longest = max(free, key=lambda index: int(extents[index]), default=None)
+    flops = float(problem.flops(extents))
+    if longest is None or flops <= max_flops:
+        return ExpectedRows(problem, row_reference(problem, arrays), None, np.arange(0))
+    extent = int(extents[longest])
+    count = max(1, int(extent * max_flops / flops))
+    picked = np.unique(np.append(np.linspace(0, extent - 1, count).round(), extent - 1)).astype(np.int64)
+    some = {
+        name: np.take(arrays[name], picked, axis=problem.indices[name].index(longest))
+        if longest in problem.indices[name]
+        else arrays[name]
+        for name in problem.inputs
+    }
+    return ExpectedRows(problem, row_reference(problem, some), longest, picked)

@@ -1,0 +1,150 @@
+"""A block of rows in float64 NumPy, written from the definitions; compiled code is compared with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.workload.block import BlockNode
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def row_reference(problem: RowProblem, arrays: Mapping[str, Any]) -> dict[str, FloatArray]:
+    """Compute a block.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        The inputs by tensor name; others are ignored.
+
+    Returns
+    -------
+    dict of str to float64 array
+        Each output.
+    """
+    values: dict[str, FloatArray] = {n: np.asarray(arrays[n], dtype=np.float64) for n in problem.inputs}
+    extents = {
+        index: extent
+        for name in problem.inputs
+        for index, extent in zip(problem.indices[name], values[name].shape, strict=True)
+    }
+    with np.errstate(all="ignore"):
+        for name, node in problem.nodes.items():
+            whole = max((problem.indices[o] for o in node.operands if isinstance(o, str)), key=len)
+            operands = [
+                o if isinstance(o, float) else along(values[o], problem.indices[o], whole)
+                for o in node.operands
+            ]
+            values[name] = compute(node, operands, whole)
+    return {
+        name: np.broadcast_to(values[name], [extents[k] for k in problem.indices[name]])
+        for name in problem.outputs
+    }
+
+
+def along(value: FloatArray, own: str, whole: str) -> FloatArray:
+    """Return a value of some of the indices `whole` with an axis of extent 1 for each of the others."""
+    return value[tuple(slice(None) if index in own else None for index in whole)]
+
+
+def compute(node: BlockNode, operands: Sequence[Any], indices: str) -> FloatArray:
+    """Return the result of one node.
+
+    Parameters
+    ----------
+    operands : sequence of float64 array or scalar
+        With an axis for each of `indices`, of extent 1 where an operand lacks the index.
+    """
+    if node.operator in _ALONG_ROW:
+        axis = node.attribute("axis")
+        axes = tuple(range(len(indices) - len(axis), len(indices)))
+        return np.asarray(_ALONG_ROW[node.operator](node, operands, axes, indices))
+    if node.operator == "clip":
+        low, high = (node.attribute(bound) for bound in ("low", "high"))
+        return np.asarray(np.clip(operands[0], low, high))
+    if node.operator == "gelu":
+        return _gelu(operands[0], node.attribute("form"))
+    return np.asarray(_POINTWISE[node.operator](*operands))
+
+
+def _gelu(x: FloatArray, form: str) -> FloatArray:
+    if form == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        return np.asarray(x * 0.5 * (1 + np.tanh(inner)))
+    from scipy.special import ndtr
+
+    return np.asarray(x * ndtr(x))
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+_POINTWISE: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "less": lambda a, b: np.less(a, b).astype(np.result_type(a, b)),
+    "where": lambda condition, a, b: np.where(condition != 0, a, b),
+    "neg": np.negative,
+    "abs": np.abs,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x * _sigmoid(x),
+}
+
+
+def _softmax(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], indices: str) -> FloatArray:
+    z = operands[0] * node.attribute("scale")
+    if len(operands) > 1:
+        z = z + operands[1]
+    if node.attribute("causal"):
+        query = indices.index(node.attribute("causal"))
+        num_queries, num_keys = z.shape[query], z.shape[-1]
+        seen = np.arange(num_keys) <= np.arange(num_queries)[:, None] + (num_keys - num_queries)
+        shape = [1] * z.ndim
+        shape[query], shape[-1] = num_queries, num_keys
+        z = np.where(seen.reshape(shape), z, -np.inf)
+    highest = z.max(axis=axes, keepdims=True)
+    e = np.exp(z - np.where(np.isneginf(highest), 0.0, highest))
+    total = e.sum(axis=axes, keepdims=True)
+    return np.asarray(e / np.where(total == 0, 1.0, total))
+
+
+def _layernorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], indices: str) -> FloatArray:
+    x = operands[0]
+    y = x - x.mean(axis=axes, keepdims=True)
+    y = y / np.sqrt(x.var(axis=axes, keepdims=True) + node.attribute("eps"))
+    if len(operands) > 1:
+        y = y * operands[1]
+    return np.asarray(y + operands[2] if len(operands) > 2 else y)
+
+
+def _rmsnorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], indices: str) -> FloatArray:
+    x = operands[0]
+    y = x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + node.attribute("eps"))
+    return np.asarray(y * operands[1] if len(operands) > 1 else y)
+
+
+_ALONG_ROW: dict[str, Callable[..., Any]] = {
+    "sum": lambda node, operands, axes, indices: operands[0].sum(axis=axes),
+    "mean": lambda node, operands, axes, indices: operands[0].mean(axis=axes),
+    "max": lambda node, operands, axes, indices: operands[0].max(axis=axes),
+    "softmax": _softmax,
+    "layernorm": _layernorm,
+    "rmsnorm": _rmsnorm,
+}

@@ -1,0 +1,145 @@
+"""A block's nodes in terms of few primitives: softmax and the norms are written out here.
+
+A primitive is a pointwise function, or a sum, mean or maximum along the row:
+
+    softmax    m = max(z), z = scale·x + mask, -inf where a causal mask hides it;
+               e = exp(z - m), m = 0 where the whole row is -inf;  y = e · (1/Σe, 0 where Σe is 0)
+    layernorm  d = x - mean(x);  y = d · rsqrt(mean(d²) + eps) · gamma + beta
+    rmsnorm    y = x · rsqrt(mean(x²) + eps) · gamma
+
+So a row of softmax that is masked as a whole is 0. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # needs pydantic
+    from dietcode.workload.block import BlockNode
+
+REDUCTIONS = ("sum", "mean", "max", "max-of-numbers")
+"""Primitives along the row; the last one ignores NaN, which another of the row brings into the result."""
+
+Value = str | float
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One operation on a value of each element, or along the row.
+
+    Attributes
+    ----------
+    name : str
+        Of its result.
+    kind : str
+        A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0); or that of a
+        pointwise operator of a spec.
+    operands : tuple of str or float
+        Names of tensors and primitives, or numbers.
+    indices : str
+        Of its result.
+    option : object
+        ``(low, high)`` of clip, the form of gelu, the index of causal.
+    """
+
+    name: str
+    kind: str
+    operands: tuple[Value, ...]
+    indices: str
+    option: Any = None
+
+
+class _Writer:
+    """Writes the primitives of one node."""
+
+    def __init__(self, name: str, indices: Mapping[str, str]) -> None:
+        self.name, self.indices = name, dict(indices)
+        self.written: list[Primitive] = []
+
+    def emit(self, kind: str, *operands: Value, option: Any = None, axis: str = "") -> str:
+        """Add a primitive; returns the name of its result."""
+        whole = max((self.indices[operand] for operand in operands if isinstance(operand, str)), key=len)
+        own = whole[: len(whole) - len(axis)]
+        name = f"{self.name}.{len(self.written)}"
+        self.written.append(Primitive(name, kind, operands, own, option))
+        self.indices[name] = own
+        return name
+
+
+def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[Primitive, ...]:
+    """Return the primitives of a block, each after its operands; a node's last one has the node's name.
+
+    Parameters
+    ----------
+    nodes : mapping of str to BlockNode
+        As `dietcode.workload.block_graph.BlockGraph` has them.
+    indices : mapping of str to str
+        Of every tensor and node.
+    """
+    found: list[Primitive] = []
+    for name, node in nodes.items():
+        writer = _Writer(name, indices)
+        _WRITTEN_OUT.get(node.operator, _as_it_is)(writer, node)
+        *first, last = writer.written
+        found += [*first, Primitive(name, last.kind, last.operands, last.indices, last.option)]
+    return tuple(found)
+
+
+def count_flops(primitives: Sequence[Primitive], columns: str) -> dict[str, int]:
+    """Return how many operations each kind of place takes: one for each primitive and element it reads.
+
+    Returns
+    -------
+    dict of str to int
+        ``element`` (of a row and column) and ``row``.
+    """
+    counts = {"element": 0, "row": 0}
+    for primitive in primitives:
+        is_wide = primitive.kind in REDUCTIONS or primitive.indices.endswith(columns)
+        counts["element" if is_wide else "row"] += 1
+    return counts
+
+
+def _as_it_is(writer: _Writer, node: BlockNode) -> None:
+    option = {
+        "clip": (node.attribute("low"), node.attribute("high")),
+        "gelu": node.attribute("form"),
+    }.get(node.operator)
+    writer.emit(node.operator, *node.operands, option=option, axis=node.attribute("axis") or "")
+
+
+def _softmax(writer: _Writer, node: BlockNode) -> None:
+    axis, z = node.attribute("axis"), node.operands[0]
+    if node.attribute("scale") != 1.0:
+        z = writer.emit("mul", z, node.attribute("scale"))
+    if len(node.operands) > 1:
+        z = writer.emit("add", z, node.operands[1])
+    if node.attribute("causal"):
+        z = writer.emit("causal", z, option=node.attribute("causal"))
+    highest = writer.emit("finite", writer.emit("max-of-numbers", z, axis=axis))
+    e = writer.emit("exp", writer.emit("sub", z, highest))
+    writer.emit("mul", e, writer.emit("reciprocal", writer.emit("sum", e, axis=axis)))
+
+
+def _layernorm(writer: _Writer, node: BlockNode) -> None:
+    x, *parameters = node.operands
+    axis, eps = node.attribute("axis"), node.attribute("eps")
+    d = writer.emit("sub", x, writer.emit("mean", x, axis=axis))
+    variance = writer.emit("mean", writer.emit("square", d), axis=axis)
+    y = writer.emit("mul", d, writer.emit("rsqrt", writer.emit("add", variance, eps)))
+    for kind, parameter in zip(("mul", "add"), parameters, strict=False):
+        y = writer.emit(kind, y, parameter)
+
+
+def _rmsnorm(writer: _Writer, node: BlockNode) -> None:
+    x, *parameters = node.operands
+    axis, eps = node.attribute("axis"), node.attribute("eps")
+    power = writer.emit("mean", writer.emit("square", x), axis=axis)
+    y = writer.emit("mul", x, writer.emit("rsqrt", writer.emit("add", power, eps)))
+    for parameter in parameters:
+        writer.emit("mul", y, parameter)
+
+
+_WRITTEN_OUT = {"softmax": _softmax, "layernorm": _layernorm, "rmsnorm": _rmsnorm}

@@ -1,0 +1,141 @@
+"""The operators that a block may consist of: the closed list, with what each takes. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.workload.text import clip
+
+LARGEST_NUMBER = 1e30  # of an attribute, or in the place of an operand
+
+
+def _number(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= LARGEST_NUMBER:
+        raise ValueError(f"given {clip(given)}; allowed: a finite number, at most 1e30")
+    return float(given)
+
+
+def _positive(given: object) -> float:
+    number = _number(given)
+    if not number > 0:
+        raise ValueError(f"given {clip(given)}; allowed: a number above 0, at most 1e30")
+    return number
+
+
+def _indices(given: object) -> str:
+    if not isinstance(given, str) or not given.isascii() or not given.isalpha():
+        raise ValueError(f"given {clip(given)}; allowed: the letter of an index, or several")
+    return given
+
+
+def _index(given: object) -> str:
+    indices = _indices(given)
+    if len(indices) != 1:
+        raise ValueError(f"given {clip(given)}; allowed: the letter of one index")
+    return indices
+
+
+def _form_of_gelu(given: object) -> str:
+    if given not in ("erf", "tanh"):
+        raise ValueError(f"given {clip(given)}; allowed: erf or tanh")
+    return str(given)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an operator takes beside its operands.
+
+    Attributes
+    ----------
+    read : callable
+        Returns the checked value; raises ValueError with what is allowed.
+    default : object
+        Value where it is not given; `REQUIRED`, or None for nothing.
+    """
+
+    read: Callable[[object], Any]
+    default: Any = None
+
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class BlockOperator:
+    """One operator.
+
+    Attributes
+    ----------
+    operands : tuple of str
+        What each operand is, in words of the documentation.
+    num_optional : int
+        How many of the last ones may be left out.
+    needs_attribute : bool
+        Whether one of its attributes has to be given, though each has a default.
+    reduces : bool
+        Whether its result lacks the indices of its attribute `axis`.
+    along_row : bool
+        Whether an element of its result depends on others of its row.
+    """
+
+    operands: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    num_optional: int = 0
+    needs_attribute: bool = False
+    reduces: bool = False
+    along_row: bool = False
+
+    def allowed_operands(self) -> str:
+        """Return how many operands there may be, and what they are."""
+        most = len(self.operands)
+        least = most - self.num_optional
+        return f"{most if least == most else f'{least} to {most}'}: {', '.join(self.operands)}"
+
+
+_AXIS = {"axis": Attribute(_indices, REQUIRED)}
+_ONE = BlockOperator(("x",))
+_TWO = BlockOperator(("a", "b"))
+_REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
+
+OPERATORS: dict[str, BlockOperator] = {
+    "add": _TWO,
+    "sub": _TWO,
+    "mul": _TWO,
+    "div": _TWO,
+    "maximum": _TWO,
+    "minimum": _TWO,
+    "less": _TWO,
+    "where": BlockOperator(("condition", "a", "b")),
+    "clip": BlockOperator(
+        ("x",), {"low": Attribute(_number), "high": Attribute(_number)}, needs_attribute=True
+    ),
+    "neg": _ONE,
+    "abs": _ONE,
+    "square": _ONE,
+    "sqrt": _ONE,
+    "rsqrt": _ONE,
+    "exp": _ONE,
+    "tanh": _ONE,
+    "sigmoid": _ONE,
+    "relu": _ONE,
+    "silu": _ONE,
+    "gelu": BlockOperator(("x",), {"form": Attribute(_form_of_gelu, "erf")}),
+    "sum": _REDUCTION,
+    "mean": _REDUCTION,
+    "max": _REDUCTION,
+    "softmax": BlockOperator(
+        ("x", "mask"),
+        {**_AXIS, "scale": Attribute(_number, 1.0), "causal": Attribute(_index)},
+        num_optional=1,
+        along_row=True,
+    ),
+    "layernorm": BlockOperator(
+        ("x", "gamma", "beta"), {**_AXIS, "eps": Attribute(_positive, 1e-5)}, num_optional=2, along_row=True
+    ),
+    "rmsnorm": BlockOperator(
+        ("x", "gamma"), {**_AXIS, "eps": Attribute(_positive, 1e-6)}, num_optional=1, along_row=True
+    ),
+}
+"""By the word of a spec. What is said of each is in ``docs/blocks.md``."""

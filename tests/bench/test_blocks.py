@@ -1,0 +1,72 @@
+"""What `bench` compares a block with computes the same, in NumPy and in PyTorch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import of_extra
+from small_libraries import block_data, built_of
+
+from dietcode.bench.compare import bench
+from dietcode.bench.operator import Operator
+from dietcode.bench.vendor import vendor_paths
+from dietcode.search_space.rows.reference import row_reference
+from dietcode.workload.operators import OPERATORS
+from dietcode.workload.parse import spec_from_data
+
+
+def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
+    """One operator on X [m, n], on B [m, n] or [n], and on C."""
+    operator = OPERATORS[word]
+    along = "n" if word in {"layernorm", "rmsnorm"} else "mn"
+    names = ["X", "B", "C"][:num_operands]
+    node = {word: names, **({"axis": "n"} if "axis" in operator.attributes else {}), **options}
+    tensors = {name: {"dims": "mn" if name == "X" else along, "dtype": "float32"} for name in names}
+    return Operator.of_spec(spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors)))
+
+
+CASES = [
+    *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in OPERATORS.items()),
+    ("layernorm", 1, {}),
+    ("rmsnorm", 1, {"eps": 0.1}),
+    ("softmax", 1, {"scale": 0.5, "causal": "m"}),
+    ("gelu", 1, {"form": "tanh"}),
+    ("clip", 1, {"low": -0.5, "high": 0.25}),
+]
+
+
+@pytest.mark.parametrize("vendor", ["numpy", "torch"])
+@pytest.mark.parametrize(("word", "num_operands", "options"), CASES)
+def test_every_operator(vendor: str, word: str, num_operands: int, options: dict[str, Any]) -> None:
+    if vendor == "torch":
+        pytest.importorskip("torch", reason=of_extra("bench"))
+    operator = operator_of(word, num_operands, **options)
+    rng = np.random.default_rng(0)
+    shapes = operator.shapes({"M": 5})
+    arrays = {name: rng.standard_normal(shapes[name], dtype=np.float32) for name in operator.inputs}
+    if word in {"sqrt", "rsqrt"}:
+        arrays["X"] = np.abs(arrays["X"])
+    right = row_reference(operator.problem, arrays)["Y"]
+    paths = vendor_paths(vendor, operator, 1)
+    eager = next(bind for name, bind in paths.items() if "compile" not in name)
+    result = np.asarray(eager(arrays)())
+    assert result.dtype == np.float32 and result.shape == right.shape
+    assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
+
+
+def test_a_library_with_two_outputs_beside_numpy() -> None:
+    data = block_data(
+        "two",
+        {"S": {"add": ["X", "g"]}, "Y": {"softmax": "S", "axis": "n"}},
+        ["S", "Y"],
+        tensors={
+            "X": {"dims": "mn", "dtype": "float32"},
+            "g": {"dims": "n", "dtype": "float32", "constant": True},
+        },
+    )
+    (record, *_) = bench(built_of(json.dumps(data)), ["numpy"], num_instances=2, rounds=1)
+    assert record["max_rel_error"] < 1e-5 and record["vendor"] == "numpy"
+    assert record["measured_gb_per_sec"] > 0

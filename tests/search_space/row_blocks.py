@@ -1,0 +1,168 @@
+"""Blocks of rows, compiled with several micro-kernels, and the arrays to call them with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from compile_cache import load_compiled
+from compiled import cpu_target, numbered
+
+from dietcode.search_space.cpu.host import build_module
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.space import allows, neighbours
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.rows.reference import row_reference
+from dietcode.workload.parse import spec_from_data
+
+Node = dict[str, Any]
+
+# Graph, outputs, and the indices of each tensor.
+BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
+    "softmax": (
+        {"Y": {"softmax": ["X", "mask"], "axis": "k", "scale": 0.3, "causal": "q"}},
+        ["Y"],
+        {"X": "bhqk", "mask": "bk"},
+    ),
+    "layernorm": (
+        {"Y": {"layernorm": ["X", "gamma", "beta"], "axis": "n"}},
+        ["Y"],
+        {"X": "mn", "gamma": "n", "beta": "n"},
+    ),
+    "add-norm": (
+        {"S": {"add": ["X", "R"]}, "Y": {"rmsnorm": ["S", "gamma"], "axis": "n", "eps": 1e-3}},
+        ["S", "Y"],
+        {"X": "mn", "R": "mn", "gamma": "n"},
+    ),
+    "reductions": (
+        {
+            "total": {"sum": "X", "axis": "n"},
+            "mean": {"mean": "X", "axis": "n"},
+            "most": {"max": "X", "axis": "n"},
+            "half": {"mul": ["most", 0.5]},
+            "away": {"sub": ["X", "mean"]},
+            "Y": {"where": ["flag", "away", "half"]},
+        },
+        ["total", "Y", "half"],
+        {"X": "mn", "flag": "m"},
+    ),
+    "broadcast": (
+        {
+            "a": {"mul": ["X", "K"]},
+            "b": {"sub": ["a", "Q"]},
+            "c": {"maximum": ["b", "B"]},
+            "Y": {"minimum": ["c", 0.75]},
+        },
+        ["Y"],
+        {"X": "bhqk", "K": "hk", "Q": "bq", "B": "k"},
+    ),
+    "several": (  # a norm of weights of a softmax over two indices: six passes, two values kept
+        {
+            "P": {"softmax": "X", "axis": "uv"},
+            "E": {"tanh": "P"},
+            "N": {"layernorm": "E", "axis": "uv"},
+            "Y": {"mul": ["N", "P"]},
+        },
+        ["Y"],
+        {"X": "muv"},
+    ),
+    "functions": (
+        {
+            **{
+                name: {name: "X"}
+                for name in ("neg", "abs", "square", "exp", "tanh", "sigmoid", "relu", "silu")
+            },
+            "root": {"sqrt": "abs"},
+            "inverse": {"rsqrt": "abs"},
+            "gelu": {"gelu": "X"},
+            "approximately": {"gelu": "X", "form": "tanh"},
+            "clipped": {"clip": "X", "low": -1.5, "high": 2},
+            "above": {"clip": "X", "low": 0.5},
+            "smaller": {"less": ["X", "Z"]},
+            "quotient": {"div": ["X", "Z"]},
+            "larger": {"maximum": ["X", "Z"]},
+            "lower": {"minimum": ["X", "Z"]},
+            "chosen": {"where": ["smaller", "X", 3]},
+        },
+        [
+            *("neg", "abs", "square", "exp", "tanh", "sigmoid", "relu", "silu", "root", "inverse", "gelu"),
+            *("approximately", "clipped", "above", "quotient", "larger", "lower", "chosen"),
+        ],
+        {"X": "mn", "Z": "mn"},
+    ),
+}
+
+
+def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
+    """A block; every index is dynamic that `fixed` does not give."""
+    graph, outputs, tensors = BLOCKS[name]
+    indices = list(dict.fromkeys("".join(tensors.values())))
+    free = [index for index in indices if index not in (fixed or {})] or indices[:1]
+    data = {
+        "name": name,
+        "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
+        "tensors": {tensor: {"dims": dims, "dtype": "float32"} for tensor, dims in tensors.items()},
+        "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free[:4]},
+        "dims": {index: f"V{index}" if index in free else (fixed or {})[index] for index in indices},
+    }
+    return RowProblem.of_spec(spec_from_data(data))
+
+
+def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
+    """One of each kind: rows at once, steps, what is kept, one core."""
+    sizes = [(1, 4), (3, 4), (1, 8), (1, 1), (3, 2)]
+    plain = [RowKernel(rows, vectors * limits.lanes) for rows, vectors in sizes]
+    found = [kernel for kernel in plain if allows(problem, kernel, limits)]
+    return list(dict.fromkeys([*found, *neighbours(problem, found[0], limits)]))
+
+
+class CompiledBlock:
+    """Micro-kernels of one block as machine code; the last argument chooses one."""
+
+    def __init__(self, problem: RowProblem, mcpu: str) -> None:
+        target = cpu_target(mcpu)
+        self.problem, self.limits = problem, Limits.of(target)
+        self.kernels = micro_kernels(problem, self.limits)
+        tree = numbered(len(self.kernels))
+        self.module = load_compiled(
+            build_module(problem, self.kernels, tree, ("kernel",), self.limits), target
+        )
+
+    def inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
+        rng, indices = np.random.default_rng(seed), self.problem.indices
+        return {
+            name: rng.standard_normal([extents[k] for k in indices[name]], dtype=np.float32)
+            for name in self.problem.inputs
+        }
+
+    def empty(self, extents: dict[str, int]) -> list[Any]:
+        shapes = ([extents[k] for k in self.problem.indices[name]] for name in self.problem.outputs)
+        return [np.full(shape, np.nan, np.float32) for shape in shapes]
+
+    def run(self, inputs: dict[str, Any], extents: dict[str, int], category: int = 0) -> list[Any]:
+        """The outputs, which were NaN everywhere beforehand."""
+        outputs = self.empty(extents)
+        self.module["run"](*(inputs[name] for name in self.problem.inputs), *outputs, category)
+        return outputs
+
+    def check(self, extents: dict[str, int], seed: int = 0) -> None:
+        """Every micro-kernel is right, and all give the same bits."""
+        inputs = self.inputs(extents, seed)
+        right = row_reference(self.problem, inputs)
+        first: Sequence[Any] = ()
+        for category, kernel in enumerate(self.kernels):
+            outputs = self.run(inputs, extents, category)
+            for name, output in zip(self.problem.outputs, outputs, strict=True):
+                error = np.abs(output - right[name]).max() / (np.abs(right[name]).max() or 1.0)
+                assert error < 1e-5, (kernel.name, name, extents, error)
+            first = first or outputs
+            same = [np.array_equal(a, b) for a, b in zip(first, outputs, strict=True)]
+            assert all(same), (kernel.name, self.kernels[0].name, extents)
+
+
+@functools.cache
+def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -> CompiledBlock:
+    return CompiledBlock(problem_of(name, dict(fixed)), mcpu)

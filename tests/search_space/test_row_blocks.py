@@ -1,0 +1,216 @@
+"""Code for blocks of rows: right at every edge, the same bits whatever computes them, and where NaN goes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from row_blocks import BLOCKS, built_block, problem_of
+
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.passes import schedule
+from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.rows.expected import expect_rows
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.rows.reference import row_reference
+from dietcode.target.cpu import CpuTarget
+
+
+def extents_around(problem: RowProblem, lanes: int, fixed: dict[str, int]) -> list[dict[str, int]]:
+    """Ones, whole steps, and some around them."""
+    rng = random.Random(0)
+    columns = [1, 3, lanes - 1, lanes, lanes + 1, 4 * lanes, 4 * lanes + 1, 9 * lanes - 1, 8 * lanes]
+    found = []
+    for width in columns:
+        extents = {index: rng.choice([1, 2, 3, 5]) for index in problem.extents}
+        extents[problem.columns[-1]] = width
+        found.append(extents | fixed)
+    return found
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    for seed, extents in enumerate(extents_around(block.problem, block.limits.lanes, {})):
+        block.check(extents, seed)
+
+
+@pytest.mark.parametrize("width", [64, 100])
+@pytest.mark.parametrize("name", ["add-norm", "softmax"])
+def test_fixed_columns(name: str, width: int, target: CpuTarget) -> None:
+    fixed = {problem_of(name).columns[-1]: width}
+    block = built_block(name, target.mcpu, tuple(fixed.items()))
+    for extents in extents_around(block.problem, block.limits.lanes, fixed)[:3]:
+        block.check(extents)
+
+
+@pytest.mark.parametrize("name", ["layernorm", "add-norm", "reductions", "several"])
+def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    extents = dict.fromkeys(block.problem.extents, 7) | {block.problem.columns[-1]: 83, "m": 13}
+    inputs = block.inputs(extents)
+    for category in range(len(block.kernels)):
+        together = block.run(inputs, extents, category)
+        for row in (0, 5, 12):
+            alone = {
+                tensor: value[row : row + 1] if block.problem.indices[tensor].startswith("m") else value
+                for tensor, value in inputs.items()
+            }
+            outputs = block.run(alone, extents | {"m": 1})
+            for one, other in zip(outputs, together, strict=True):
+                assert np.array_equal(one[0], other[row])
+
+
+def test_a_row_that_is_masked_as_a_whole_is_zero(avx2: CpuTarget) -> None:
+    block = built_block("softmax", avx2.mcpu)
+    extents = {"b": 2, "h": 1, "q": 3, "k": 21}
+    inputs = block.inputs(extents)
+    inputs["mask"][1] = -np.inf
+    for category in range(len(block.kernels)):
+        (output,) = block.run(inputs, extents, category)
+        assert np.all(output[1] == 0)
+        assert np.allclose(output[0].sum(axis=-1), 1, rtol=1e-6)
+
+
+def test_causal_hides_later_keys_and_the_last_query_sees_all(avx2: CpuTarget) -> None:
+    block = built_block("softmax", avx2.mcpu)
+    extents = {"b": 1, "h": 1, "q": 3, "k": 5}
+    (output,) = block.run(block.inputs(extents), extents)
+    assert [(row > 0).tolist() for row in output[0, 0]] == [
+        [True, True, True, False, False],
+        [True, True, True, True, False],
+        [True, True, True, True, True],
+    ]
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm", "add-norm", "several"])
+def test_nan_stays_in_its_row(name: str, avx2: CpuTarget) -> None:
+    block = built_block(name, avx2.mcpu)
+    problem = block.problem
+    extents = dict.fromkeys(problem.extents, 3) | {problem.columns[-1]: 41}
+    inputs = block.inputs(extents)
+    inputs["X"].reshape(-1, 41)[1, 0] = np.nan  # which a causal mask does not hide
+    right = row_reference(problem, inputs)
+    for category in range(len(block.kernels)):
+        for output_name, output in zip(problem.outputs, block.run(inputs, extents, category), strict=True):
+            assert np.array_equal(np.isnan(output), np.isnan(right[output_name])), block.kernels[
+                category
+            ].name
+    assert any(np.isnan(value).any() and not np.isnan(value).all() for value in right.values())
+
+
+def test_infinities_and_nan_of_reductions(avx2: CpuTarget) -> None:
+    block = built_block("reductions", avx2.mcpu)
+    extents = {"m": 4, "n": 19}
+    inputs = block.inputs(extents)
+    inputs["X"][0, 17], inputs["X"][1, 3], inputs["X"][2, 18] = np.inf, -np.inf, np.nan
+    right = row_reference(block.problem, inputs)
+    outputs = dict(zip(block.problem.outputs, block.run(inputs, extents), strict=True))
+    assert outputs["half"][0] == np.inf and np.isnan(outputs["half"][2])
+    for name, output in outputs.items():
+        assert np.array_equal(np.isnan(output), np.isnan(right[name])), name
+        finite = np.isfinite(right[name])
+        assert np.allclose(output[finite], right[name][finite], rtol=1e-5, atol=1e-5), name
+
+
+def test_functions_over_all_of_float32(target: CpuTarget) -> None:
+    block = built_block("functions", target.mcpu)
+    bits = np.linspace(0, 2**32 - 1, 200_003).astype(np.uint32)  # negative numbers, NaN and infinities too
+    x = np.concatenate([bits.view(np.float32), np.linspace(-100, 100, 200_000, dtype=np.float32)])
+    inputs = {"X": x[None], "Z": np.roll(x, 1)[None]}
+    outputs = block.run(inputs, {"m": 1, "n": len(x)})
+    with np.errstate(all="ignore"):
+        right = row_reference(block.problem, inputs)
+        for name, output in zip(block.problem.outputs, outputs, strict=True):
+            wanted = right[name].astype(np.float32)
+            normal = ~(np.abs(right[name]) < 2.0**-125)  # below, results may be 0
+            assert np.array_equal(np.isnan(output), np.isnan(wanted)), name
+            both = normal & ~np.isnan(wanted)
+            infinite = np.isinf(wanted) | np.isinf(output)
+            near_overflow = np.abs(right[name]) > 3.4e38
+            assert np.array_equal(
+                output[both & infinite & ~near_overflow], wanted[both & infinite & ~near_overflow]
+            ), name
+            finite = both & ~infinite
+            scale = np.maximum(np.abs(right[name]), 1.0 if name in {"gelu", "approximately", "silu"} else 0.0)
+            with np.errstate(all="ignore"):
+                error = np.abs(output.astype(np.float64) - right[name])[finite] / scale[finite]
+            assert np.nanmax(error) < 1e-6, (name, x[finite[0]][np.nanargmax(error)])
+
+
+def test_passes_of_softmax() -> None:
+    problem = problem_of("softmax")
+    kept = {keep: schedule(problem, RowKernel(1, 64, keep)).kept for keep in ("costly", "all", "none")}
+    assert kept["none"] == () and len(kept["costly"]) == 1 and len(kept["all"]) == 2
+    plan = schedule(problem, RowKernel(1, 64))
+    assert [len(one.reductions) for one in plan.passes] == [1, 1, 0]
+    exponentials = [p.kind for one in plan.passes for p in one.elements].count("exp")
+    assert exponentials == 1
+    assert [p.kind for one in schedule(problem, RowKernel(1, 64, "none")).passes for p in one.elements].count(
+        "exp"
+    ) == 2
+
+
+def test_an_output_is_read_where_it_was_written() -> None:
+    plan = schedule(problem_of("add-norm"), RowKernel(1, 64, "all"))
+    assert plan.kept == () and plan.passes[1].loads == ("S",)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_plain_data(name: str) -> None:
+    problem = problem_of(name)
+    assert problem_from_json(problem.to_json()).to_json() == problem.to_json()
+    kernel, other = RowKernel(4, 64, "all", serial=True), RowKernel(1, 64, stream=True)
+    assert cpu_micro_kernel(kernel.to_json()) == kernel and kernel.name == "4x64-keep-all-serial"
+    assert cpu_micro_kernel(other.to_json()) == other and other.name == "1x64-stream"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"form": "columns"},
+        {"outputs": ["X"]},
+        {"inputs": []},
+        {"rows": ["n"]},
+        {"extents": {"m": None}},
+        {"extents": {"m": None, "n": 0}},
+        {"subscripts": {"X": "mn", "gamma": "n", "beta": "n", "Y": "zn"}},
+        {"nodes": {"Y": {"layernorm": ["X", "missing"], "axis": "n"}}},
+    ],
+)
+def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        problem_from_json(problem_of("layernorm").to_json() | changes)
+
+
+def test_a_sample_of_rows_is_compared() -> None:
+    problem = problem_of("add-norm")
+    arrays = {"X": np.ones((900, 40)), "R": np.ones((900, 40)), "gamma": np.ones(40)}
+    arrays["X"][:, 0] = np.arange(900)
+    extents = {"m": 900, "n": 40}
+    right = row_reference(problem, arrays)
+    some = expect_rows(problem, arrays, extents, problem.flops(extents) / 50)
+    assert some.index == "m" and 10 <= len(some.positions) <= 20 and some.positions[-1] == 899
+    outputs = [right["S"].copy(), right["Y"].copy()]
+    assert some.error_of_all(outputs) == 0
+    outputs[1][899, 3] += 1
+    assert some.error_of_all(outputs) > 0.1
+    outputs[1][899, 3], outputs[0][1, 1] = right["Y"][899, 3], np.nan
+    assert np.isnan(some.error_of_all(outputs))
+
+
+def test_limits_of_a_micro_kernel(avx2: CpuTarget) -> None:
+    from dietcode.search_space.cpu.rows.space import allows
+
+    limits, problem = Limits.of(avx2), problem_of("layernorm")
+    assert allows(problem, RowKernel(4, 4 * limits.lanes), limits)
+    assert not allows(problem, RowKernel(4, 4 * limits.lanes + 1), limits)
+    assert not allows(problem, RowKernel(1, 2 * limits.lanes), limits)  # its sums would have another order
+    assert allows(problem_of("broadcast"), RowKernel(1, 2 * limits.lanes), limits)
+    assert allows(problem, RowKernel(1, 4 * limits.lanes, stream=True), limits)
+    assert not allows(problem, RowKernel(1, 4 * limits.lanes, serial=True, stream=True), limits)
+    with pytest.raises(ValueError, match="keep 'some'; allowed: costly"):
+        RowKernel(1, 64, "some")

@@ -1,0 +1,196 @@
+"""Blocks in a spec: read, written, put together, and refused with the field that is wrong."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietcode.errors import SpecError
+from dietcode.workload.expansion import REDUCTIONS, expand
+from dietcode.workload.identity import workload_digest
+from dietcode.workload.operators import OPERATORS
+from dietcode.workload.parse import load_spec, spec_from_data
+from dietcode.workload.positions import check_text
+from dietcode.workload.sizes import largest_sizes
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise")
+DATA: dict[str, Any] = {
+    "name": "block",
+    "op": {
+        "block": {
+            "version": 1,
+            "graph": {
+                "S": {"add": ["X", "R"]},
+                "T": {"mul": ["S", 0.5]},
+                "Y": {"layernorm": ["T", "gamma"], "axis": "n"},
+            },
+            "outputs": ["S", "Y"],
+        }
+    },
+    "tensors": {
+        "X": {"dims": "mn", "dtype": "float32"},
+        "R": {"dims": "mn", "dtype": "float32"},
+        "gamma": {"dims": "n", "dtype": "float32", "constant": True},
+    },
+    "shape_vars": {"M": {"min": 1, "max": 64}},
+    "dims": {"m": "M", "n": 48},
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The block with one field replaced, or deleted where the value is `DATA`."""
+    data = copy.deepcopy(DATA)
+    *outer, last = path.split(".")
+    at: Any = data
+    for key in outer:
+        at = at[int(key) if isinstance(at, list) else key]
+    if value is DATA:
+        del at[last]
+    else:
+        at[int(last) if isinstance(at, list) else last] = value
+    return data
+
+
+GRAPH = "op.block.graph"
+REFUSALS = [
+    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "allowed: one of add, sub,"),
+    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "did you mean 'mul'?"),
+    (f"{GRAPH}.T", {"einsum": ["S", "R"]}, f"{GRAPH}.T", "given ['einsum']; allowed: one of add"),
+    (
+        f"{GRAPH}.T",
+        {"mul": ["S", 2], "add": ["S", 1]},
+        f"{GRAPH}.T",
+        "given mul and add; allowed: one operator",
+    ),
+    (f"{GRAPH}.T", "S", f"{GRAPH}.T", "given 'S'; allowed: a mapping of an operator"),
+    (f"{GRAPH}.T", {"mul": ["S"]}, f"{GRAPH}.T.mul", "given 1 operands; allowed: 2: a, b"),
+    (f"{GRAPH}.T", {"mul": ["S", True]}, f"{GRAPH}.T.mul.1", "given True; allowed: the name of a tensor"),
+    (f"{GRAPH}.T", {"mul": ["S", 1e31]}, f"{GRAPH}.T.mul.1", "a number up to 1e30"),
+    (
+        f"{GRAPH}.T",
+        {"mul": ["s", 2]},
+        f"{GRAPH}.T.mul.0",
+        "given 's'; allowed: a tensor or a node: X, R, gamma, S",
+    ),
+    (f"{GRAPH}.T", {"mul": [2, 3]}, f"{GRAPH}.T.mul", "given numbers alone"),
+    (f"{GRAPH}.T", {"mul": ["Y", 2]}, f"{GRAPH}.T", "depends on itself"),
+    (f"{GRAPH}.T", {"mul": ["S", 2], "axis": "n"}, f"{GRAPH}.T.axis", "unknown field; allowed: mul"),
+    (f"{GRAPH}.Y.axis", "m", f"{GRAPH}.Y.axis", "given 'm'; allowed: the last index of mn"),
+    (f"{GRAPH}.Y.axis", 3, f"{GRAPH}.Y.axis", "given 3; allowed: the letter of an index"),
+    (f"{GRAPH}.Y.axis", DATA, f"{GRAPH}.Y.axis", "missing; layernorm needs it"),
+    (f"{GRAPH}.Y.eps", 0, f"{GRAPH}.Y.eps", "given 0; allowed: a number above 0"),
+    (f"{GRAPH}.Y.layernorm", ["T", "X", "R", "T"], f"{GRAPH}.Y.layernorm", "allowed: 1 to 3: x, gamma, beta"),
+    (f"{GRAPH}.Y.layernorm", ["gamma", "T"], f"{GRAPH}.Y.layernorm", "its first operand has the indices n"),
+    (f"{GRAPH}.T", {"clip": "S"}, f"{GRAPH}.T", "missing; clip needs low or high, or both"),
+    (f"{GRAPH}.Z", {"exp": "X"}, f"{GRAPH}.Z", "no output needs it"),
+    (f"{GRAPH}.X", {"exp": "R"}, f"{GRAPH}.X", "already used by tensors.X"),
+    (f"{GRAPH}.class", {"exp": "R"}, f"{GRAPH}.class", "a Python identifier"),
+    ("op.block.version", 2, "op.block.version", "given 2; allowed: 1"),
+    ("op.block.output", ["Y"], "op.block.output", "unknown field; allowed: version, graph, outputs"),
+    ("op.block.outputs", [], "op.block.outputs", "given none; allowed: at least one node"),
+    ("op.block.outputs", ["Q"], "op.block.outputs.0", "given 'Q'; allowed: a node: S, T, Y"),
+    ("op.block.outputs", ["S", "S"], "op.block.outputs.1", "given twice"),
+    ("op.block.graph", {}, "op.block.graph", "given {}; allowed: a mapping of 1 to 64 names"),
+    ("op.epilogue", ["relu"], "op", "given a block and an epilogue"),
+    ("op.einsum", "mk,nk->mn", "op", "given both; allowed: exactly one of einsum, conv2d, block"),
+    (
+        "output",
+        {"name": "Y", "dtype": "float32"},
+        "output",
+        "given beside a block; allowed: its results in op",
+    ),
+    ("tensors.Q", {"dims": "m", "dtype": "float32"}, "tensors.Q", "no node reads it"),
+    ("tensors.R.dims", "nm", f"{GRAPH}.S.add", "given operands of mn, nm; allowed: one operand with all"),
+    ("tensors.R.dims", "mm", "tensors.R.dims", "given 'mm'; allowed: 1 to 6 letters, each once"),
+    ("tensors.X.dtype", "float16", "tensors.X.dtype", "allowed on this target: float32"),
+    ("tensors", {}, "tensors", "given 0 tensors; allowed: 1 to 16"),
+    ("dims.k", 3, "dims.k", "not an index of block of add, mul, layernorm"),
+    ("target", {"kind": "cuda", "arch": "sm_90"}, "target.kind", "given cuda; allowed for a block: llvm"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "field", "said"), REFUSALS)
+def test_refusals(path: str, value: Any, field: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(changed(path, value))
+    assert caught.value.field == field
+    assert said in caught.value.problem and "\n" not in str(caught.value)
+
+
+def test_two_axes_are_refused() -> None:
+    data = changed(f"{GRAPH}.Y", {"sum": "T", "axis": "mn"})
+    data["op"]["block"]["graph"] |= {"Z": {"mean": "T", "axis": "n"}, "W": {"mul": ["Y", "Z"]}}
+    data["op"]["block"]["outputs"] = ["S", "W"]
+    del data["tensors"]["gamma"]
+    with pytest.raises(
+        SpecError, match=r"graph\.[YZ]\.axis: given '(n|mn)'; allowed: (n|mn), as other nodes"
+    ):
+        spec_from_data(data)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_read_and_written(name: str) -> None:
+    spec = load_spec(ROOT / "examples" / f"{name}.yaml")
+    assert spec_from_data(spec.to_json()) == spec
+    assert "output" not in spec.to_json() and "epilogue" not in spec.to_json()["op"]
+
+
+def test_grid_order_and_outputs() -> None:
+    spec = spec_from_data(DATA)
+    graph = spec.block
+    assert graph is not None
+    assert (graph.rows, graph.columns, list(graph.nodes)) == ("m", "n", ["S", "T", "Y"])
+    assert spec.outputs == {"S": "mn", "Y": "mn"}
+    assert largest_sizes(spec).tensor_bytes == 4 * (4 * 64 * 48 + 48)
+
+
+def test_order_of_the_graph_does_not_matter() -> None:
+    other = copy.deepcopy(DATA)
+    graph = other["op"]["block"]["graph"]
+    other["op"]["block"]["graph"] = dict(reversed(graph.items()))
+    assert workload_digest(spec_from_data(other)) == workload_digest(spec_from_data(DATA))
+    swapped = changed("op.block.outputs", ["Y", "S"])
+    assert workload_digest(spec_from_data(swapped)) != workload_digest(spec_from_data(DATA))
+
+
+def test_pointwise_blocks_are_flat() -> None:
+    data = changed(f"{GRAPH}.Y", {"tanh": "T"})
+    del data["tensors"]["gamma"]
+    graph = spec_from_data(data).block
+    assert graph is not None and (graph.rows, graph.columns) == ("", "mn")
+
+
+def test_flops_are_primitives_of_each_element() -> None:
+    data = changed(f"{GRAPH}.Y", {"softmax": "T", "axis": "n"})
+    del data["tensors"]["gamma"]
+    # add, mul, max, sub, exp, sum, mul of each element; finite, reciprocal of each row
+    assert largest_sizes(spec_from_data(data)).flops == 64 * (7 * 48 + 2)
+
+
+@pytest.mark.parametrize("word", OPERATORS)
+def test_every_operator_is_read_and_written_out(word: str) -> None:
+    operator = OPERATORS[word]
+    operands = ["X", "R", "X"][: len(operator.operands)]
+    node: dict[str, Any] = {word: operands} | ({"axis": "n"} if "axis" in operator.attributes else {})
+    node |= {"low": 0} if word == "clip" else {}
+    data = changed("op.block.graph", {"Y": node})
+    data["op"]["block"]["outputs"] = ["Y"]
+    del data["tensors"]["gamma"]
+    if "R" not in operands:
+        del data["tensors"]["R"]
+    graph = spec_from_data(data).block
+    assert graph is not None
+    primitives = expand(graph.nodes, graph.indices)
+    assert primitives[-1].name == "Y" and primitives[-1].indices == ("m" if operator.reduces else "mn")
+    assert any(p.kind in REDUCTIONS for p in primitives) == operator.along_row
+
+
+def test_position_of_what_is_wrong() -> None:
+    text = (ROOT / "examples" / "layernorm.yaml").read_text().replace("axis: n", "axis: m")
+    (problem,) = check_text(text).problems
+    assert problem.field == "op.block.graph.Y.axis"
+    assert text.splitlines()[problem.line - 1].lstrip().startswith("Y:")
