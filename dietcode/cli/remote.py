@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.common import Json, print_json
 from dietcode.errors import RequestError
 
@@ -35,6 +36,8 @@ def submit(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    trials: Trials = None,
+    seconds: Seconds = None,
     priority: Annotated[
         int, typer.Option(min=-100, max=100, help="Of the jobs that wait, the highest begins first.")
     ] = 0,
@@ -53,7 +56,7 @@ def submit(
     from dietcode.client import calls
     from dietcode.workload.parse import load_spec
 
-    parsed = load_spec(spec)
+    parsed = with_budget(load_spec(spec), trials, seconds)
     call = calls.submit(parsed, force, None, priority=priority, deadline=_number_or_text(deadline))
     with _client(server) as client:
         job, is_new = client.transport.send(call)

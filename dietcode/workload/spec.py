@@ -37,7 +37,7 @@ class Spec(SpecFields):
     tensors : dict of str to TensorSpec
         The two operands by name, in the order of the einsum; of a convolution the data, then the kernel.
     output : OutputSpec
-        Name and dtype of the output.
+        Name and dtype of the output; left out, ``Y`` in float32.
     accumulate : str
         Dtype of the accumulators: ``float32``.
     shape_vars : dict of str to ShapeVariable

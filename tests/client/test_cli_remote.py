@@ -61,6 +61,8 @@ def test_submit_prints_the_id_last(command: Command, wire: WireServer, spec: Pat
         command("submit", spec, "--priority", "-7", "--deadline", deadline)
         body = json.loads(wire.requests[-1].body)
         assert (body["priority"], body["deadline"]) == (-7, sent)
+    command("submit", spec, "--trials", "5", "--seconds", "2.5")
+    assert json.loads(wire.requests[-1].body)["spec"]["budget"] == {"trials": 5, "seconds": 2.5}
     failed(command("submit", spec, "--deadline", "soon"), 2, "deadline: given 'soon'", "seconds from now")
     failed(command("submit", spec, "--priority", "101"), 2, "--priority", "100")
 
