@@ -47,10 +47,10 @@ def disagreements(spec: SpecFields) -> list[SpecError]:
 
 
 def _disagreements(spec: SpecFields) -> Iterator[SpecError]:
-    """Yield the errors of each step, and go on to the next step only where there were none."""
-    for step in _STEPS:
+    """Yield the errors of each stage, and go on to the next one only where there were none."""
+    for stage in _STAGES:
         found = False
-        for check in step:
+        for check in stage:
             try:
                 for error in check(spec) or ():
                     found = True
@@ -243,8 +243,8 @@ def _check_sizes(spec: SpecFields) -> None:
         raise SpecError("dims", f"{sizes.flops:.4g} FLOPs at the largest instance; allowed: at most 2**53")
 
 
-# Those of one step need only what the steps before have made sure of.
-_STEPS: tuple[tuple[Callable[[SpecFields], Iterable[SpecError] | None], ...], ...] = (
+# The checks of one stage need only what the stages before have made sure of.
+_STAGES: tuple[tuple[Callable[[SpecFields], Iterable[SpecError] | None], ...], ...] = (
     (_check_names, _check_operands),
     (_check_dtypes, _check_dims),
     (_check_roles,),

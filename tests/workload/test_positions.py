@@ -190,9 +190,7 @@ def test_fields_that_disagree_are_told_at_once() -> None:
     text = GOOD.replace("16*T", "16*Q").replace("k: 24", "k: 24*R").replace("n: 32", "n: 9*T")
     text = text.replace("name: Y", "name: X")
     assert problems(text) == [("output.name", "name")], "names are compared first"
-    text = text.replace("name: X", "name: Y").replace(
-        "dims: nk, dtype: float32", "dims: nk, dtype: float16"
-    )
+    text = text.replace("name: X", "name: Y").replace("dims: nk, dtype: float32", "dims: nk, dtype: float16")
     assert problems(text) == [("tensors.W.dtype", "float16"), ("dims.m", "16*Q"), ("dims.k", "24*R")]
 
 
