@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes start here; where each compiles what it imports anew, all takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long pytest durations lint docs pages evidence figures secrets clean
+.PHONY: docs-tables tables demo test test-long pytest durations lint docs pages evidence figures secrets clean
 
 # pip runs again when the metadata, the constraints or the extras change.
 comma := ,
@@ -74,6 +74,13 @@ docs:
 pages: $(STAMP)
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --nitpicky --keep-going --quiet --doctree-dir build/doctrees docs build/docs
 	@echo "build/docs/index.html"
+
+# What of the pages is written from the code; it is committed, so that the pages are read in the repository too.
+docs-tables:
+	$(MAKE) --no-print-directory EXTRAS=$(EXTRAS),docs tables
+
+tables: $(STAMP)
+	$(BIN)/python docs/_ext/write_tables.py
 
 # The folder keeps others on this machine out; containers, which see the files alone, run as other users.
 secrets:

@@ -14,8 +14,11 @@ import typer
 
 from dietcode._version import __version__
 from dietcode.cli import key, remote
+from dietcode.cli.budget import Seconds, Trials, with_budget
+from dietcode.cli.check import check
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.db import db_app
+from dietcode.cli.init import init
 from dietcode.cli.ray_node import ray_node
 from dietcode.cli.records import export_from_server, import_to_server
 from dietcode.cli.reselect import reselect
@@ -38,6 +41,8 @@ records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_
 app.add_typer(records_app, name="records")
 app.add_typer(token_app, name="token")
 app.add_typer(db_app, name="db")
+app.command()(init)
+app.command()(check)
 app.command()(serve)
 app.command()(worker)
 app.command()(runners)
@@ -112,6 +117,8 @@ def tune(
         Path | None, typer.Option(help="Build from these measurements; measure nothing, need no device.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    trials: Trials = None,
+    seconds: Seconds = None,
     ray: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Build and measure on this Ray cluster.")
     ] = None,
@@ -126,11 +133,13 @@ def tune(
     """Tune a workload for its whole range, in this process, and write a library."""
     from dietcode.workload.parse import load_spec
 
-    parsed = load_spec(spec)
+    parsed = with_budget(load_spec(spec), trials, seconds)
     if records is not None and force:
         raise RequestError("--force measures again and --records measures nothing; give one of them")
     if records is not None and (ray or rpc_tracker or rpc_key):
         raise RequestError("--records measures nothing; leave out --ray and --rpc-tracker")
+    if records is not None and (trials is not None or seconds is not None):
+        raise RequestError("--records measures nothing; leave out --trials and --seconds")
     need_compiler()
     from dietcode.cli.progress import ProgressBars
     from dietcode.measure.engine_spec import EngineSpec

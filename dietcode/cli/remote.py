@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.common import Json, print_json
+from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ Server = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="[default: $DIETCODE_SERVER, or http://127.0.0.1:8000]"),
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, as `dietcode jobs` lists it.")]
 
 _LOCK = Path("dietcode.lock")
 
@@ -35,6 +36,8 @@ def submit(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
+    trials: Trials = None,
+    seconds: Seconds = None,
     priority: Annotated[
         int, typer.Option(min=-100, max=100, help="Of the jobs that wait, the highest begins first.")
     ] = 0,
@@ -53,7 +56,7 @@ def submit(
     from dietcode.client import calls
     from dietcode.workload.parse import load_spec
 
-    parsed = load_spec(spec)
+    parsed = with_budget(load_spec(spec), trials, seconds)
     call = calls.submit(parsed, force, None, priority=priority, deadline=_number_or_text(deadline))
     with _client(server) as client:
         job, is_new = client.transport.send(call)
@@ -88,20 +91,20 @@ def jobs(
         _print_jobs(found)
 
 
-def show(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+def show(job: JobRef, as_json: Json = False, server: Server = None) -> None:
     """Show one job."""
     with _client(server) as client:
-        job = client.job(job_id)
+        found = client.job(find_job(client, job))
     if as_json:
-        print_json(job.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
-    for name, value in _facts(job).items():
+    for name, value in _facts(found).items():
         if value:
             typer.echo(f"{name:<10} {value}")
 
 
 def watch(
-    job_id: JobId,
+    job: JobRef,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
     server: Server = None,
 ) -> None:
@@ -112,21 +115,21 @@ def watch(
     from dietcode.cli.watch import follow, succeeded
 
     with _client(server) as client:
-        job = succeeded(follow(client, job_id, as_json))
-    if not as_json and job.library is not None:
-        typer.echo(f"{job.library.name}@{job.library.version}")
+        done = succeeded(follow(client, find_job(client, job), as_json))
+    if not as_json and done.library is not None:
+        typer.echo(f"{done.library.name}@{done.library.version}")
 
 
-def cancel(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+def cancel(job: JobRef, as_json: Json = False, server: Server = None) -> None:
     """End a job; what it measured is kept."""
     with _client(server) as client:
-        _print_steered(client.cancel(job_id), as_json)
+        _print_steered(client.cancel(find_job(client, job)), as_json)
 
 
-def resume(job_id: JobId, as_json: Json = False, server: Server = None) -> None:
+def resume(job: JobRef, as_json: Json = False, server: Server = None) -> None:
     """Go on with a job that was interrupted, failed or cancelled."""
     with _client(server) as client:
-        _print_steered(client.resume(job_id), as_json)
+        _print_steered(client.resume(find_job(client, job)), as_json)
 
 
 def pull(

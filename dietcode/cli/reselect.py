@@ -8,12 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.job_ref import find_job
 from dietcode.cli.remote import Server
 from dietcode.errors import RequestError
 
 
 def reselect(
-    library: Annotated[str, typer.Argument(metavar="DIR-or-ID", help="A library folder, or a server's job.")],
+    library: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR-or-ID",
+            help="A library folder, or a server's job: its id, first digits of it, or name.",
+        ),
+    ],
     objective: Annotated[
         list[str],
         typer.Option(
@@ -87,13 +94,13 @@ def _reselect_folder(library: Path, changes: dict[str, Any], output: Path, as_js
         typer.echo(f"{output}: done in {result.secs:.0f} s, nothing measured")
 
 
-def _reselect_job(job_id: str, changes: dict[str, Any], as_json: bool, server: str | None) -> None:
+def _reselect_job(given: str, changes: dict[str, Any], as_json: bool, server: str | None) -> None:
     from dietcode.cli.remote import print_job, print_known
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import Client, calls
 
     with Client(server) as client:
-        older = client.job(job_id)
+        older = client.job(find_job(client, given))
         spec = older.spec or {}
         spec = spec | {"objective": {**spec.get("objective", {}), **changes}}
         job, is_new = client.transport.send(calls.submit(spec, False, None, measure=False))

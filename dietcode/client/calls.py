@@ -34,6 +34,7 @@ from dietcode.workload.text import clip, one_line
 T = TypeVar("T")
 
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
+_ID_PREFIX = re.compile(r"[0-9a-f]{4,16}")
 _LIBRARY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MAX_VERSION = 2**31 - 1
 
@@ -129,10 +130,16 @@ def resume(job_id: str) -> RestCall[Job]:
 
 
 def jobs(
-    states: Sequence[JobState | str], name: str | None, limit: int, cursor: str | None
+    states: Sequence[JobState | str],
+    name: str | None,
+    limit: int,
+    cursor: str | None,
+    id_prefix: str | None = None,
 ) -> RestCall[JobPage]:
     """``GET /jobs``; the parameters are those of `Client.jobs`."""
     params = [("state", _state(state).value) for state in states]
+    if id_prefix is not None:
+        params.append(("id", _prefix(id_prefix)))
     return RestCall("GET", "/jobs", lambda got: got.model(JobPage), (*params, *_page(name, limit, cursor)))
 
 
@@ -293,6 +300,12 @@ def _state(given: JobState | str) -> JobState:
     except ValueError:
         allowed = ", ".join(state.value for state in JobState)
         raise RequestError(f"state: given {clip(given)}; allowed: {allowed}") from None
+
+
+def _prefix(given: str) -> str:
+    if not _ID_PREFIX.fullmatch(given):
+        raise RequestError(f"id: given {clip(given)}; allowed: the first 4 to 16 hex digits of a job's id")
+    return given
 
 
 def _priority(given: int) -> int:

@@ -120,6 +120,8 @@ class Client:
         name: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        *,
+        id_prefix: str | None = None,
     ) -> JobPage:
         """Return jobs, newest first; `cursor` is the `next` of the page before.
 
@@ -132,8 +134,10 @@ class Client:
             Most jobs of a page.
         cursor : str, optional
             The `next` of the page before.
+        id_prefix : str, optional
+            Only jobs whose id begins so: 4 to 16 hex digits.
         """
-        return self.transport.send(calls.jobs(states, name, limit, cursor))
+        return self.transport.send(calls.jobs(states, name, limit, cursor, id_prefix))
 
     def cancel(self, job_id: str) -> Job:
         """End a job that is not finished."""
@@ -298,9 +302,11 @@ class AsyncClient:
         name: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        *,
+        id_prefix: str | None = None,
     ) -> JobPage:
         """See `Client.jobs`."""
-        return await self.transport.send(calls.jobs(states, name, limit, cursor))
+        return await self.transport.send(calls.jobs(states, name, limit, cursor, id_prefix))
 
     async def cancel(self, job_id: str) -> Job:
         """See `Client.cancel`."""

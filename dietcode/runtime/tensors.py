@@ -41,6 +41,11 @@ class Packed:
     layout: str
     data: np.ndarray[Any, np.dtype[np.float32]]
 
+    def __repr__(self) -> str:
+        """Return one line, without the values."""
+        shape = ", ".join(map(str, self.shape))
+        return f"Packed({self.name}[{shape}] {self.data.dtype}, {self.layout}, {self.data.nbytes} bytes)"
+
     @cached_property
     def native(self) -> Any:
         """The same memory as the runtime's tensor, so that no call converts it."""

@@ -13,6 +13,7 @@ from dietcode.errors import LibraryError, SpecError
 from dietcode.workload import loader
 from dietcode.workload.block import BlockSpec
 from dietcode.workload.histogram import inline_histograms
+from dietcode.workload.positions import in_file
 from dietcode.workload.spec import (
     Budget,
     Conv2d,
@@ -24,6 +25,8 @@ from dietcode.workload.spec import (
     TensorSpec,
     ValuesVariable,
 )
+from dietcode.workload.spec_checks import disagreements
+from dietcode.workload.spec_fields import SpecFields
 from dietcode.workload.text import clip, field_path, one_line, suggest
 
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -74,10 +77,15 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
     RequestError
         The file is missing or cannot be read.
     SpecError
-        Its content is refused; names the field, what was given and what is allowed.
+        Its content is refused; names file, line and field, what was given and what is allowed.
     """
-    data = loader.parse_data(loader.read_bytes(path), os.fspath(path))
-    return spec_from_data(inline_histograms(data, Path(path).parent))
+    raw = loader.read_bytes(path)
+    source = one_line(str(path), 120)
+    try:
+        data = loader.parse_data(raw, source)
+        return spec_from_data(inline_histograms(data, Path(path).parent))
+    except SpecError as error:
+        raise in_file(raw, source, error) from None
 
 
 def parse_spec(text: str | bytes, source: str = "<spec>") -> Spec:
@@ -116,17 +124,43 @@ def check_data(data: object) -> Spec | list[SpecError]:
     """Parse plain data; return the spec, or all errors that can be found at once.
 
     The first of the errors is the one that `spec_from_data` raises. Fields are compared with each other only
-    where each is right by itself, which gives one error.
+    where each is right by itself.
     """
     try:
         if not isinstance(data, dict):
             raise SpecError("", f"given {clip(data)}; allowed: a mapping of fields")
         loader.check_plain(data)
+    except SpecError as error:
+        return [error]
+    try:
         return Spec.model_validate(data)
     except ValidationError as error:
         return _errors(error)
     except SpecError as error:
-        return [error]
+        others = _errors_of_fields(data)
+        found = [error, *(others or disagreements(SpecFields.model_validate(data)))]
+    return list({(one.field, one.problem): one for one in found}.values())
+
+
+def _errors_of_fields(data: dict[str, Any]) -> list[SpecError]:
+    """Return the errors of fields by themselves, where one of them stopped the check of the others.
+
+    Each field that did so is left out, and the rest is checked again.
+    """
+    stopped: dict[str, SpecError] = {}
+    while True:
+        rest = {name: value for name, value in data.items() if name not in stopped}
+        try:
+            SpecFields.model_validate(rest)
+            return list(stopped.values())
+        except ValidationError as error:
+            others = [one for one in _errors(error) if one.field not in stopped]
+            return [*stopped.values(), *others]
+        except SpecError as error:
+            name = error.field.partition(".")[0]
+            if name not in rest:
+                return [*stopped.values(), error]
+            stopped[name] = error
 
 
 def spec_of(manifest: Mapping[str, Any]) -> Spec:

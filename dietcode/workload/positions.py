@@ -1,23 +1,18 @@
-"""The problems of a spec's text and their positions, for editors that check while somebody types."""
+"""Where in a spec's text a problem is."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
 from dietcode.errors import SpecError
-from dietcode.workload.loader import TextError, compose, parse_marked
-from dietcode.workload.parse import check_data
-from dietcode.workload.spec import Spec
+from dietcode.workload.loader import TextError, compose
 from dietcode.workload.text import field_path
 
 MAX_BYTES = 1 << 16  # of a text: YAML is slow to read
-MAX_PROBLEMS = 50
 
-_SOURCE = "the spec"
 _WORD = re.compile(r"[^\s,:\[\]{}]+|\S")
 _OF_KEY = ("unknown field", "not an index", "given the name", "given the key")
 
@@ -44,64 +39,64 @@ class SpecProblem:
     end_column: int
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The result of checking a text.
+class SpecFileError(SpecError):
+    """A spec's file was refused; the message begins with ``FILE:LINE:COLUMN``.
 
-    Attributes
+    Parameters
     ----------
-    spec : Spec or None
-        None where there are problems.
-    data : dict or None
-        The same as plain data; None where the text is no mapping.
-    problems : tuple of SpecProblem
-        The first is the one that submitting the text would raise.
+    source : str
+        Names the file.
+    error : SpecError
+        What is wrong with it.
+    problem : SpecProblem or None
+        The same with its position; None where that is not known.
     """
 
-    spec: Spec | None
-    data: dict[str, Any] | None
-    problems: tuple[SpecProblem, ...]
+    def __init__(self, source: str, error: SpecError, problem: SpecProblem | None) -> None:
+        super().__init__(error.field, error.problem)
+        where = source if problem is None else f"{source}:{problem.line}:{problem.column}"
+        what = error.what if isinstance(error, TextError) else str(error)
+        self.args = (f"{where}: {what}",)
 
 
-def check_text(text: str) -> Checked:
-    """Check the text of a spec, in YAML or JSON; never raises for what is in it.
+def in_file(raw: bytes, source: str, error: SpecError) -> SpecFileError:
+    """Add file, line and column to an error of a spec's file.
+
+    Parameters
+    ----------
+    raw : bytes
+        Its content; above 64 KiB, where reading it again takes seconds, the error gets the file alone.
+    source : str
+        Names the file.
+    """
+    problem = None
+    if len(raw) <= MAX_BYTES and not (isinstance(error, TextError) and error.index is None):
+        problem = locate(raw.decode(errors="replace"), error)
+    return SpecFileError(source, error, problem)
+
+
+def locate(text: str, error: SpecError, node: yaml.Node | None = None) -> SpecProblem:
+    """Locate an error of a spec's text.
 
     Parameters
     ----------
     text : str
-        At most 64 KiB; aliases and whatever else `dietcode.workload.loader` refuses are problems.
+        The whole text, with its byte order mark if it has one.
+    error : SpecError
+        Of a field, or a `TextError`.
+    node : yaml.Node, optional
+        The text's, where it was composed before; it begins after the byte order mark.
     """
-    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
-        message = f"larger than 64 KiB; allowed: at most {MAX_BYTES} bytes here, `dietcode submit` takes more"
-        return Checked(None, None, (SpecProblem(None, message, *_line_and_columns(text, 0, 0)),))
     shift = int(text.startswith("\ufeff"))  # which the parser removes
-    try:
-        parsed = parse_marked(text, _SOURCE)
-    except TextError as error:
+    if isinstance(error, TextError):
         index = min(shift + (error.index or 0), len(text))
         word = _WORD.match(text, index)
         end = index if word is None else word.end()
-        return Checked(None, None, (SpecProblem(None, error.what, *_line_and_columns(text, index, end)),))
-    except SpecError as error:  # of plain data: an infinite number, a key that is not text
-        return Checked(None, None, (_located(text, shift, compose(text[shift:]), error),))
-    found = check_data(parsed.data)
-    if isinstance(found, Spec):
-        return Checked(found, parsed.data, ())
-    node = parsed.node or compose(text[shift:])
-    problems = tuple(_located(text, shift, node, error) for error in found[:MAX_PROBLEMS])
-    return Checked(None, parsed.data, problems)
-
-
-def locate(text: str, error: SpecError) -> SpecProblem:
-    """Locate a field that something else refuses, such as a limit, in a text that `check_text` accepts."""
-    shift = int(text.startswith("\ufeff"))
-    return _located(text, shift, compose(text[shift:]), error)
-
-
-def _located(text: str, shift: int, root: yaml.Node | None, error: SpecError) -> SpecProblem:
+        return SpecProblem(None, error.what, *line_and_columns(text, index, end))
+    root = node or compose(text[shift:])
     begin, end = (0, 0) if root is None else _marks(root, error)
     return SpecProblem(
-        error.field or None, error.problem, *_line_and_columns(text, shift + begin, shift + end)
+        error.field or None, error.problem, *line_and_columns(text, shift + begin, shift + end)
     )
 
 
@@ -143,7 +138,7 @@ def _leads(path: str, name: str) -> bool:
     return path == name or path.startswith(name + ".")
 
 
-def _line_and_columns(text: str, begin: int, end: int) -> tuple[int, int, int]:
+def line_and_columns(text: str, begin: int, end: int) -> tuple[int, int, int]:
     """Return line, column and end column of the part of a text that is on its first line."""
     begin = max(0, min(begin, len(text)))
     line_begin = text.rfind("\n", 0, begin) + 1

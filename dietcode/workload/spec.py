@@ -38,7 +38,7 @@ class Spec(SpecFields):
         The two operands by name, in the order of the einsum; of a convolution the data, then the kernel; of a
         block all tensors that it reads.
     output : OutputSpec
-        Name and dtype of the output; left out with a block, which names its own.
+        Name and dtype of the output; left out, ``Y`` in float32, or what a block names.
     accumulate : str
         Dtype of the accumulators: ``float32``.
     shape_vars : dict of str to ShapeVariable

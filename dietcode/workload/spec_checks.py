@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dietcode.errors import SpecError
 from dietcode.workload.contraction import Contraction
@@ -35,16 +35,32 @@ def check_spec(spec: SpecFields) -> None:
     SpecError
         With the path of the field to change.
     """
-    _check_names(spec)
-    _check_operands(spec)
-    _check_dtypes(spec)
-    _check_dims(spec)
-    if spec.block is None:
-        Contraction.from_spec(spec)
-    _check_convolution(spec)
-    _check_weights(spec)
-    _check_instances(spec)
-    _check_sizes(spec)
+    for error in _disagreements(spec):
+        raise error
+
+
+def disagreements(spec: SpecFields) -> list[SpecError]:
+    """Return all errors that involve more than one field; none where that depends on what is wrong already.
+
+    The first of them is the one that `check_spec` raises.
+    """
+    return list(_disagreements(spec))
+
+
+def _disagreements(spec: SpecFields) -> Iterator[SpecError]:
+    """Yield the errors of each stage, and go on to the next one only where there were none."""
+    for stage in _STAGES:
+        found = False
+        for check in stage:
+            try:
+                for error in check(spec) or ():
+                    found = True
+                    yield error
+            except SpecError as error:
+                found = True
+                yield error
+        if found:
+            return
 
 
 def _check_names(spec: SpecFields) -> None:
@@ -144,28 +160,35 @@ def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES
             raise SpecError(f"tensors.{name}.dtype", problem + needs)
 
 
-def _check_dims(spec: SpecFields) -> None:
+def _check_dims(spec: SpecFields) -> Iterator[SpecError]:
     indices = sorted(set("".join(spec.operand_indices.values())))
     for index in spec.dims:
         if index not in indices:
             problem = f"not an index of {spec.op}; allowed: {', '.join(indices)}"
-            raise SpecError(field_path(["dims", index]), problem)
+            yield SpecError(field_path(["dims", index]), problem)
     for index in indices:
         if index not in spec.dims:
-            raise SpecError(f"dims.{index}", "missing; every index needs an extent, like 768 or 16*T")
+            yield SpecError(f"dims.{index}", "missing; every index needs an extent, like 768 or 16*T")
     for index, dim in spec.dims_given.items():
         for name in dim.variables:
             if name not in spec.shape_vars:
                 allowed = ", ".join(spec.variables)
                 problem = f"given {clip(str(dim))}; {name!r} is no shape variable; allowed: {allowed}"
-                raise SpecError(f"dims.{index}", problem + suggest(name, spec.variables))
+                yield SpecError(f"dims.{index}", problem + suggest(name, spec.variables))
+        if not set(dim.variables) <= set(spec.shape_vars):
+            continue
         largest = dim.evaluate({name: variable.max for name, variable in spec.shape_vars.items()})
         if largest > MAX_EXTENT:
-            raise SpecError(f"dims.{index}", f"given {clip(str(dim))}, up to {largest}; allowed: up to 2**31")
+            yield SpecError(f"dims.{index}", f"given {clip(str(dim))}, up to {largest}; allowed: up to 2**31")
     used = {name for dim in spec.dims_given.values() for name in dim.variables}
     for name in spec.variables:
         if name not in used:
-            raise SpecError(f"shape_vars.{name}", "is in no dimension of dims; use it there, or leave it out")
+            yield SpecError(f"shape_vars.{name}", "is in no dimension of dims; use it there, or leave it out")
+
+
+def _check_roles(spec: SpecFields) -> None:
+    if spec.block is None:
+        Contraction.from_spec(spec)
 
 
 def _check_convolution(spec: SpecFields) -> None:
@@ -245,3 +268,13 @@ def _check_sizes(spec: SpecFields) -> None:
             raise SpecError(path, problem)
     if sizes.flops > MAX_FLOPS:
         raise SpecError("dims", f"{sizes.flops:.4g} FLOPs at the largest instance; allowed: at most 2**53")
+
+
+# The checks of one stage need only what the stages before have made sure of.
+_STAGES: tuple[tuple[Callable[[SpecFields], Iterable[SpecError] | None], ...], ...] = (
+    (_check_names, _check_operands),
+    (_check_dtypes, _check_dims),
+    (_check_roles,),
+    (_check_convolution, _check_weights, _check_instances),
+    (_check_sizes,),
+)

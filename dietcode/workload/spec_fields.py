@@ -124,8 +124,8 @@ class OutputSpec(SpecModel):
         ``float32``, ``float16`` or ``bfloat16``, which results are rounded to.
     """
 
-    name: StrictStr
-    dtype: StrictStr
+    name: StrictStr = "Y"
+    dtype: StrictStr = "float32"
 
     @field_validator("dtype")
     @classmethod
@@ -180,7 +180,7 @@ class SpecFields(SpecModel):
     name: StrictStr
     op: OpSpec
     tensors: dict[StrictStr, TensorSpec]
-    output: OutputSpec
+    output: OutputSpec = OutputSpec()
     accumulate: StrictStr = "float32"
     shape_vars: dict[StrictStr, ShapeVariable]
     instances: tuple[JointInstance, ...] = Field(default=(), max_length=MAX_LISTED)

@@ -16,6 +16,7 @@ from dietcode_server.api.guards import Guard
 from dietcode_server.api.metrics import RequestMetrics
 from dietcode_server.api.openapi import describe, operation_id
 from dietcode_server.api.problems import HANDLERS
+from dietcode_server.api.reading import HeadAsGet
 from dietcode_server.api.services import Services, SupervisorLike
 from dietcode_server.dashboard.errors import ErrorPages
 from dietcode_server.dashboard.pages import PARTS
@@ -63,6 +64,7 @@ def create_app(
             Middleware(Guard, (*names_of(settings.host), *settings.allowed_hosts), settings.max_body_bytes),
             Middleware(Gate, database, not is_loopback(settings.host), settings.max_wrong_tokens_per_minute),
             Middleware(RequestBodyLimitMiddleware, settings.max_body_bytes),
+            Middleware(HeadAsGet),
         ],
     )
     app.state.services = services

@@ -42,7 +42,7 @@ def write(path: Path, data: Any) -> Path:
 
 
 BAD_SPECS: dict[str, tuple[Any, list[str]]] = {
-    "malformed": ("name: [unclosed\nop: {", ["line"]),
+    "malformed": ("name: [unclosed\nop: {", ["spec.yaml:2:3: expected"]),
     "not a mapping": ("- 1\n- 2\n", ["mapping"]),
     "empty": ("", ["empty"]),
     "binary": ("\x00\x01\x02", []),

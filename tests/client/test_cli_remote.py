@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from small_libraries import ROOT, spec_data
-from wire_server import JOB, WireServer, job, progress_event, state_event
+from wire_server import JOB, NOW, Fault, WireServer, job, progress_event, state_event
 
 Command = Callable[..., Any]
 
@@ -61,6 +61,8 @@ def test_submit_prints_the_id_last(command: Command, wire: WireServer, spec: Pat
         command("submit", spec, "--priority", "-7", "--deadline", deadline)
         body = json.loads(wire.requests[-1].body)
         assert (body["priority"], body["deadline"]) == (-7, sent)
+    command("submit", spec, "--trials", "5", "--seconds", "2.5")
+    assert json.loads(wire.requests[-1].body)["spec"]["budget"] == {"trials": 5, "seconds": 2.5}
     failed(command("submit", spec, "--deadline", "soon"), 2, "deadline: given 'soon'", "seconds from now")
     failed(command("submit", spec, "--priority", "101"), 2, "--priority", "100")
 
@@ -213,6 +215,44 @@ def test_show(command: Command, wire: WireServer) -> None:
     assert json.loads(command("show", JOB, "--json").stdout)["library"] == LIBRARY["library"]
     failed(command("show", "0" * 16), 2, "no such job")
     failed(command("show", "../x"), 2, "16 hex digits")
+
+
+def test_a_job_by_the_beginning_of_its_id_or_by_name(command: Command, wire: WireServer) -> None:
+    ids = ["abcd000000000001", "abcd100000000002", "beef000000000003"]
+    for number, job_id in enumerate(ids):
+        wire.jobs[job_id] = job(job_id, "running", name=["dense", "dense", "beef"][number])
+    shown = json.loads(command("show", "abcd1", "--json").stdout)
+    assert shown["id"] == ids[1]
+    assert command("cancel", "beef").stdout == f"job {ids[2]} of beef, cancelled\n"
+    assert command("resume", "beef0").stdout == f"job {ids[2]} of beef, queued\n"
+    assert json.loads(command("show", "dense", "--json").stdout)["id"] == ids[0], "the first that is listed"
+    failed(command("show", "abcd"), 2, f"several jobs begin so: {ids[0]}, {ids[1]}; give more digits")
+    failed(command("show", "aaaa"), 2, "job 'aaaa': no such job")
+    failed(command("show", "abc"), 2, "job 'abc': no such job")
+    assert wire.requests[-1].query["name"] == ["abc"], "three digits are no prefix, but may be a name"
+
+
+def test_a_job_by_the_version_that_it_published(command: Command, wire: WireServer) -> None:
+    finish(wire, "succeeded", **LIBRARY)
+    facts = {"sha256": "sha256:" + "2" * 64, "size_bytes": 1}
+    info = {
+        "name": "dense",
+        "version": 3,
+        "workload": "w",
+        "device": "d",
+        "target": {},
+        "num_micro_kernels": 1,
+    }
+    info |= {"size_bytes": 1, "manifest": facts, "created_at": NOW}
+    for job_id in (JOB, None):
+        body = json.dumps(info | {"job": job_id}).encode()
+        wire.fault("/libraries/dense/3/info", Fault(status=200, body=body))
+        done = command("show", "dense@3", "--json")
+        if job_id is not None:
+            assert json.loads(done.stdout)["id"] == JOB
+        else:
+            failed(done, 2, "dense@3: the job that published it is not known any more")
+    failed(command("watch", "dense@9"), 2, "/libraries/dense/9")
 
 
 def test_cancel_and_resume(command: Command, wire: WireServer) -> None:

@@ -297,6 +297,7 @@ class Handler(BaseHTTPRequestHandler):
             for one in self.wire.jobs.values()
             if one["state"] in query.get("state", [one["state"]])
             and one["name"] in query.get("name", [one["name"]])
+            and one["id"].startswith(query.get("id", [""])[0])
         ]
         start = int(query.get("cursor", ["0"])[0])
         stop = start + min(2, int(query["limit"][0]))  # small pages, so that following them is tested

@@ -14,9 +14,9 @@ from small_libraries import ROOT, spec_data
 from sqlalchemy import update
 
 from dietcode.workload.parse import parse_spec, spec_from_data
+from dietcode.workload.summary import summarise
 from dietcode_server.dashboard.spec_examples import spec_examples
 from dietcode_server.dashboard.spec_text import spec_text
-from dietcode_server.dashboard.summary import summarise
 from dietcode_server.engine.targets import Resolved, Targets
 from dietcode_server.store.subjects import utc_now
 from dietcode_server.store.tables import JobRow, TuningRecord

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from needs import of_extra
 from pages import DOCS, ROOT
 
 from dietcode import errors
@@ -159,10 +160,30 @@ def test_a_part_that_there_is_not_is_an_error() -> None:
     from reference import fill
     from sphinx.errors import ExtensionError
 
-    assert "DIETCODE_SERVE_PORT" in fill("<!-- generated: settings -->", "a page")
+    assert "DIETCODE_SERVE_PORT" in fill("<!-- generated: settings -->\n<!-- end: settings -->", "a page")
     assert fill("<!-- figure: not-measured: nothing -->", "a page") == ""
     with pytest.raises(ExtensionError, match="no generated part 'setings'"):
-        fill("<!-- generated: setings -->", "a page")
+        fill("<!-- generated: setings -->\n<!-- end: setings -->", "a page")
+    with pytest.raises(ExtensionError, match="no <!-- end: NAME --> of the generated part settings"):
+        fill("<!-- generated: settings -->\n| a | table |", "a page")
+
+
+@pytest.mark.parametrize("page", [page.name for page in DOCS.glob("*.md")])
+def test_generated_parts_are_committed(page: str) -> None:
+    for name in ("sphinx", "docutils"):
+        pytest.importorskip(name, reason=of_extra("docs"))
+    from reference import parts
+
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == parts.fill(text, page), f"docs/{page} is older than the code; make docs-tables writes it"
+
+
+def test_every_part_is_on_a_page() -> None:
+    pytest.importorskip("sphinx", reason=of_extra("docs"))
+    from reference.parts import PARTS
+
+    text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    assert [name for name in PARTS if f"<!-- generated: {name} -->" not in text] == ["spec EpilogueStep"]
 
 
 def test_every_operator_of_a_block(text: Any) -> None:

@@ -240,6 +240,9 @@ def test_a_constant_packed_in_another_layout_or_under_another_name(dense: Any) -
     right = dense.pack(W=zeros(64, 48))
     for name, layout in (("V", right.layout), ("W", "nk -> [n/3, k, n%3]")):
         wrong = Packed(name, right.shape, layout, right.data)
+        assert (
+            repr(wrong).startswith(f"Packed({name}[") and "\n" not in repr(wrong) and len(repr(wrong)) < 200
+        )
         refused(TensorError, "^W: packed as", lambda wrong=wrong: dense(X=zeros(16, 48), W=wrong))
 
 

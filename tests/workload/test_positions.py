@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietcode.errors import SpecError
-from dietcode.workload.parse import parse_spec
-from dietcode.workload.positions import MAX_BYTES, MAX_PROBLEMS, SpecProblem, check_text
+from dietcode.workload.check import MAX_PROBLEMS, check_file, check_text
+from dietcode.workload.parse import load_spec, parse_spec
+from dietcode.workload.positions import MAX_BYTES, SpecProblem
 
 GOOD = """\
 # A layer
@@ -169,3 +171,55 @@ def test_places_of_texts_somebody_types(begin: int, length: int, new: str) -> No
 @given(st.text(alphabet=" \n\t-:{}[],&*!|>'\"%@`#?ab1\r\u2028\ufeff", max_size=40))
 def test_places_of_any_text(text: str) -> None:
     check_places(text)
+
+
+def test_every_field_is_checked_where_one_stops_the_check() -> None:
+    text = (
+        GOOD.replace("16*T", "16**T").replace("min: 1", "min: 0")
+        + "target: {kind: abacus}\nbudget: {trials: 0}\n"
+    )
+    assert sorted(problems(text)) == [
+        ("budget.trials", "0"),
+        ("dims.m", "16**T"),
+        ("shape_vars.T.min", "0"),
+        ("target.kind", "abacus"),
+    ]
+
+
+def test_fields_that_disagree_are_told_at_once() -> None:
+    text = GOOD.replace("16*T", "16*Q").replace("k: 24", "k: 24*R").replace("n: 32", "n: 9*T")
+    text = text.replace("name: Y", "name: X")
+    assert problems(text) == [("output.name", "name")], "names are compared first"
+    text = text.replace("name: X", "name: Y").replace("dims: nk, dtype: float32", "dims: nk, dtype: float16")
+    assert problems(text) == [("tensors.W.dtype", "float16"), ("dims.m", "16*Q"), ("dims.k", "24*R")]
+
+
+def test_a_file_names_itself_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    for text, says in {
+        GOOD.replace("min: 1", "min: 0"): ":9:12: shape_vars.T.min: given 0; allowed: at least 1",
+        GOOD.replace("min: 1", "min: on"): ":9:12: 'on' is a boolean in YAML; ",
+        GOOD.replace("name: dense\n", ""): ":2:1: name: missing; required: ",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(SpecError) as caught:
+            load_spec(path)
+        assert str(caught.value).startswith(f"{path}{says}")
+    path.write_bytes(b"\xff")
+    with pytest.raises(SpecError, match=r"spec\.yaml: not UTF-8"):
+        load_spec(path)
+
+
+def test_a_file_is_checked_with_its_histograms(tmp_path: Path) -> None:
+    (tmp_path / "seen.jsonl").write_text('{"T": 9}\n')
+    text = (
+        GOOD[: GOOD.index("instances")].replace("max: 8", "max: 8, weights: seen.jsonl")
+        + "budget: {trials: 0}\n"
+    )
+    found = check_file(text.encode(), tmp_path).problems
+    assert [problem.field for problem in found] == ["shape_vars.T.weights", "budget.trials"]
+    (tmp_path / "seen.jsonl").write_text('{"T": 7}\n')
+    good = check_file(text.replace("trials: 0", "trials: 9").encode(), tmp_path)
+    assert good.problems == () and good.spec is not None and good.spec.shape_vars["T"].weights == {7: 1}
+    (found_one,) = check_file(b"name: a\nop: \xff", tmp_path).problems
+    assert (found_one.line, found_one.column) == (2, 5) and "not UTF-8" in found_one.message

@@ -13,7 +13,7 @@ TWO = {"shape_vars": {"I": {"min": 1, "max": 4096}, "H": {"values": [768, 2304]}
 JOINT = {**TWO, "dims": {"m": 1024, "n": "H", "k": "I"}}
 
 TOP_LEVEL = [
-    ({"name": D}, "name", "missing; required: name, op, tensors, output, shape_vars, dims"),
+    ({"name": D}, "name", "missing; required: name, op, tensors, shape_vars, dims"),
     ({"name": "../x"}, "name", "given '../x'; allowed:"),
     ({"name": "a..b"}, "name", "without '..'"),
     ({"name": "a/b"}, "name", "a path"),

@@ -1,7 +1,7 @@
-"""Parts of the reference that are written from the code when the pages are built.
+"""What the pages have beside their text: parts written from the code, plots, links by title.
 
-A line ``<!-- generated: NAME -->`` of a page becomes the Markdown that the part NAME returns, before the page
-is parsed. So each fact is written once, in the code, and nothing that exists is left out.
+`reference.parts` writes the generated parts into the pages' sources, where they can be read without a build;
+while pages are built they are written once more, so that a page is never older than the code.
 
 A line ``<!-- figure: NAME: what it shows -->`` becomes the plot ``docs/evidence/DEVICE/NAME.svg`` of the
 first device that it was measured on, and nothing where that was on none.
@@ -12,7 +12,6 @@ A link that shows a file's name, ``[method.md](method.md)``, shows the page's ti
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from docutils import nodes
@@ -21,23 +20,11 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
-from reference import commands, errors, interface, metrics, settings, spec, tables
-
-PARTS: dict[str, Callable[[], str]] = {
-    "commands": commands.text,
-    "errors": errors.text,
-    "metrics": metrics.text,
-    "problems": interface.problems,
-    "routes": interface.routes,
-    "settings": settings.text,
-    "tables": tables.text,
-    **{f"spec {name}": part for name, part in spec.PARTS.items()},
-}
+from reference import parts
 
 _EVIDENCE = Path(__file__).resolve().parents[2] / "evidence"
 _FIGURE = re.compile(r"^<!-- figure: ([a-z0-9-]+): (.+?) -->$", re.MULTILINE)
 _BY_FILE = re.compile(r"\[[a-z-]+\.md\]\((?=[a-z-]+\.md\b)")
-_MARK = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
 
 def fill(text: str, page: str) -> str:
@@ -49,12 +36,11 @@ def fill(text: str, page: str) -> str:
         It names a part that does not exist.
     """
 
-    def part(match: re.Match[str]) -> str:
-        if match[1] not in PARTS:
-            raise ExtensionError(f"{page}: no generated part {match[1]!r}; there are {', '.join(PARTS)}")
-        return PARTS[match[1]]()
-
-    return _BY_FILE.sub("[](", _FIGURE.sub(_figure, _MARK.sub(part, text)))
+    try:
+        filled = parts.fill(text, page)
+    except ValueError as error:
+        raise ExtensionError(str(error)) from None
+    return _BY_FILE.sub("[](", _FIGURE.sub(_figure, filled))
 
 
 def _figure(match: re.Match[str]) -> str:

@@ -35,6 +35,10 @@ IdempotencyKey = Annotated[
 ]
 JobFilter = Annotated[list[JobState], Query(max_length=16, description="Only jobs in one of these states.")]
 NameFilter = Annotated[str | None, Query(pattern=LIBRARY_NAME, description="Only this name.")]
+IdFilter = Annotated[
+    str | None,
+    Query(alias="id", pattern=r"^[0-9a-f]{4,16}$", description="Only jobs whose id begins so."),
+]
 OwnerFilter = Annotated[str | None, Query(pattern=OWNER_NAME, description="Only jobs of this owner.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="Most entries of the page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
@@ -128,6 +132,7 @@ def list_jobs(
     services: ServicesOf,
     state: JobFilter = [],  # noqa: B006 - FastAPI copies it
     name: NameFilter = None,
+    id_prefix: IdFilter = None,
     owner: OwnerFilter = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -135,7 +140,7 @@ def list_jobs(
     """A page; its `next` is the cursor of the following one."""
     with services.database.read() as session:
         rows, following = jobs.list_jobs(
-            session, states=state, name=name, owner=owner, limit=limit, cursor=cursor
+            session, states=state, name=name, id_prefix=id_prefix, owner=owner, limit=limit, cursor=cursor
         )
         return JobPage(jobs=wire.jobs_to_wire(session, rows), next=following)
 

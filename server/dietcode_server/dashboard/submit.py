@@ -12,9 +12,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 from dietcode.errors import NotFoundError, ServerError, SpecError, TargetError
 from dietcode.protocol import Job, SubmitRequest, read_deadline
 from dietcode.target.kinds import label_of
+from dietcode.workload.check import check_text
 from dietcode.workload.identity import workload_digest
-from dietcode.workload.positions import MAX_BYTES, SpecProblem, check_text, locate
+from dietcode.workload.positions import MAX_BYTES, SpecProblem, locate
 from dietcode.workload.spec import Spec
+from dietcode.workload.summary import summarise
 from dietcode.workload.text import clip, one_line
 from dietcode_server.api import jobs as job_routes
 from dietcode_server.api.callers import CallerOf
@@ -29,7 +31,6 @@ from dietcode_server.dashboard.figures import grouped, si
 from dietcode_server.dashboard.render import page, templates
 from dietcode_server.dashboard.spec_examples import spec_examples
 from dietcode_server.dashboard.spec_text import spec_text
-from dietcode_server.dashboard.summary import summarise
 from dietcode_server.engine.announced_targets import with_device
 from dietcode_server.engine.targets import Resolved
 from dietcode_server.store import architectures, jobs, wire

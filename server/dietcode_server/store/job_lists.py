@@ -24,6 +24,7 @@ def page_of_jobs(
     *,
     states: Sequence[JobState] = (),
     name: str | None = None,
+    id_prefix: str | None = None,
     search: str | None = None,
     owner: str | None = None,
     order: Order = "newest",
@@ -38,6 +39,8 @@ def page_of_jobs(
         Only jobs in one of these; empty: in any.
     name : str, optional
         Only jobs of exactly this name.
+    id_prefix : str, optional
+        Only jobs whose id begins so; not together with `search` or the order of ends.
     search : str, optional
         Only jobs whose name has this text in it, whatever its case.
     order : str
@@ -60,7 +63,9 @@ def page_of_jobs(
             return Page([], None, None)
         parts = [_read_along(wanted, name, search, owner)]
         return find_page(session, query, JobRow, parts, limit, cursor, by=JobRow.finished_at)
-    parts = [_read_along(wanted, name, search, owner)] if search else _by_index(wanted, name, owner)
+    parts = (
+        [_read_along(wanted, name, search, owner)] if search else _by_index(wanted, name, owner, id_prefix)
+    )
     return find_page(session, query, JobRow, parts, limit, cursor, descending=order == "newest")
 
 
@@ -69,6 +74,7 @@ def list_jobs(
     *,
     states: Sequence[JobState] = (),
     name: str | None = None,
+    id_prefix: str | None = None,
     owner: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
@@ -77,10 +83,12 @@ def list_jobs(
 
     Parameters
     ----------
-    states, name, owner, limit, cursor
+    states, name, id_prefix, owner, limit, cursor
         As `page_of_jobs` takes them.
     """
-    page = page_of_jobs(session, states=states, name=name, owner=owner, limit=limit, cursor=cursor)
+    page = page_of_jobs(
+        session, states=states, name=name, id_prefix=id_prefix, owner=owner, limit=limit, cursor=cursor
+    )
     return page.rows, page.next
 
 
@@ -115,10 +123,16 @@ def _same(name: str | None, owner: str | None) -> list[ColumnElement[bool]]:
 
 
 def _by_index(
-    states: frozenset[JobState], name: str | None, owner: str | None
+    states: frozenset[JobState], name: str | None, owner: str | None, id_prefix: str | None
 ) -> list[list[ColumnElement[bool]]]:
-    """Each index of owners and names goes on with the state, and then with the order of the page."""
+    """Each index of owners and names goes on with the state, and then with the order of the page.
+
+    Of a prefix of ids there are few rows, which the primary key finds.
+    """
     same = _same(name, owner)
+    if id_prefix is not None:  # of hex digits, which come before g in every collation
+        found = [*same, JobRow.id >= id_prefix, JobRow.id < f"{id_prefix}g"]
+        return [[*found, JobRow.state.in_(sorted(state.value for state in states or JobState))]]
     some = {state.value for state in states or (JobState if same else ())}
     return [[*same, JobRow.state == state] for state in sorted(some)] or [[]]
 

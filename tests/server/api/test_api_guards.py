@@ -308,6 +308,23 @@ def test_wrong_methods(client, problem, method, path, allowed):
 
 
 @pytest.mark.parametrize(
+    "path", ["/", "/api/v1/jobs", "/api/v1/libraries", "/healthz", "/metrics", "/openapi.json"]
+)
+def test_head_is_answered_as_get_without_a_body(client, path):
+    whole, head = client.get(path), client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"] and "content-length" in head.headers
+    assert client.head(f"{path}x").status_code == client.get(f"{path}x").status_code == 404
+
+
+def test_head_of_a_job_and_of_its_events(client, service):
+    job = service.add_job()
+    head = client.head(f"/api/v1/jobs/{job}")
+    assert (head.status_code, head.content) == (200, b"") and client.head("/api/v1/jobs/0").status_code == 404
+    assert client.head(f"/api/v1/jobs/{job}/events").status_code == 405
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "limit=0",

@@ -179,6 +179,15 @@ def test_lists_leave_specs_out(service):
     assert service.client.get(f"/api/v1/jobs/{job_id}").json()["spec"]["name"] == "large"
 
 
+def test_jobs_are_found_by_the_beginning_of_their_ids(service, problem):
+    job_id = service.add_job()
+    for given in (job_id, job_id[:6]):
+        page = JobPage.model_validate_json(service.client.get(f"/api/v1/jobs?id={given}").content)
+        assert job_id in [job.id for job in page.jobs] and all(job.id.startswith(given) for job in page.jobs)
+    for wrong in ("abc", "ABCD", "a%25", "0" * 17):
+        problem(service.client.get(f"/api/v1/jobs?id={wrong}"), 422, "request")
+
+
 def test_many_dimensions_cost_no_time(client, problem):
     long = "(" + "+".join("abcdefgh") + ")" + "*1" * 49
     spec = spec_data() | {"dims": {f"k{number}": long for number in range(500)}}

@@ -176,3 +176,19 @@ def test_no_page_sorts_or_looks_rows_up_to_filter_them(
             assert all("COVERING INDEX" in plan for plan in keys), keys
         counts = [plan for plan in plans if "count(*)" in plan]
         assert counts and all("COVERING INDEX" in plan for plan in counts), counts
+
+
+def test_jobs_by_the_beginning_of_their_ids(database: Database, many: list[JobRow]) -> None:
+    for length in (4, 5, 16):
+        prefix = many[7].id[:length]
+        with database.read() as session:
+            rows, _ = jobs.list_jobs(session, id_prefix=prefix)
+            assert [row.id for row in rows] == [
+                one for one in expected(many, "newest") if one.startswith(prefix)
+            ]
+            assert many[7].id in [row.id for row in rows]
+            state = JobState(many[7].state)
+            others = [one for one in JobState if one is not state]
+            assert jobs.list_jobs(session, id_prefix=many[7].id, states=[state])[0]
+            assert not jobs.list_jobs(session, id_prefix=many[7].id, states=others)[0]
+            assert not jobs.list_jobs(session, id_prefix=many[7].id, name="no-such-name")[0]
