@@ -247,15 +247,20 @@ def _facts(job: Job) -> dict[str, str]:
 
 
 def _print_jobs(found: list[Job]) -> None:
-    from dietcode.cli.tables import Column, print_table
+    from dietcode.cli.tables import TableColumn, print_table
     from dietcode.workload.text import one_line
 
     if not found:
         typer.echo("no jobs", err=True)
         return
     columns = [
-        *(Column("job", whole=True), Column("name"), Column("state"), Column("progress", rank=1)),
-        *(Column("measured", rank=4), Column("library", rank=2), Column("created", rank=3)),
+        *(
+            TableColumn("job", whole=True),
+            TableColumn("name"),
+            TableColumn("state"),
+            TableColumn("progress", rank=1),
+        ),
+        *(TableColumn("measured", rank=4), TableColumn("library", rank=2), TableColumn("created", rank=3)),
     ]
     rows = []
     for job in found:

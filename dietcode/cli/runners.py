@@ -20,13 +20,18 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     if not found:
         typer.echo("no runners; start one with `dietcode worker`", err=True)
         return
-    from dietcode.cli.tables import Column, print_table
+    from dietcode.cli.tables import TableColumn, print_table
     from dietcode.target.kinds import label_of
     from dietcode.workload.text import one_line
 
     columns = [
-        *(Column("runner"), Column("engine", rank=2), Column("device"), Column("target", rank=1)),
-        *(Column("slot", rank=3), Column("job", whole=True), Column("seen", rank=4)),
+        *(
+            TableColumn("runner"),
+            TableColumn("engine", rank=2),
+            TableColumn("device"),
+            TableColumn("target", rank=1),
+        ),
+        *(TableColumn("slot", rank=3), TableColumn("job", whole=True), TableColumn("seen", rank=4)),
     ]
     rows = []
     for runner in found:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.cli.tables import Column, fitting, print_table, terminal
+from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.target.kinds import label_of
 
 _MAX_ROWS = 40
@@ -95,9 +95,9 @@ def _seed(seed: Mapping[str, Any] | None) -> str:
 
 def _show_categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     columns = [
-        *(Column("category", right=True), Column("micro-kernel"), Column("from", rank=2)),
-        *(Column("bytes", rank=1, right=True), Column("instances", right=True)),
-        *(Column("f_local GFLOP/s", right=True), Column("fit error", rank=3, right=True)),
+        *(TableColumn("category", right=True), TableColumn("micro-kernel"), TableColumn("from", rank=2)),
+        *(TableColumn("bytes", rank=1, right=True), TableColumn("instances", right=True)),
+        *(TableColumn("f_local GFLOP/s", right=True), TableColumn("fit error", rank=3, right=True)),
     ]
     by_category = {k["category"]: k for k in report["micro_kernels"] if k["category"] is not None}
     rows = []
@@ -118,8 +118,8 @@ def _show_categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> 
 def _show_runs(dispatch: Mapping[str, Any]) -> None:
     facts = dispatch["table"]
     rows: Sequence[Mapping[str, Any]] = facts["rows"]
-    columns = [Column(name, right=True) for name in facts["variables"]]
-    columns += [Column("category", right=True), Column("micro-kernel")]
+    columns = [TableColumn(name, right=True) for name in facts["variables"]]
+    columns += [TableColumn("category", right=True), TableColumn("micro-kernel")]
     cells = []
     for row in rows[:_MAX_ROWS]:
         values = [row[name] for name in facts["variables"]]
@@ -139,8 +139,8 @@ def _run_text(run: Sequence[int]) -> str:
 def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
     """One row for each kind of target."""
     columns = [
-        *(Column("kind"), Column("processor"), Column("device"), Column("cores", rank=1)),
-        *(Column("vector bits", rank=2), Column("build"), Column("measure")),
+        *(TableColumn("kind"), TableColumn("processor"), TableColumn("device"), TableColumn("cores", rank=1)),
+        *(TableColumn("vector bits", rank=2), TableColumn("build"), TableColumn("measure")),
     ]
     rows = [
         (
@@ -159,16 +159,16 @@ def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
 
 # Columns of `dietcode bench` with their widths, in cells; the last one has what is left.
 _BENCH = [
-    (Column("instance"), 20),
-    (Column("category", rank=2, right=True), 8),
-    (Column("micro-kernel", rank=4, right=True), 12),
-    (Column("padding", rank=5, right=True), 8),
-    (Column("predicted", rank=1, right=True), 9),
-    (Column("measured", right=True), 9),
-    (Column("vendor", right=True), 9),
-    (Column("ratio", right=True), 6),
-    (Column("company", rank=3, right=True), 8),
-    (Column("error", rank=6, right=True), 8),
+    (TableColumn("instance"), 20),
+    (TableColumn("category", rank=2, right=True), 8),
+    (TableColumn("micro-kernel", rank=4, right=True), 12),
+    (TableColumn("padding", rank=5, right=True), 8),
+    (TableColumn("predicted", rank=1, right=True), 9),
+    (TableColumn("measured", right=True), 9),
+    (TableColumn("vendor", right=True), 9),
+    (TableColumn("ratio", right=True), 6),
+    (TableColumn("company", rank=3, right=True), 8),
+    (TableColumn("error", rank=6, right=True), 8),
 ]
 _BENCH_PATH_CELLS = 22
 

@@ -16,7 +16,7 @@ _FRAME_CELLS = 3  # of a column: its line and a space on both sides
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column.
 
     Attributes
@@ -44,13 +44,13 @@ def terminal() -> Console:
 
 
 def print_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", caption: str = ""
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], *, title: str = "", caption: str = ""
 ) -> None:
     """Print a table; on a terminal without the columns that it has no room for, which are named below it.
 
     Parameters
     ----------
-    columns : sequence of Column
+    columns : sequence of TableColumn
     rows : sequence of sequences of str
         A cell for each column.
     title, caption : str
@@ -75,7 +75,7 @@ def print_table(
         console.print(note)
 
 
-def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+def fitting(columns: Sequence[TableColumn], widths: Sequence[int], width: int) -> list[int]:
     """Return which columns are shown.
 
     Parameters

@@ -155,11 +155,11 @@ def _facts(row: TokenRow) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from dietcode.cli.tables import Column, print_table
+    from dietcode.cli.tables import TableColumn, print_table
 
     columns = [
-        *(Column("id", whole=True), Column("owner"), Column("scopes"), Column("state")),
-        *(Column("created", rank=3), Column("expires", rank=1), Column("last used", rank=2)),
+        *(TableColumn("id", whole=True), TableColumn("owner"), TableColumn("scopes"), TableColumn("state")),
+        *(TableColumn("created", rank=3), TableColumn("expires", rank=1), TableColumn("last used", rank=2)),
     ]
     times = ("created_at", "expires_at", "last_used_at")
     cells = [

@@ -21,10 +21,15 @@ from dietcode.cli.groups import GROUPS
 from dietcode.cli.progress import ProgressBars
 from dietcode.cli.remote import _print_jobs
 from dietcode.cli.show import BenchTable
-from dietcode.cli.tables import Column, fitting, print_table
+from dietcode.cli.tables import TableColumn, fitting, print_table
 from dietcode.protocol import Job
 
-COLUMNS = [Column("id", whole=True), Column("name"), Column("a", rank=2), Column("b", rank=1, right=True)]
+COLUMNS = [
+    TableColumn("id", whole=True),
+    TableColumn("name"),
+    TableColumn("a", rank=2),
+    TableColumn("b", rank=1, right=True),
+]
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Lines = Callable[[], list[str]]
