@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.cli.db import db_app
+from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
 from dietcode.cli.init import init
 from dietcode.cli.ray_node import ray_node
 from dietcode.cli.records import export_from_server, import_to_server
@@ -31,27 +33,13 @@ from dietcode.cli.yank import yank
 from dietcode.errors import DietCodeError, RequestError
 
 app = typer.Typer(
+    cls=GroupedCommands,
     help="One tuning run for a whole range of shapes: a small set of micro-kernels and a dispatch rule.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
-app.add_typer(records_app, name="records")
-app.add_typer(token_app, name="token")
-app.add_typer(db_app, name="db")
-app.command()(init)
-app.command()(check)
-app.command()(serve)
-app.command()(worker)
-app.command()(runners)
-remote.register(app)
-app.command()(yank)
-app.command()(reselect)
-app.command()(ray_node)
-app.command()(trust)
-app.add_typer(key.app, name="key")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
@@ -109,7 +97,6 @@ def _root(
     """Parent of all commands."""
 
 
-@app.command()
 def tune(
     spec: SpecFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the library goes.")],
@@ -157,7 +144,6 @@ def tune(
         typer.echo(f"{output}: done in {result.secs:.0f} s, {result.measured} micro-kernels measured")
 
 
-@app.command()
 def inspect(folder: Folder, as_json: Json = False) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library."""
     from dietcode.cli.show import show_library
@@ -173,7 +159,6 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
         show_library(manifest, dispatch, report)
 
 
-@app.command()
 def bench(
     folder: Folder,
     vs: Annotated[
@@ -207,7 +192,6 @@ def bench(
         table.summary(rows)
 
 
-@app.command()
 def targets(as_json: Json = False) -> None:
     """What can be built for, and what can be measured on, here and now."""
     need_compiler()
@@ -267,3 +251,16 @@ def import_records(
 
     known, added = import_file(file)
     typer.echo(f"{file}: {added} micro-kernels added, {len(known.measurements)} known")
+
+
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    HERE: (init, check, tune, inspect, bench, reselect, targets),
+    REMOTE: (*remote.COMMANDS, yank, trust, runners),
+    OPERATING: (serve, worker, ray_node),
+}
+for _panel, _members in _COMMANDS.items():
+    for _member in _members:
+        app.command(rich_help_panel=_panel)(_member)
+app.add_typer(records_app, name="records", rich_help_panel=HERE)
+for _name, _group in {"token": token_app, "key": key.app, "db": db_app}.items():
+    app.add_typer(_group, name=_name, rich_help_panel=OPERATING)

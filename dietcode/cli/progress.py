@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 _PLAIN_INTERVAL_SECS = 5.0
@@ -55,8 +55,11 @@ class ProgressBars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        if self._bars is None:
+            return
+        for task in self._bars.tasks:
+            _end(self._bars, task, done=error is None)
+        self._bars.stop()
 
     def on_event(self, event: ShownEvent) -> None:
         """Show one event."""
@@ -66,6 +69,9 @@ class ProgressBars:
             return
         counts = f"{event.done}/{event.total}" if event.total else ""
         if event.stage not in self._tasks:
+            for task in self._bars.tasks:  # a stage without a count has ended as the next one begins
+                if task.total is None:
+                    _end(self._bars, task)
             self._tasks[event.stage] = self._bars.add_task(
                 text, total=event.total or None, stage=event.stage, counts=counts
             )
@@ -90,6 +96,12 @@ class ProgressBars:
         self._last_stage, self._last_plain = event.stage, now
         counts = f" {event.done}/{event.total}" if event.total else ""
         self._console.print(f"{event.stage}{counts}: {text}", markup=False, soft_wrap=True)
+
+
+def _end(bars: RichProgress, task: Task, done: bool = True) -> None:
+    """Fill the bar of a stage that has no count, or leave it empty: it would pulse on."""
+    if task.total is None:
+        bars.update(task.id, total=1, completed=int(done))
 
 
 def describe(event: ShownEvent) -> str:

@@ -1,4 +1,4 @@
-"""The commands that talk to a server. `register` adds them to the app."""
+"""The commands that talk to a server: `COMMANDS`, which the app adds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,6 @@ Server = Annotated[
 ]
 
 _LOCK = Path("dietcode.lock")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (submit, jobs, show, watch, cancel, resume, pull):
-        app.command()(command)
 
 
 def submit(
@@ -253,16 +247,22 @@ def _facts(job: Job) -> dict[str, str]:
 
 
 def _print_jobs(found: list[Job]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from dietcode.cli.tables import TableColumn, print_table
     from dietcode.workload.text import one_line
 
     if not found:
         typer.echo("no jobs", err=True)
         return
-    table = Table("job", "name", "state", "progress", "measured", "library", "created")
+    columns = [
+        *(
+            TableColumn("job", whole=True),
+            TableColumn("name"),
+            TableColumn("state"),
+            TableColumn("progress", rank=1),
+        ),
+        *(TableColumn("measured", rank=4), TableColumn("library", rank=2), TableColumn("created", rank=3)),
+    ]
+    rows = []
     for job in found:
         step = job.progress
         counts = f" {step.done}/{step.total}" if step and step.total else ""
@@ -270,11 +270,8 @@ def _print_jobs(found: list[Job]) -> None:
         library = f"{job.library.name}@{job.library.version}" if job.library else ""
         created = job.created_at.isoformat(sep=" ", timespec="seconds")
         cells = (job.id, job.name, job.state.value, progress, str(job.measured), library, created)
-        table.add_row(*(Text(one_line(cell, 64)) for cell in cells))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width; keep rows whole
-    console.print(table)
+        rows.append([one_line(cell, 64) for cell in cells])
+    print_table(columns, rows)
 
 
 def _pulled_facts(one: Pulled) -> dict[str, Any]:
@@ -293,3 +290,6 @@ def _pulled_facts(one: Pulled) -> dict[str, Any]:
 
 def _warn(text: str) -> None:
     typer.echo(f"dietcode: {' '.join(text.split())}", err=True)
+
+
+COMMANDS = (submit, jobs, show, watch, cancel, resume, pull)

@@ -20,21 +20,24 @@ def runners(as_json: Json = False, server: Server = None) -> None:
     if not found:
         typer.echo("no runners; start one with `dietcode worker`", err=True)
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from dietcode.cli.tables import TableColumn, print_table
     from dietcode.target.kinds import label_of
     from dietcode.workload.text import one_line
 
-    table = Table("runner", "engine", "device", "target", "slot", "job", "seen")
+    columns = [
+        *(
+            TableColumn("runner"),
+            TableColumn("engine", rank=2),
+            TableColumn("device"),
+            TableColumn("target", rank=1),
+        ),
+        *(TableColumn("slot", rank=3), TableColumn("job", whole=True), TableColumn("seen", rank=4)),
+    ]
+    rows = []
     for runner in found:
         seen = runner.seen_at.isoformat(sep=" ", timespec="seconds")
         devices = [(one.name, label_of(one.target), one.slot) for one in runner.devices]
         for device in devices or [("none yet", "-", "-")]:
             facts = (runner.name, runner.engine, *device, runner.job or "", seen)
-            table.add_row(*(Text(one_line(fact, 64)) for fact in facts))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width; keep rows whole
-    console.print(table)
+            rows.append([one_line(fact, 64) for fact in facts])
+    print_table(columns, rows)

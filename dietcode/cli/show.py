@@ -6,19 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.target.kinds import label_of
 
 _MAX_ROWS = 40
-
-
-def _console() -> Console:
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 160  # a pipe has no width; keep rows whole
-    return console
 
 
 def _shape(variables: Mapping[str, int]) -> str:
@@ -60,7 +51,7 @@ def _node(node: Mapping[str, Any]) -> str:
 
 def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     """Everything of a library that fits a screen."""
-    console, selection, rule = _console(), report["selection"], report["rule"]
+    console, selection, rule = terminal(), report["selection"], report["rule"]
     console.print(f"{manifest['name']}  {_operator(manifest['workload']['op'])}")
     console.print(f"target      {label_of(report['target'])}; device {report['device']['name']}")
     if "memory" in report:
@@ -109,8 +100,8 @@ def show_library(manifest: Mapping[str, Any], dispatch: Mapping[str, Any], repor
         spilling = sorted(name for name, facts in kernels.items() if facts["spills"])
         spills = f"; spills: {', '.join(spilling)}" if spilling else ""
         console.print(f"            {arch}: {len(kernels)} functions, up to {most} registers{spills}")
-    console.print(_categories(dispatch, report))
-    console.print(_runs(dispatch))
+    _show_categories(dispatch, report)
+    _show_runs(dispatch)
 
 
 def _seed(seed: Mapping[str, Any] | None) -> str:
@@ -125,47 +116,42 @@ def _seed(seed: Mapping[str, Any] | None) -> str:
     return f"{tile}, {seed['best_gflops']} GFLOP/s, {seed['trials']} trials of MetaSchedule"
 
 
-def _categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> Table:
-    table = Table(title="Categories")
-    for column in ("category", "micro-kernel", "from", "bytes", "instances", "f_local GFLOP/s", "fit error"):
-        table.add_column(column, justify="left" if column in {"micro-kernel", "from"} else "right")
+def _show_categories(dispatch: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    columns = [
+        *(TableColumn("category", right=True), TableColumn("micro-kernel"), TableColumn("from", rank=2)),
+        *(TableColumn("bytes", rank=1, right=True), TableColumn("instances", right=True)),
+        *(TableColumn("f_local GFLOP/s", right=True), TableColumn("fit error", rank=3, right=True)),
+    ]
     by_category = {k["category"]: k for k in report["micro_kernels"] if k["category"] is not None}
+    rows = []
     for entry in dispatch["categories"]:
         kernel = by_category[entry["category"]]
         mine = [r for r in report["instances"] if r["category"] == entry["category"]]
         rates = [r["f_local"] / 1e9 for r in mine]
-        span = f"{min(rates):.0f}–{max(rates):.0f}" if rates else "-"
-        table.add_row(
-            str(entry["category"]),
-            entry["micro_kernel"],
-            kernel["provenance"],
-            str(kernel["bytes"]),
+        cells = (
+            *(str(entry["category"]), entry["micro_kernel"], kernel["provenance"], str(kernel["bytes"])),
             str(kernel["instances_served"]),
-            span,
+            f"{min(rates):.0f}–{max(rates):.0f}" if rates else "-",
             f"{kernel['f_local']['median_fit_error']:.1%}",
         )
-    return table
+        rows.append(cells)
+    print_table(columns, rows, title="Categories")
 
 
-def _runs(dispatch: Mapping[str, Any]) -> Table:
+def _show_runs(dispatch: Mapping[str, Any]) -> None:
     facts = dispatch["table"]
-    table = Table(title="Dispatch table")
     rows: Sequence[Mapping[str, Any]] = facts["rows"]
-    for name in facts["variables"]:
-        table.add_column(name, justify="right")
-    table.add_column("category", justify="right")
-    table.add_column("micro-kernel")
+    columns = [TableColumn(name, right=True) for name in facts["variables"]]
+    columns += [TableColumn("category", right=True), TableColumn("micro-kernel")]
+    cells = []
     for row in rows[:_MAX_ROWS]:
-        cells = []
-        for name in facts["variables"]:
-            value = row[name]
-            is_run = isinstance(value, list | tuple)
-            cells.append(_run_text(value) if is_run else str(value))
+        values = [row[name] for name in facts["variables"]]
+        runs = [_run_text(value) if isinstance(value, list | tuple) else str(value) for value in values]
         kernel = dispatch["categories"][row["category"]]["micro_kernel"]
-        table.add_row(*cells, str(row["category"]), kernel)
-    if len(rows) > _MAX_ROWS:
-        table.caption = f"{len(rows) - _MAX_ROWS} more rows in dispatch.json"
-    return table
+        cells.append([*runs, str(row["category"]), kernel])
+    hidden = len(rows) - _MAX_ROWS
+    caption = f"{hidden} more rows in dispatch.json" if hidden > 0 else ""
+    print_table(columns, cells, title="Dispatch table", caption=caption)
 
 
 def _run_text(run: Sequence[int]) -> str:
@@ -175,11 +161,12 @@ def _run_text(run: Sequence[int]) -> str:
 
 def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
     """One row for each kind of target."""
-    table = Table()
-    for column in ("kind", "processor", "device", "cores", "vector bits", "build", "measure"):
-        table.add_column(column)
-    for row in facts:
-        table.add_row(
+    columns = [
+        *(TableColumn("kind"), TableColumn("processor"), TableColumn("device"), TableColumn("cores", rank=1)),
+        *(TableColumn("vector bits", rank=2), TableColumn("build"), TableColumn("measure")),
+    ]
+    rows = [
+        (
             row["kind"],
             str(row.get("mcpu", " ".join(row.get("archs", ())) or "-")),
             "; ".join(str(row[key]) for key in ("device", "reason") if key in row) or "-",
@@ -188,32 +175,55 @@ def show_targets(facts: Sequence[Mapping[str, Any]]) -> None:
             "yes" if row["build"] else "no",
             "yes" if row["measure"] else "no",
         )
-    _console().print(table)
+        for row in facts
+    ]
+    print_table(columns, rows)
+
+
+# Columns of `dietcode bench` with their widths, in cells; the last one has what is left.
+_BENCH = [
+    (TableColumn("instance"), 20),
+    (TableColumn("category", rank=2, right=True), 8),
+    (TableColumn("micro-kernel", rank=4, right=True), 12),
+    (TableColumn("padding", rank=5, right=True), 8),
+    (TableColumn("predicted", rank=1, right=True), 9),
+    (TableColumn("measured", right=True), 9),
+    (TableColumn("vendor", right=True), 9),
+    (TableColumn("ratio", right=True), 6),
+    (TableColumn("company", rank=3, right=True), 8),
+    (TableColumn("error", rank=6, right=True), 8),
+]
+_BENCH_PATH_CELLS = 22
 
 
 class BenchTable:
     """Rows are printed as they are measured."""
 
     def __init__(self) -> None:
-        self._console = _console()
-        self._console.print(
-            f"{'instance':<20} {'category':>8} {'micro-kernel':>12} {'padding':>8} {'predicted':>9} "
-            f"{'measured':>9} {'vendor':>9} {'ratio':>6} {'company':>8} {'error':>8}  "
-            "fastest vendor path   (GFLOP/s)"
-        )
+        self._console = terminal()
+        columns, widths = [column for column, _ in _BENCH], [width + 1 for _, width in _BENCH]
+        self._shown = fitting(columns, widths, self._console.width - _BENCH_PATH_CELLS)
+        self._line([column.name for column in columns], "fastest path, GFLOP/s")
 
     def row(self, record: Mapping[str, Any]) -> None:
         """One instance."""
         vendor = record["vendor_gflops"]
-        ratio = f"{record['measured_gflops'] / vendor:.2f}" if vendor else "-"
-        vendor_text = f"{vendor:.0f}" if vendor else "-"
-        company = f"{in_company(record):.0%}" if vendor else "-"
-        self._console.print(
-            f"{_shape(record['shape_vars']):<20} {record['category']:>8} {record['micro_kernel']:>12} "
-            f"{record['padding_ratio']:>8.3f} {record['predicted_gflops']:>9.0f} "
-            f"{record['measured_gflops']:>9.0f} {vendor_text:>9} {ratio:>6} {company:>8} "
-            f"{record['max_rel_error']:>8.1e}  {record['vendor'] or '-'}"
-        )
+        cells = [
+            *(_shape(record["shape_vars"]), str(record["category"]), record["micro_kernel"]),
+            *(f"{record['padding_ratio']:.3f}", f"{record['predicted_gflops']:.0f}"),
+            *(f"{record['measured_gflops']:.0f}", f"{vendor:.0f}" if vendor else "-"),
+            f"{record['measured_gflops'] / vendor:.2f}" if vendor else "-",
+            f"{in_company(record):.0%}" if vendor else "-",
+            f"{record['max_rel_error']:.1e}",
+        ]
+        self._line(cells, record["vendor"] or "-")
+
+    def _line(self, cells: Sequence[str], path: str) -> None:
+        parts = []
+        for i in self._shown:
+            column, width = _BENCH[i]
+            parts.append(f"{cells[i]:>{width}}" if column.right else f"{cells[i]:<{width}}")
+        self._console.print(" ".join(parts) + f"  {path}", soft_wrap=True)
 
     def summary(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Geometric mean and worst ratio, prediction gap, largest error."""

@@ -155,19 +155,24 @@ def _facts(row: TokenRow) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from dietcode.cli.tables import TableColumn, print_table
 
-    table = Table("id", "owner", "scopes", "state", "created", "expires", "last used")
-    for row in rows:
-        times = (row[name] for name in ("created_at", "expires_at", "last_used_at"))
-        table.add_row(
-            row["id"], row["owner"], ", ".join(row["scopes"]), row["state"], *(at or "never" for at in times)
-        )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width; keep rows whole
-    console.print(table)
+    columns = [
+        *(TableColumn("id", whole=True), TableColumn("owner"), TableColumn("scopes"), TableColumn("state")),
+        *(TableColumn("created", rank=3), TableColumn("expires", rank=1), TableColumn("last used", rank=2)),
+    ]
+    times = ("created_at", "expires_at", "last_used_at")
+    cells = [
+        [
+            row["id"],
+            row["owner"],
+            ", ".join(row["scopes"]),
+            row["state"],
+            *(row[at] or "never" for at in times),
+        ]
+        for row in rows
+    ]
+    print_table(columns, cells)
 
 
 def _day(at: datetime) -> str:
