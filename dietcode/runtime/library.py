@@ -13,6 +13,7 @@ from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json
+from dietcode.runtime.several_outputs import SeveralOutputs, not_lean
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, new_output, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
@@ -45,6 +46,7 @@ class Library(CalledInC):
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
         self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
+        self._several: SeveralOutputs | None = None
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
         self._variables: dict[str, dict[str, Any]] = {
@@ -63,8 +65,9 @@ class Library(CalledInC):
         self._prepare_calls()
 
     def _prepare_calls(self) -> None:
-        self.lean: Callable[..., Any] = _not_lean
+        self.lean: Callable[..., Any] = not_lean
         if len(self._outputs) > 1:
+            self._several = SeveralOutputs(self._outputs, tuple(self._variables), self._dims, self._check_out)
             return
         runs = self._run, self._run_beside_torch
         layouts = {name: facts["layout"] for name, facts in self._packed.items()}
@@ -266,8 +269,8 @@ class Library(CalledInC):
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
         values, output_shape = self.resolve(shapes, keywords)
         natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
-        if len(self._outputs) > 1:
-            results, destinations = self._several(out, values, tensors, arguments)
+        if self._several is not None:
+            results, destinations = self._several.prepare(out, values, tensors, arguments)
             run = self._run if isinstance(results[0], np.ndarray) else self._run_beside_torch
             run(*natives, *destinations, *values)
             return results
@@ -277,27 +280,6 @@ class Library(CalledInC):
         run = self._run if isinstance(result, np.ndarray) else self._run_beside_torch
         run(*natives, stored(destination, dtype), *values)
         return result
-
-    def _several(
-        self, out: Any, values: tuple[int, ...], tensors: list[Any], arguments: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], list[Any]]:
-        """Return several outputs, new ones or those of `out`, and the same as the code takes them."""
-        names = [facts["name"] for facts in self._outputs]
-        if out is not None and (not isinstance(out, tuple | list) or len(out) != len(names)):
-            given = f"{len(out)} tensors" if isinstance(out, tuple | list) else type(out).__name__
-            raise TensorError(f"out: {given}; allowed: a tuple of {', '.join(names)}")
-        named = dict(zip(self._variables, values, strict=True))
-        results, destinations, taken = [], [], list(tensors)
-        for position, facts in enumerate(self._outputs):
-            shape = tuple(int(self._dims[index].evaluate(named)) for index in facts["dims"])
-            if out is None:
-                results.append(new_output(shape, facts["dtype"], arguments.values()))
-                destinations.append(results[-1])
-            else:
-                results.append(out[position])
-                destinations.append(self._check_out(out[position], shape, taken))
-                taken.append(destinations[-1])
-        return tuple(results), destinations
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
         if not isinstance(value, Packed):
@@ -395,10 +377,6 @@ class Library(CalledInC):
         listed = facts.get("values")
         if not facts["min"] <= value <= facts["max"] or (listed is not None and value not in listed):
             raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
-
-
-def _not_lean(*arguments: Any) -> Any:
-    raise NotLeanError
 
 
 def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple[int, int, int, int]:
