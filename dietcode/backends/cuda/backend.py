@@ -127,7 +127,7 @@ class CudaBackend(Backend):
 
 
 def _refuse_block(spec: Spec) -> None:
-    """Refuse a block: only a TVM tag gets here, `dietcode.workload.spec_checks` sees the kind of the others."""
+    """Refuse a block; those with another target than a TVM tag `dietcode.workload.spec_checks` has refused."""
     if spec.block is not None:
         given = f"given {spec.target.tag or spec.target.kind}, a GPU"
         raise SpecError("target", f"{given}; allowed for a block: a CPU, there is no code for GPUs yet")
