@@ -127,7 +127,7 @@ class CudaBackend(Backend):
 
 
 def _refuse_block(spec: Spec) -> None:
-    """Refuse a block; those with another target than a TVM tag `dietcode.workload.spec_checks` has refused."""
+    """Refuse a block; with another target than a TVM tag `dietcode.workload.spec_checks` has refused it."""
     if spec.block is not None:
         given = f"given {spec.target.tag or spec.target.kind}, a GPU"
         raise SpecError("target", f"{given}; allowed for a block: a CPU, there is no code for GPUs yet")
