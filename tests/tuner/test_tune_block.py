@@ -10,6 +10,7 @@ from small_runs import contents, records_file
 
 import dietcode
 from dietcode.cli.show import show_library
+from dietcode.errors import SpecError
 from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
 from dietcode.tuner.events import Event
 from dietcode.tuner.tune import tune
@@ -56,3 +57,11 @@ def test_a_block_is_tuned(tmp_path: Path, own_cache: Path, capsys: pytest.Captur
     again = tune(spec, tmp_path / "again", records=records_file(own_cache))
     assert again.measured == 0
     assert contents(tmp_path / "again") == contents(tmp_path / "lib")
+
+
+def test_a_gpu_that_a_tag_stands_for_is_refused(tmp_path: Path) -> None:
+    spec = spec_from_data(DATA | {"target": "nvidia/nvidia-a100"})
+    with pytest.raises(
+        SpecError, match="target: given nvidia/nvidia-a100, a GPU; allowed for a block: a CPU"
+    ):
+        tune(spec, tmp_path / "lib")

@@ -15,7 +15,7 @@ from dietcode.backends.cuda.measuring import MeasuringGpu
 from dietcode.backends.protocol import Backend
 from dietcode.cost_model.cuda.fitting import spread_of
 from dietcode.cost_model.model import Fitted
-from dietcode.errors import RecordsError, TargetError
+from dietcode.errors import RecordsError, SpecError, TargetError
 from dietcode.library.cuda.build import cuda_library_files
 from dietcode.library.files import find_linker
 from dietcode.library.parts import Parts
@@ -48,10 +48,12 @@ class CudaBackend(Backend):
         return gpu_availability()
 
     def check_ready(self, spec: Spec) -> None:
+        _refuse_block(spec)
         check_compiler()
         find_linker()
 
     def task(self, spec: Spec) -> Task:
+        _refuse_block(spec)
         return Task.of(spec, device_problem)
 
     def target_of(self, records: Records, where: str) -> CudaTarget:
@@ -122,3 +124,10 @@ class CudaBackend(Backend):
 
     def library_call(self, parts: Parts, files: Mapping[str, bytes]) -> LibraryCall:
         return LibraryCall(int(json.loads(files[MANIFEST])["workspace_bytes"]))
+
+
+def _refuse_block(spec: Spec) -> None:
+    """Refuse a block; with another target than a TVM tag `dietcode.workload.spec_checks` has refused it."""
+    if spec.block is not None:
+        given = f"given {spec.target.tag or spec.target.kind}, a GPU"
+        raise SpecError("target", f"{given}; allowed for a block: a CPU, there is no code for GPUs yet")
