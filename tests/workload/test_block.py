@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dietcode.errors import SpecError
+from dietcode.workload.check import check_text
 from dietcode.workload.expansion import REDUCTIONS, expand
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.parse import load_spec, spec_from_data
-from dietcode.workload.positions import check_text
 from dietcode.workload.sizes import largest_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
