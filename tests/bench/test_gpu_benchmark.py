@@ -204,7 +204,7 @@ def test_the_benchmarks_own_loops_run(
     for tile, measurement in list(records.measurements.items()):
         known = KernelFacts(64, tile.shared_bytes, 0, 1000)
         records.measurements[tile] = Measurement(
-            tile, "hardware", measurement.points, measurement.secs, known
+            tile, "hardware", measurement.points, measurement.secs, known.code_bytes, facts=known
         )
     records.device["synthetic"] = True  # which from here on they are
     write_records(path, records)
