@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from dietcode.cost_model.cpu.model import LocalModel, fit_local
-from dietcode.cost_model.model import Extents, Factors, Fitted
+from collections.abc import Callable
+from typing import Any
+
+from dietcode.cost_model.cpu.model import fit_local
+from dietcode.cost_model.model import Extents, Factors, Fitted, FittedLocal
 from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
+from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.axes import allows
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cpu import CpuTarget
 
 
 def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every measured micro-kernel of a contraction; arguments and errors as of `fit_each`."""
+    return fit_each(problem, target, records, extents, (allows, fit_local))
+
+
+def fit_each(
+    problem: AnyProblem,
+    target: CpuTarget,
+    records: Records,
+    extents: Extents,
+    form: tuple[Callable[..., bool], Callable[..., FittedLocal]],
+) -> Fitted:
     """Fit f_local of every measured micro-kernel and predict every instance.
 
     Parameters
@@ -22,6 +37,9 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Exte
     records : Records
         Of the workload on that device.
     extents : dict of str to int64 array [num_instances]
+    form : (callable, callable)
+        ``(problem, micro_kernel, limits) -> bool``, whether it computes the problem; and
+        ``(problem, micro_kernel, limits, kappa, points, secs) -> FittedLocal``.
 
     Raises
     ------
@@ -32,19 +50,19 @@ def fit_all(problem: Problem, target: CpuTarget, records: Records, extents: Exte
         raise TuningError("the records hold no calibration of their device; measure again without --records")
     kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
     models, fixed = [], records.fixed_bytes or 0
+    is_allowed, fit = form
     for micro_kernel, measurement in records.measurements.items():
-        if measurement.usable and allows(problem, micro_kernel, limits):
+        if measurement.usable and is_allowed(problem, micro_kernel, limits):
             try:
-                models.append(
-                    fit_local(problem, micro_kernel, limits, kappa, measurement.points, measurement.secs)
-                )
+                models.append(fit(problem, micro_kernel, limits, kappa, measurement.points, measurement.secs))
             except CandidateError:
                 continue
 
-    def predict_one(model: LocalModel, extents: Extents) -> Factors:
-        return model.predict(problem, limits, kappa, extents)
+    def predict_one(model: Any, extents: Extents) -> Factors:
+        factors: Factors = model.predict(problem, limits, kappa, extents)
+        return factors
 
-    def size(micro_kernel: MicroKernel) -> int:
+    def size(micro_kernel: AnyMicroKernel) -> int:
         """Return what a micro-kernel adds: its object file less what every library has."""
         return records.measurements[micro_kernel].object_bytes - fixed
 

@@ -11,16 +11,16 @@ operations a second, as for contractions, bytes a second are f_local · bytes / 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.fitting import fit_each
 from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
 from dietcode.cost_model.regression import fit_terms, measured
-from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
@@ -174,45 +174,39 @@ class RowModel:
 
 
 def fit_rows(problem: RowProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
-    """Fit f_local of every measured micro-kernel and predict every instance.
+    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
+    return fit_each(problem, target, records, extents, (allows, fit_row))
+
+
+def fit_row(
+    problem: RowProblem,
+    micro_kernel: RowKernel,
+    limits: Limits,
+    kappa: float,
+    points: Sequence[Mapping[str, int]],
+    secs: Sequence[float],
+) -> RowModel:
+    """Fit f_local of one micro-kernel on its measured waves.
 
     Parameters
     ----------
-    target : CpuTarget
-        The device's.
-    records : Records
-        Of the workload on that device.
-    extents : dict of str to int64 array [num_instances]
+    kappa : float
+        κ of f_spatial.
+    points : sequence of dict
+        Extent of every index at each wave.
+    secs : sequence of float
+        Seconds of one call at each.
 
     Raises
     ------
-    TuningError
-        No micro-kernel has a usable measurement.
+    CandidateError
+        Too few of them are usable.
     """
-    if records.calibration is None:
-        raise TuningError("the records hold no calibration of their device; measure again without --records")
-    kappa, limits = float(records.calibration["kappa"]), Limits.of(target)
-    models, fixed = [], records.fixed_bytes or 0
-    for micro_kernel, measurement in records.measurements.items():
-        if not measurement.usable or not allows(problem, micro_kernel, limits):
-            continue
-        try:
-            points, times = measured(problem, micro_kernel, measurement.points, measurement.secs)
-        except CandidateError:
-            continue
-        counts = count_rows(problem, micro_kernel, limits, points)
-        work = counts.work(limits) * counts.stretch(kappa)[:, None]
-        coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-        models.append(RowModel(micro_kernel, coefficients, error))
-
-    def predict_one(model: RowModel, extents: Extents) -> Factors:
-        return model.predict(problem, limits, kappa, extents)
-
-    def size(micro_kernel: RowKernel) -> int:
-        """Return what a micro-kernel adds: its object file less what every library has."""
-        return records.measurements[micro_kernel].object_bytes - fixed
-
-    return Fitted.of(problem, models, predict_one, size, extents)
+    waves, times = measured(problem, micro_kernel, points, secs)
+    counts = count_rows(problem, micro_kernel, limits, waves)
+    work = counts.work(limits) * counts.stretch(kappa)[:, None]
+    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
+    return RowModel(micro_kernel, coefficients, error)
 
 
 @dataclass(frozen=True)
