@@ -50,6 +50,8 @@ def torch_block(torch: Any, operator: Operator, values: Mapping[str, Any]) -> An
             return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
         if node.operator == "einsum":
             return _einsum(torch, node, operands, own)
+        if node.operator == "relabel":
+            return operands[0]
         if node.operator == "slice":
             return operands[0].select(own[0].index(node.attribute("axis")), node.attribute("at"))
         if node.operator == "clip":

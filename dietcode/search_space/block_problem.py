@@ -128,6 +128,10 @@ class BlockProblem:
             result = result * extents[index]
         return result
 
+    def flops(self, extents: Mapping[str, Any]) -> Any:
+        """Return the operations of a call as floats: scalars or arrays."""
+        raise NotImplementedError
+
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""
         names = (*self.inputs, *self.outputs)

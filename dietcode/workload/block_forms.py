@@ -72,10 +72,9 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
             path = field_path((*GRAPH, name, "axis"))
             raise SpecError(path, f"given {clip(axis)}; allowed: {columns}, as other nodes have it")
     for name, node in nodes.items():
-        if node.operator == "slice":
-            raise SpecError(
-                field_path((*GRAPH, name)), "given slice; allowed: only in a block with a product"
-            )
+        if node.operator in ("slice", "relabel"):
+            problem = f"given {node.operator}; allowed: only in a block with a product"
+            raise SpecError(field_path((*GRAPH, name)), problem)
     if columns is None:
         columns = _common_end(whole, [indices[name] for name in names])
     rows = whole[: -len(columns)]
@@ -135,10 +134,21 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
         if set(own) != inside or not own.endswith(end) or not end:
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
-    operands = {o for name in products for o in nodes[name].operands if isinstance(o, str)}
+    for name, node in nodes.items():
+        if node.operator == "relabel" and node.operands[0] not in graph.tensors:
+            path = field_path((*GRAPH, name, node.operator, 0))
+            allowed = "a tensor, which is read under other indices"
+            raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
+    operands = {
+        o
+        for node in nodes.values()
+        if OPERATORS[node.operator].sums or node.operator == "relabel"
+        for o in node.operands
+        if isinstance(o, str)
+    }
     for name in (*graph.tensors, *nodes):
         own = "".join(index for index in indices[name] if index not in gates)
-        fits = own.endswith(end) or not set(own) & columns
+        fits = indices[name].endswith(end) or not set(own) & columns
         if name not in operands and name not in products and not (fits and set(own) <= inside):
             allowed = f"some of {rows}, then {end} or none of it"
             raise SpecError(graph.path(name), f"given {clip(indices[name])}; allowed: {allowed}")

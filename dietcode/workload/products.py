@@ -31,10 +31,13 @@ class Read:
     tensor : str
     gates : Gates
         The position along each of its indices that slices take apart.
+    indices : str
+        Of the tensor, as the block sees it here.
     """
 
     tensor: str
     gates: Gates
+    indices: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class ProductTerm:
     rows, columns : str
         Tensors.
     reduction : str
-        The indices that are summed over, in the order of `rows`.
+        The indices that are summed over, in the order of `columns`.
     gates : Gates
         Of the column tensor.
     """
@@ -132,7 +135,9 @@ class _Planner:
         indices = "".join(k for k in self.indices[name] if k not in self.gates)
         node = self.nodes.get(name)
         if node is None:
-            self.reads[key] = Read(name, own)
+            self.reads[key] = Read(name, own, self.indices[name])
+        elif node.operator == "relabel":
+            self.reads[key] = Read(str(node.operands[0]), own, self.indices[name])
         elif node.operator == "slice":
             return self.value(str(node.operands[0]), {**at, node.attribute("axis"): node.attribute("at")})
         elif OPERATORS[node.operator].sums:
@@ -147,8 +152,7 @@ class _Planner:
         first, second = (str(operand) for operand in node.operands)
         if set(self.indices[first]) & set(self.indices[name]) & self.columns:
             first, second = second, first
-        own = self.indices[first]
-        reduction = "".join(k for k in own if k not in self.indices[name])
+        reduction = "".join(k for k in self.indices[second] if k not in self.indices[name])
         return ProductTerm(first, second, reduction, at)
 
 

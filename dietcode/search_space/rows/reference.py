@@ -62,7 +62,7 @@ def aligned(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> tup
         Indices of each; none of a number.
     """
     whole = max(own, key=len)
-    if node.operator in ("einsum", "slice"):
+    if node.operator in ("einsum", "slice", "relabel"):
         return list(operands), whole
     return [
         o if isinstance(o, float) else along(o, k, whole) for o, k in zip(operands, own, strict=True)
@@ -82,6 +82,8 @@ def compute(node: BlockNode, operands: Sequence[Any], indices: str, own: Sequenc
     if node.operator == "einsum":
         subscripts = f"{own[0]},{own[1]}->{node.attribute('dims')}"
         return np.asarray(np.einsum(subscripts, *operands, optimize=True))
+    if node.operator == "relabel":
+        return np.asarray(operands[0])
     if node.operator == "slice":
         return np.asarray(
             np.take(operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis")))
