@@ -18,7 +18,6 @@ from torch.nn import functional
 from dietcode.bench.blocks import torch_block
 from dietcode.bench.operator import Binder, Call, Convolution, Operator, matmul_plan
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.rows.problem import RowProblem
 
 EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-channels-last"
 
@@ -26,7 +25,7 @@ EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-chan
 def torch_paths(operator: Operator) -> dict[str, Binder]:
     """Return every path by name; eager ones start with ``torch-eager``."""
     torch._inductor.config.freezing = True  # as an option of `torch.compile` it packs nothing
-    return _PATHS[operator.problem.form](operator)
+    return _PATHS.get(operator.problem.form, _block_paths)(operator)
 
 
 def _block_paths(operator: Operator) -> dict[str, Binder]:
@@ -52,7 +51,7 @@ def _contraction_paths(operator: Operator) -> dict[str, Binder]:
     }
 
 
-_PATHS = {Problem.form: _contraction_paths, RowProblem.form: _block_paths}
+_PATHS = {Problem.form: _contraction_paths}  # blocks of any form are computed node by node
 
 
 def _binder(form: _Form, compiled: bool) -> Binder:

@@ -129,7 +129,11 @@ def _depth(tile: Tile) -> Any:
 def _always_fits(problem: ProductProblem, micro_kernel: ProductKernel) -> bool:
     """Return whether tiles never reach past an edge, whatever the dynamic extents are."""
     fixed = [
-        problem.product(tuple(k for k in indices if problem.extents[k] is not None), dict(problem.extents))
+        int(
+            problem.product(
+                tuple(k for k in indices if problem.extents[k] is not None), dict(problem.extents)
+            )
+        )
         for indices in (problem.rows, problem.columns)
     ]
     return fixed[0] % micro_kernel.rows == 0 and fixed[1] % micro_kernel.columns == 0
