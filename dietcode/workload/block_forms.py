@@ -4,7 +4,7 @@ A grid has rows and columns. A value has some of the row indices, and all of the
 ``[m, n]``, ``[n]``, ``[m]`` or a number.
 
 - rows: pointwise functions and reductions along a row;
-- products: sums of products of two tensors over the same rows, and pointwise functions of what they give.
+- products: accumulators of products of two tensors over the same rows, and pointwise functions of what they give.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GraphParts:
 
 def form_of(nodes: Mapping[str, BlockNode]) -> str:
     """Return the form of a graph, a key of `BLOCK_FORMS`."""
-    return "products" if any(OPERATORS[node.operator].sums for node in nodes.values()) else "rows"
+    return "products" if any(OPERATORS[node.operator].is_product for node in nodes.values()) else "rows"
 
 
 def is_part(indices: str, whole: str) -> bool:
@@ -117,7 +117,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             raise SpecError(field_path((*GRAPH, name)), problem)
     own_columns: dict[str, set[str]] = {}
     for name, node in nodes.items():
-        if OPERATORS[node.operator].sums:
+        if OPERATORS[node.operator].is_product:
             own_columns[name] = _columns_of(graph, name, node, gates) - gates
     products = list(own_columns)
     inside = {index for name in products for index in indices[name]} - gates
@@ -142,7 +142,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     operands = {
         o
         for node in nodes.values()
-        if OPERATORS[node.operator].sums or node.operator == "relabel"
+        if OPERATORS[node.operator].is_product or node.operator == "relabel"
         for o in node.operands
         if isinstance(o, str)
     }
@@ -175,7 +175,9 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
         raise SpecError(field_path((*path[:-1], "dims")), f"given {clip(dims)}; allowed: {allowed}")
     alone = (first ^ second) - set(dims)
     if alone:
-        problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: sums over indices of both"
+        problem = (
+            f"{sorted(alone)[0]} is of one operand and left out; allowed: accumulators over indices of both"
+        )
         raise SpecError(field_path((*path[:-1], "dims")), problem)
     owner, other = (first, second) if dims[-1] in first else (second, first)
     if set(dims) & other & gates:

@@ -115,7 +115,7 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
             field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node"
         )
     operator = OPERATORS[node.operator]
-    if operator.sums:
+    if operator.is_product:
         return _indices_of_product(path, node, own)
     if node.operator == "relabel":
         return _relabelled(path, node, own)

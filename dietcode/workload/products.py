@@ -1,4 +1,4 @@
-"""What a block with products computes at each row and column: sums of products, reads, and functions of both.
+"""What a block with products computes at each row and column: accumulators of products, reads, and functions of both.
 
 A value that has an index which slices take apart, the gates of a cell for instance, is one value for each
 position along it, of which only those that are needed are computed. Products that are only added up share
@@ -66,16 +66,16 @@ class ProductPlan:
 
     Attributes
     ----------
-    sums : dict of str to tuple of ProductTerm
+    accumulators : dict of str to tuple of ProductTerm
         Sets of accumulators: the products that each adds up, in order.
     reads : dict of str to Read
     primitives : tuple of Primitive
-        Pointwise, each after its operands: names of sums, reads and primitives, or numbers.
+        Pointwise, each after its operands: names of accumulators, reads and primitives, or numbers.
     outputs : dict of str to str
         The value of each output.
     """
 
-    sums: Mapping[str, tuple[ProductTerm, ...]]
+    accumulators: Mapping[str, tuple[ProductTerm, ...]]
     reads: Mapping[str, Read]
     primitives: tuple[Primitive, ...]
     outputs: Mapping[str, str]
@@ -84,7 +84,7 @@ class ProductPlan:
     def terms(self) -> list[tuple[ProductTerm, list[tuple[Gates, str]]]]:
         """Products of the same tensors, each with the gates that are needed and the sum that each goes to."""
         found: dict[tuple[str, str, str], list[tuple[ProductTerm, str]]] = {}
-        for name, terms in self.sums.items():
+        for name, terms in self.accumulators.items():
             for term in terms:
                 found.setdefault((term.rows, term.columns, term.reduction), []).append((term, name))
         return [
@@ -110,9 +110,9 @@ def plan_products(
     """
     writer = _Planner(nodes, indices, set(columns))
     values = {name: writer.value(name, {}) for name in outputs}
-    values = _merge_sums(writer, values)
+    values = _merge_accumulators(writer, values)
     primitives = expand(writer.functions, writer.own_indices)
-    return ProductPlan(writer.sums, writer.reads, primitives, values)
+    return ProductPlan(writer.accumulators, writer.reads, primitives, values)
 
 
 class _Planner:
@@ -121,7 +121,7 @@ class _Planner:
     def __init__(self, nodes: Mapping[str, BlockNode], indices: Mapping[str, str], columns: set[str]) -> None:
         self.nodes, self.indices, self.columns = nodes, indices, columns
         self.gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
-        self.sums: dict[str, tuple[ProductTerm, ...]] = {}
+        self.accumulators: dict[str, tuple[ProductTerm, ...]] = {}
         self.reads: dict[str, Read] = {}
         self.functions: dict[str, BlockNode] = {}
         self.own_indices: dict[str, str] = {}
@@ -140,8 +140,8 @@ class _Planner:
             self.reads[key] = Read(str(node.operands[0]), own, self.indices[name])
         elif node.operator == "slice":
             return self.value(str(node.operands[0]), {**at, node.attribute("axis"): node.attribute("at")})
-        elif OPERATORS[node.operator].sums:
-            self.sums[key] = (self._term(name, node, own),)
+        elif OPERATORS[node.operator].is_product:
+            self.accumulators[key] = (self._term(name, node, own),)
         else:
             operands = tuple(self.value(o, at) if isinstance(o, str) else o for o in node.operands)
             self.functions[key] = replace(node, operands=operands)
@@ -156,7 +156,7 @@ class _Planner:
         return ProductTerm(first, second, reduction, at)
 
 
-def _merge_sums(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:
+def _merge_accumulators(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:
     """Let products that are only added up share accumulators; returns the value of each output."""
     values = dict(outputs)
     uses = Counter(o for node in planner.functions.values() for o in node.operands if isinstance(o, str))
@@ -170,13 +170,13 @@ def _merge_sums(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]
     }
     for root in [name for name in planner.functions if _is_add(planner, name) and name not in inner]:
         leaves, adds = _leaves(planner, root, inner)
-        merged = [leaf for leaf in leaves if leaf in planner.sums and uses[leaf] == 1]
+        merged = [leaf for leaf in leaves if leaf in planner.accumulators and uses[leaf] == 1]
         if len(merged) < 2:
             continue
         first, *others = merged
-        planner.sums[str(first)] = sum((planner.sums[str(leaf)] for leaf in merged), ())
+        planner.accumulators[str(first)] = sum((planner.accumulators[str(leaf)] for leaf in merged), ())
         for leaf in others:
-            del planner.sums[str(leaf)]
+            del planner.accumulators[str(leaf)]
         rest = [leaf for leaf in leaves if leaf not in others and leaf != first]
         _write_chain(planner, root, adds, [first, *rest], values)
     return values

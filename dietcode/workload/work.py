@@ -52,6 +52,6 @@ def _flops_of_products(
     plan = plan_products(graph.nodes, graph.indices, graph.outputs, graph.columns)
     grid = product(graph.rows) * product(graph.columns)
     total = grid * len(plan.primitives)
-    for term, sums in plan.terms:
-        total = total + 2 * len(sums) * grid * product(term.reduction)
+    for term, accumulators in plan.terms:
+        total = total + 2 * len(accumulators) * grid * product(term.reduction)
     return total

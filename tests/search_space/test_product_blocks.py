@@ -62,9 +62,9 @@ def test_nan_stays_in_its_row(avx2: CpuTarget) -> None:
 
 
 def test_what_is_only_added_up_shares_accumulators() -> None:
-    assert [len(terms) for terms in problem_of("lstm").plan.sums.values()] == [2, 2, 2, 2]
+    assert [len(terms) for terms in problem_of("lstm").plan.accumulators.values()] == [2, 2, 2, 2]
     gru = problem_of("gru").plan
-    assert sorted(len(terms) for terms in gru.sums.values()) == [1, 1, 2, 2]
+    assert sorted(len(terms) for terms in gru.accumulators.values()) == [1, 1, 2, 2]
     assert problem_of("gru").packed["W"].reduction == ("k", "g")
 
 

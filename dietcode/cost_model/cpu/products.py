@@ -42,13 +42,13 @@ TERMS = ("secs_per_multiply_add", "secs_per_panel_element", "secs_per_tile", "se
 FEATURES = (
     Feature("rows", "elements", "rows of the tile"),
     Feature("vectors", "registers", "vectors of a row of the tile"),
-    Feature("sums", "sums", "sets of accumulators"),
+    Feature("accumulators", "accumulators", "sets of accumulators"),
     Feature("registers_share", "ratio", "registers that the tile takes over those that there are"),
     Feature("is_serial", "0/1", "one core computes everything"),
     Feature("functions", "functions", "functions of an element, those that take long twenty times"),
     Feature("log_rows", "log2 rows", "flattened rows"),
     Feature("log_columns", "log2 elements", "flattened columns"),
-    Feature("log_depth", "log2 elements", "reductions of all sums together"),
+    Feature("log_depth", "log2 elements", "reductions of all products, once for each set of accumulators"),
     Feature("padding", "ratio", "computed over needed rows and columns"),
     Feature("imbalance", "ratio", "the most loaded core's tiles over the mean"),
     Feature("log_tiles", "log2 tiles", "tiles of a core"),
@@ -70,7 +70,7 @@ class ProductCounts:
     multiply_adds : vectors that a core multiplies and adds, mean.
     panel_elements : elements of panels that a core streams, mean.
     packed : elements of column tensors that a core packs, mean.
-    depth : extents of the reductions of all sums together.
+    depth : extents of the reductions of all products, once for each set of accumulators.
     """
 
     flops: FloatArray
@@ -254,13 +254,13 @@ class ProductEstimator:
         self, problem: ProductProblem, micro_kernel: ProductKernel, counts: ProductCounts
     ) -> FloatArray:
         vectors = micro_kernel.columns // self.limits.lanes
-        sums = len(problem.plan.sums)
-        accumulators = micro_kernel.rows * vectors * sums
+        sets = len(problem.plan.accumulators)
+        registers = micro_kernel.rows * vectors * sets
         # Of one step of one sum: FMAs, loads, the chains' latency, and the panel from L2.
         step = max(
             micro_kernel.rows * vectors / 2,
-            (micro_kernel.rows / sums + vectors) / 2,
-            micro_kernel.rows * vectors / accumulators * _LEAST_CHAIN / 2,
+            (micro_kernel.rows / sets + vectors) / 2,
+            micro_kernel.rows * vectors / registers * _LEAST_CHAIN / 2,
             micro_kernel.columns * _FLOAT_BYTES / _PANEL_BYTES_PER_CYCLE / 2,
         )
         per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
@@ -283,12 +283,12 @@ class ProductEstimator:
         counts = count_products(problem, micro_kernel, self.limits, extents)
         estimate = self._secs(problem, micro_kernel, counts)
         _, rows, columns, depth = problem.sizes(extents)
-        vectors, sums = micro_kernel.columns // self.limits.lanes, len(problem.plan.sums)
+        vectors, sets = micro_kernel.columns // self.limits.lanes, len(problem.plan.accumulators)
         values = (
             micro_kernel.rows,
             vectors,
-            sums,
-            (micro_kernel.rows * vectors * sums + vectors + 1) / self.limits.num_registers,
+            sets,
+            (micro_kernel.rows * vectors * sets + vectors + 1) / self.limits.num_registers,
             micro_kernel.serial,
             _function_cycles(problem) / _CYCLES_PER_PRIMITIVE,
             np.log2(rows),

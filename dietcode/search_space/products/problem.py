@@ -36,8 +36,12 @@ class ProductProblem(BlockProblem):
 
         A constant is packed before a call tells any extent.
         """
-        read = {o for node in nodes.values() if not OPERATORS[node.operator].sums for o in node.operands}
-        multiplied = {o for node in nodes.values() if OPERATORS[node.operator].sums for o in node.operands}
+        read = {
+            o for node in nodes.values() if not OPERATORS[node.operator].is_product for o in node.operands
+        }
+        multiplied = {
+            o for node in nodes.values() if OPERATORS[node.operator].is_product for o in node.operands
+        }
         fits = (name in multiplied and name not in read for name in constants)
         fixed = (all(extents[index] is not None for index in indices[name]) for name in constants)
         found = [name for name, ok, known in zip(constants, fits, fixed, strict=True) if ok and known]
@@ -78,9 +82,12 @@ class ProductProblem(BlockProblem):
         return tuple(dict.fromkeys(term.columns for term, _ in self.plan.terms))
 
     def sizes(self, extents: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
-        """Return ``(1, rows, columns, reduction)``, the last one of all products and sums together."""
+        """Return ``(1, rows, columns, reduction)``, the last one of all products and accumulators together."""
         rows, columns = self.product(self.rows, extents), self.product(self.columns, extents)
-        depth = sum(len(sums) * self.product(term.reduction, extents) for term, sums in self.plan.terms)
+        depth = sum(
+            len(accumulators) * self.product(term.reduction, extents)
+            for term, accumulators in self.plan.terms
+        )
         return 1, rows, columns, depth
 
     def flops(self, extents: Mapping[str, Any]) -> Any:
@@ -89,7 +96,7 @@ class ProductProblem(BlockProblem):
         return 1.0 * rows * columns * (2.0 * depth + len(self.plan.primitives))
 
     def _check_form(self) -> None:
-        if not any(OPERATORS[node.operator].sums for node in self.nodes.values()):
+        if not any(OPERATORS[node.operator].is_product for node in self.nodes.values()):
             raise ValueError(f"nodes {clip(list(self.nodes))}; allowed: at least one einsum")
         for gate in self.gates:
             if not 1 <= (self.extents.get(gate) or 0) <= MAX_GATES:
@@ -105,5 +112,7 @@ class ProductProblem(BlockProblem):
 
 def _is_of_columns(name: str, indices: Mapping[str, str], nodes: Mapping[str, BlockNode]) -> bool:
     """Return whether a tensor is the operand with the last index of each product that reads it."""
-    products = [node for node in nodes.values() if OPERATORS[node.operator].sums and name in node.operands]
+    products = [
+        node for node in nodes.values() if OPERATORS[node.operator].is_product and name in node.operands
+    ]
     return all(str(node.attribute("dims"))[-1] in indices[name] for node in products)

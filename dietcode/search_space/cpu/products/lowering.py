@@ -3,9 +3,9 @@
     column tensors that are not constant are packed
     for task in parallel(P):                      # one rectangle of tiles each
       for block of rows that fits L2, column tile, row tile:
-        sums[name, row, columns] = 0              # registers
-        for product: for k: sums[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
-        functions of the sums and of other tensors; outputs
+        accumulators[name, row, columns] = 0              # registers
+        for product: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
+        functions of the accumulators and of other tensors; outputs
 
 A tile that reaches past an edge computes clamped rows and panels, and writes what exists.
 """

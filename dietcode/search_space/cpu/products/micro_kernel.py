@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """A tile of rows and columns for which one core accumulates all sums in registers at once.
+    """A tile of rows and columns for which one core has all accumulators in registers at once.
 
     Attributes
     ----------

@@ -20,14 +20,14 @@ def num_tasks(micro_kernel: ProductKernel, limits: Limits) -> int:
 
 
 def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> bool:
-    """Return whether accumulators of all sums, a row of vectors and a broadcast fit the registers.
+    """Return whether all accumulators, a row of vectors and a broadcast fit the registers.
 
-    The least tile is allowed in any case: with many sums some of its accumulators lie in L1.
+    The least tile is allowed in any case: with many accumulators some of them lie in L1.
     """
     vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
     if remainder or vectors < 1 or (micro_kernel.serial and limits.num_cores == 1):
         return False
-    registers = micro_kernel.rows * vectors * len(problem.plan.sums) + vectors + 1
+    registers = micro_kernel.rows * vectors * len(problem.plan.accumulators) + vectors + 1
     return registers <= limits.num_registers or (micro_kernel.rows, vectors) == (1, 1)
 
 

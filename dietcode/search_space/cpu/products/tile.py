@@ -1,4 +1,4 @@
-"""A tile: the sums of some rows and vectors in registers, and what is computed and written of them."""
+"""A tile: accumulators of some rows and vectors in registers, and what is computed and written of them."""
 
 from __future__ import annotations
 
@@ -81,23 +81,23 @@ class Tile:
         if edge is not None:
             rows = [bind(tirx.min(own, edge.rows - 1)) for own in rows]
             panels = [bind(tirx.min(own, edge.panels - 1)) for own in panels]
-        sums = {
+        accumulators = {
             (name, i, v): small_buffer(self.lanes)
-            for name in self.problem.plan.sums
+            for name in self.problem.plan.accumulators
             for i in range(height)
             for v in range(self.vectors)
         }
-        for accumulator in sums.values():
+        for accumulator in accumulators.values():
             store(accumulator, splat(tirx.const(0, DTYPE), self.lanes), [0], self.lanes)
         for term, terms in self.problem.plan.terms:
             targets = [(self.memory.gate_offset(term.columns, gates), name) for gates, name in terms]
-            self._accumulate(term, targets, rows, panels, sums)
+            self._accumulate(term, targets, rows, panels, accumulators)
         for i in range(height):
             with ExitStack() as inside:
                 if edge is not None and i > 0:
                     inside.enter_context(T.If(row + i < edge.rows))
                     inside.enter_context(T.Then())
-                self._finish(i, rows[i], column, edge, sums)
+                self._finish(i, rows[i], column, edge, accumulators)
 
     def _accumulate(
         self,
@@ -105,9 +105,9 @@ class Tile:
         targets: list[tuple[int, str]],
         rows: list[Any],
         panels: list[Any],
-        sums: dict[tuple[str, int, int], Any],
+        accumulators: dict[tuple[str, int, int], Any],
     ) -> None:
-        """Emit ``sums[name] += A[row, k] · B[k, gate, lanes]`` over the reduction, in order.
+        """Emit ``accumulators[name] += A[row, k] · B[k, gate, lanes]`` over the reduction, in order.
 
         Parameters
         ----------
@@ -131,13 +131,13 @@ class Tile:
             for i, start in enumerate(starts):
                 value = splat(load(source, [start + offset], 1), lanes)
                 for (name, v), vector in vectors.items():
-                    total = load(sums[name, i, v], [0], lanes) + value * vector
-                    store(sums[name, i, v], total, [0], lanes)
+                    total = load(accumulators[name, i, v], [0], lanes) + value * vector
+                    store(accumulators[name, i, v], total, [0], lanes)
 
     def _finish(
-        self, i: int, row: Any, column: Any, edge: Edge | None, sums: dict[tuple[str, int, int], Any]
+        self, i: int, row: Any, column: Any, edge: Edge | None, accumulators: dict[tuple[str, int, int], Any]
     ) -> None:
-        """Emit the functions of one row's sums, and its outputs."""
+        """Emit the functions of one row's accumulators, and its outputs."""
         plan, bind, lanes = self.problem.plan, TirOps().bind, self.lanes
         views = {name: self.memory.view(read) for name, read in plan.reads.items()}
         begins = {n: bind(self.memory.row_begin(views[n], row, r.gates)) for n, r in plan.reads.items()}
@@ -147,8 +147,8 @@ class Tile:
             first = column + v * lanes
             mask = None if edge is None else named(first_lanes(edge.columns - first, lanes), lanes, "bool")
             values: dict[str, Any] = {}
-            for name in plan.sums:
-                values[name] = named(load(sums[name, i, v], [0], lanes), lanes)
+            for name in plan.accumulators:
+                values[name] = named(load(accumulators[name, i, v], [0], lanes), lanes)
             for name, read in plan.reads.items():
                 values[name] = named(self._read(read, begins[name], first, mask), lanes)
             for p in plan.primitives:
