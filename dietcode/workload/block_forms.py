@@ -4,7 +4,7 @@ A grid has rows and columns. A value has some of the row indices, and all of the
 ``[m, n]``, ``[n]``, ``[m]`` or a number.
 
 - rows: pointwise functions and reductions along a row;
-- products: accumulators of products of two tensors over the same rows, and pointwise functions of what they give.
+- products: products of two tensors over the same rows, added up, and pointwise functions of the sums.
 """
 
 from __future__ import annotations
@@ -109,12 +109,6 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     """
     nodes, indices = graph.nodes, graph.indices
     gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
-    for name, node in nodes.items():
-        if OPERATORS[node.operator].along_row:
-            problem = (
-                f"given {node.operator} beside a product; allowed: pointwise functions, einsum and slice"
-            )
-            raise SpecError(field_path((*GRAPH, name)), problem)
     own_columns: dict[str, set[str]] = {}
     for name, node in nodes.items():
         if OPERATORS[node.operator].is_product:
@@ -129,9 +123,12 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             given = f"given {indices[name]}, columns {''.join(sorted(own_columns[name]))}"
             allowed = f"the rows and columns of {products[0]}, {indices[products[0]]}"
             raise SpecError(field_path((*GRAPH, name, "dims")), f"{given}; allowed: {allowed}")
+    reduced = after_reductions(nodes)
+    _check_reductions(graph, reduced, rows, end)
     for output in graph.outputs:
         own = indices[output]
-        if set(own) != inside or not own.endswith(end) or not end:
+        fits = set(own) == inside and own.endswith(end) and end
+        if not fits and not (output in reduced and own in (rows, rows + end) and own):
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
     for name, node in nodes.items():
@@ -155,6 +152,34 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     return rows, end
 
 
+def after_reductions(nodes: Mapping[str, BlockNode]) -> set[str]:
+    """Return the nodes that depend on a reduction along the row, reductions and norms themselves among them."""
+    found: set[str] = set()
+    for name, node in nodes.items():
+        if OPERATORS[node.operator].along_row or found & set(node.operands):
+            found.add(name)
+    return found
+
+
+def _check_reductions(graph: GraphParts, reduced: set[str], rows: str, columns: str) -> None:
+    """Refuse reductions over anything but the columns, and what cannot follow them."""
+    for name in reduced:
+        node, path = graph.nodes[name], (*GRAPH, name)
+        if OPERATORS[node.operator].is_product or node.operator in ("slice", "relabel"):
+            problem = (
+                f"given {node.operator} after a reduction; allowed: functions of a row and its reductions"
+            )
+            raise SpecError(field_path(path), problem)
+        if OPERATORS[node.operator].along_row and node.attribute("axis") != columns:
+            problem = f"given {clip(node.attribute('axis'))}; allowed: {columns}, the columns of the products"
+            raise SpecError(field_path((*path, "axis")), problem)
+        for operand in node.operands:
+            own = graph.indices[operand] if isinstance(operand, str) else ""
+            if not is_part(own, rows + columns):
+                problem = f"{operand} has the indices {own}; allowed: some of {rows + columns}, in this order"
+                raise SpecError(field_path((*path, node.operator)), problem)
+
+
 def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) -> set[str]:
     """Return the indices of a product that only the operand with the last of them has; checks it."""
     path = (*GRAPH, name, node.operator)
@@ -175,9 +200,7 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
         raise SpecError(field_path((*path[:-1], "dims")), f"given {clip(dims)}; allowed: {allowed}")
     alone = (first ^ second) - set(dims)
     if alone:
-        problem = (
-            f"{sorted(alone)[0]} is of one operand and left out; allowed: accumulators over indices of both"
-        )
+        problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: indices of both"
         raise SpecError(field_path((*path[:-1], "dims")), problem)
     owner, other = (first, second) if dims[-1] in first else (second, first)
     if set(dims) & other & gates:

@@ -1,4 +1,4 @@
-"""What a block with products computes at each row and column: accumulators of products, reads, and functions of both.
+"""What a block with products computes at each row and column: sums of products, reads, functions of both.
 
 A value that has an index which slices take apart, the gates of a cell for instance, is one value for each
 position along it, of which only those that are needed are computed. Products that are only added up share
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dietcode.workload.block_forms import after_reductions
 from dietcode.workload.expansion import Primitive, expand
 from dietcode.workload.operators import OPERATORS
 
@@ -93,10 +94,42 @@ class ProductPlan:
         ]
 
 
+@dataclass(frozen=True)
+class Halves:
+    """A block in two: what is computed before any reduction along rows, and what follows.
+
+    Attributes
+    ----------
+    after : dict of str to BlockNode
+        Nodes that depend on a reduction, reductions themselves among them.
+    inputs : tuple of str
+        Tensors and earlier nodes that these read.
+    set_aside : tuple of str
+        Earlier nodes that they read and that are no outputs.
+    outputs : tuple of str
+        Outputs that are known before any reduction.
+    """
+
+    after: Mapping[str, BlockNode]
+    inputs: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, BlockNode], outputs: tuple[str, ...]) -> Halves:
+        """Return the halves of a block; `nodes` are in order."""
+        late = after_reductions(nodes)
+        after = {name: node for name, node in nodes.items() if name in late}
+        read = dict.fromkeys(o for node in after.values() for o in node.operands if isinstance(o, str))
+        inputs = tuple(name for name in read if name not in late)
+        set_aside = tuple(name for name in inputs if name in nodes and name not in outputs)
+        return cls(after, inputs, set_aside, tuple(name for name in outputs if name not in late))
+
+
 def plan_products(
     nodes: Mapping[str, BlockNode], indices: Mapping[str, str], outputs: tuple[str, ...], columns: str
 ) -> ProductPlan:
-    """Return what a block with products computes.
+    """Return what a block with products computes before any reduction along rows.
 
     Parameters
     ----------
@@ -108,8 +141,8 @@ def plan_products(
     columns : str
         Indices of the columns.
     """
-    writer = _Planner(nodes, indices, set(columns))
-    values = {name: writer.value(name, {}) for name in outputs}
+    writer, halves = _Planner(nodes, indices, set(columns)), Halves.of(nodes, outputs)
+    values = {name: writer.value(name, {}) for name in (*halves.outputs, *halves.set_aside)}
     values = _merge_accumulators(writer, values)
     primitives = expand(writer.functions, writer.own_indices)
     return ProductPlan(writer.accumulators, writer.reads, primitives, values)

@@ -108,6 +108,29 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str], str, dict[st
         "WU",
         {"g": 3, "n": 33, "k": 18, "u": 33},
     ),
+    "dense-add-layernorm": (
+        {
+            "P": {"einsum": ["X", "W"], "dims": "mn"},
+            "B": {"add": ["P", "b"]},
+            "S": {"add": ["B", "R"]},
+            "Y": {"layernorm": ["S", "gamma", "beta"], "axis": "n"},
+        },
+        ["Y"],
+        {"X": "mk", "W": "nk", "b": "n", "R": "mn", "gamma": "n", "beta": "n"},
+        "W",
+        {"n": 83, "k": 20},
+    ),
+    "softmax-of-a-product": (
+        {
+            "P": {"einsum": ["X", "W"], "dims": "bmn"},
+            "Y": {"softmax": ["P"], "axis": "n", "scale": 0.3},
+            "most": {"max": ["P"], "axis": "n"},
+        },
+        ["P", "Y", "most"],
+        {"X": "bmk", "W": "kn"},
+        "",
+        {},
+    ),
     "two-indices": (
         {"P": {"einsum": ["X", "W"], "dims": "abcd"}, "Y": {"relu": "P"}},
         ["Y"],

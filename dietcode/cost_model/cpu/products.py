@@ -5,7 +5,7 @@
 
 The terms are multiply-adds of vectors, rows and columns rounded up to tiles; elements of panels that a core
 streams, once for each block of rows; tiles, with the functions of what they sum; and elements of column
-tensors that a call packs. f_spatial and f_pad are those of contractions.
+tensors that a call packs; vectors of what follows reductions along rows. f_spatial and f_pad are those of contractions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,19 @@ from dietcode.target.cpu import CpuTarget
 VERSION = 2001  # of features; those of other forms have numbers of their own
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0
+_CYCLES_PER_VECTOR_AFTER = 8.0  # a norm, from L2
 _TILE_CYCLES = 40.0  # begin and end of a tile
 _LEAST_CHAIN = 8  # multiply-adds that have to be in flight on two ports
 _PANEL_BYTES_PER_CYCLE = 16.0
 _PACKED_PER_CYCLE = 1.0
 _FLOAT_BYTES = 4
-TERMS = ("secs_per_multiply_add", "secs_per_panel_element", "secs_per_tile", "secs_per_packed_element")
+TERMS = (
+    "secs_per_multiply_add",
+    "secs_per_panel_element",
+    "secs_per_tile",
+    "secs_per_packed_element",
+    "secs_per_vector_after",
+)
 
 FEATURES = (
     Feature("rows", "elements", "rows of the tile"),
@@ -70,6 +77,7 @@ class ProductCounts:
     multiply_adds : vectors that a core multiplies and adds, mean.
     panel_elements : elements of panels that a core streams, mean.
     packed : elements of column tensors that a core packs, mean.
+    after : vectors of rows that a core computes after a reduction along them, mean.
     depth : extents of the reductions of all products, once for each set of accumulators.
     """
 
@@ -80,6 +88,7 @@ class ProductCounts:
     multiply_adds: FloatArray
     panel_elements: FloatArray
     packed: FloatArray
+    after: FloatArray
     depth: FloatArray
 
     def stretch(self, kappa: float) -> FloatArray:
@@ -88,7 +97,9 @@ class ProductCounts:
 
     def work(self) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
-        return np.stack([self.multiply_adds, self.panel_elements, self.tiles, self.packed], axis=1)
+        return np.stack(
+            [self.multiply_adds, self.panel_elements, self.tiles, self.packed, self.after], axis=1
+        )
 
 
 def count_products(
@@ -127,6 +138,7 @@ def count_products(
         multiply_adds=tiles * micro_kernel.rows * vectors * depth,
         panel_elements=blocks * column_tiles * micro_kernel.columns * depth / grid.column_parts,
         packed=np.broadcast_to(np.asarray(packed, dtype=np.float64), shape) / limits.num_cores,
+        after=rows * -(-columns // limits.lanes) / tasks * (problem.rest is not None),
         depth=depth.astype(np.float64),
     )
 
@@ -265,6 +277,7 @@ class ProductEstimator:
         )
         per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
         cycles = counts.tiles * (counts.depth * step + per_tile)
+        cycles += counts.after * _CYCLES_PER_VECTOR_AFTER
         cycles = cycles * counts.stretch(self.kappa) + counts.packed / _PACKED_PER_CYCLE
         launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
         secs: FloatArray = launch + cycles / self.cycles_per_sec

@@ -6,6 +6,7 @@
         accumulators[name, row, columns] = 0              # registers
         for product: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
         functions of the accumulators and of other tensors; outputs
+    for task in parallel(P): what follows a reduction along rows, as a block of rows
 
 A tile that reaches past an edge computes clamped rows and panels, and writes what exists.
 """
@@ -19,12 +20,15 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.access import view_of
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import emit_packing
 from dietcode.search_space.cpu.products.memory import ProductMemory
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.cpu.products.space import num_tasks
+from dietcode.search_space.cpu.products.space import num_tasks, row_kernel
 from dietcode.search_space.cpu.products.tile import Edge, Tile
+from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
+from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
@@ -65,11 +69,18 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
             scopes.enter_context(T.attr(i64(0), "device_id", 0))
             memory = ProductMemory(problem, extents, pointers, limits.lanes)
             packed = {tensor: _panels(memory, tensor, scopes) for tensor in problem.column_tensors}
+            for value in problem.halves.set_aside:
+                size = memory.value(view_of(problem, value).size)
+                memory.buffers[value] = scopes.enter_context(workspace(size))
             tasks = num_tasks(micro_kernel, limits)
             loop = T.serial if micro_kernel.serial else T.parallel
             # A loop of one iteration without annotations is dropped, and the scope of the device with it.
             with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
                 _task(Tile(problem, micro_kernel, memory, packed, limits.lanes), limits, task)
+            if problem.rest is not None:
+                own = {n: memory.buffers[n].data for n in (*problem.rest.inputs, *problem.rest.outputs)}
+                rows_memory = RowMemory(problem.rest, {k: extents[k] for k in problem.rest.extents}, own)
+                lower_row_tasks(problem.rest, row_kernel(micro_kernel, limits), limits, rows_memory)
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
 

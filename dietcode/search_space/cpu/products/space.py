@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.space import row_workspace_bytes
 from dietcode.search_space.products.problem import ProductProblem
 
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
@@ -17,6 +19,11 @@ _FLOAT_BYTES = 4
 def num_tasks(micro_kernel: ProductKernel, limits: Limits) -> int:
     """Return the tasks that a call is cut into."""
     return 1 if micro_kernel.serial else limits.num_cores
+
+
+def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
+    """Return how what follows a reduction is computed: row by row, which has the same bits as any other way."""
+    return RowKernel(1, 4 * limits.lanes, serial=micro_kernel.serial)
 
 
 def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> bool:
@@ -56,11 +63,15 @@ def neighbours(problem: ProductProblem, micro_kernel: ProductKernel, limits: Lim
 def product_workspace_bytes(
     problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, extents: Mapping[str, int]
 ) -> int:
-    """Return the bytes that a call takes from the workspace pool: what it packs of column tensors."""
+    """Return the bytes that a call takes from the workspace pool: what it packs and sets aside."""
     total = 0
     for tensor in problem.column_tensors:
         if tensor not in problem.constants:
             layout = problem.layout(tensor)
             panels = -(-int(problem.product(layout.columns, extents)) // limits.lanes)
             total += panels * limits.lanes * int(problem.product(layout.reduction, extents))
-    return total * _FLOAT_BYTES
+    total += sum(int(problem.product(problem.indices[name], extents)) for name in problem.halves.set_aside)
+    later = 0
+    if problem.rest is not None:
+        later = row_workspace_bytes(problem.rest, row_kernel(micro_kernel, limits), limits, extents)
+    return total * _FLOAT_BYTES + later
