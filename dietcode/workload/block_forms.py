@@ -127,7 +127,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     _check_reductions(graph, reduced, rows, end)
     for output in graph.outputs:
         own = indices[output]
-        fits = set(own) == inside and own.endswith(end) and end
+        fits = set(own) == inside and own.endswith(end) and bool(end)
         if not fits and not (output in reduced and own in (rows, rows + end) and own):
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
@@ -153,7 +153,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
 
 
 def after_reductions(nodes: Mapping[str, BlockNode]) -> set[str]:
-    """Return the nodes that depend on a reduction along the row, reductions and norms themselves among them."""
+    """Return the nodes that depend on a reduction along rows, reductions themselves among them."""
     found: set[str] = set()
     for name, node in nodes.items():
         if OPERATORS[node.operator].along_row or found & set(node.operands):
@@ -166,9 +166,7 @@ def _check_reductions(graph: GraphParts, reduced: set[str], rows: str, columns: 
     for name in reduced:
         node, path = graph.nodes[name], (*GRAPH, name)
         if OPERATORS[node.operator].is_product or node.operator in ("slice", "relabel"):
-            problem = (
-                f"given {node.operator} after a reduction; allowed: functions of a row and its reductions"
-            )
+            problem = f"given {node.operator} after a reduction; allowed: functions along the row"
             raise SpecError(field_path(path), problem)
         if OPERATORS[node.operator].along_row and node.attribute("axis") != columns:
             problem = f"given {clip(node.attribute('axis'))}; allowed: {columns}, the columns of the products"

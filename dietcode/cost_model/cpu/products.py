@@ -4,8 +4,9 @@
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
 The terms are multiply-adds of vectors, rows and columns rounded up to tiles; elements of panels that a core
-streams, once for each block of rows; tiles, with the functions of what they sum; and elements of column
-tensors that a call packs; vectors of what follows reductions along rows. f_spatial and f_pad are those of contractions.
+streams, once for each block of rows; tiles, with the functions of what they sum; elements of column tensors
+that a call packs; and vectors of rows that follow a reduction along them. f_spatial and f_pad are those of
+contractions.
 """
 
 from __future__ import annotations
@@ -97,9 +98,8 @@ class ProductCounts:
 
     def work(self) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
-        return np.stack(
-            [self.multiply_adds, self.panel_elements, self.tiles, self.packed, self.after], axis=1
-        )
+        terms = (self.multiply_adds, self.panel_elements, self.tiles, self.packed, self.after)
+        return np.stack(terms, axis=1)
 
 
 def count_products(

@@ -22,7 +22,7 @@ def num_tasks(micro_kernel: ProductKernel, limits: Limits) -> int:
 
 
 def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
-    """Return how what follows a reduction is computed: row by row, which has the same bits as any other way."""
+    """Return how what follows a reduction is computed: row by row; any other way has the same bits."""
     return RowKernel(1, 4 * limits.lanes, serial=micro_kernel.serial)
 
 
