@@ -18,7 +18,7 @@ from dietcode.workload.sizes import largest_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise", "swiglu", "qkv", "lstm-cell", "gru-cell")
-OF_PRODUCTS = {"einsum", "relabel", "slice"}
+OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {
@@ -58,7 +58,12 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 GRAPH = "op.block.graph"
 REFUSALS = [
-    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "allowed: one of einsum, relabel, slice, add,"),
+    (
+        f"{GRAPH}.T",
+        {"mull": ["S", 0.5]},
+        f"{GRAPH}.T",
+        "allowed: one of einsum, gather, relabel,",
+    ),
     (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "did you mean 'mul'?"),
     (f"{GRAPH}.T", {"conv": ["S", "R"]}, f"{GRAPH}.T", "given ['conv']; allowed: one of einsum"),
     (
