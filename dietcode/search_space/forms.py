@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.depthwise import DepthwiseProblem, depthwise_from_spec
 from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
 from dietcode.search_space.rows.expected import expect_rows
@@ -52,6 +54,9 @@ class Form:
 FORMS: dict[str, Form] = {
     Problem.form: Form(problem_from_spec, Problem.from_json, MicroKernel.from_json, expect),
     RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
+    DepthwiseProblem.form: Form(
+        depthwise_from_spec, DepthwiseProblem.from_json, DepthwiseKernel.from_json, expect
+    ),
 }
 
 
