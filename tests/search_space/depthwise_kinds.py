@@ -20,8 +20,9 @@ from dietcode.search_space.reference import reference
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 from dietcode.workload.parse import spec_from_data
 
-KERNEL_DIMS = {"OIHW": "oirs", "OHWI": "orsi", "HWIO": "rsio"}
-# Options of conv2d, channels, window, epilogue, whether the kernel is constant, dtype of the output.
+KERNEL_DIMS = {"OIHW": "oirs", "OHWI": "orsi", "HWIO": "rsio", "OIW": "ois"}
+# Options of conv2d, or of conv1d where the kernel's layout is one of its own; channels, window, epilogue,
+# whether the kernel is constant, dtype of the output.
 DEPTHWISE: dict[str, tuple[dict[str, Any], int, tuple[int, int], list[Any], bool, str]] = {
     "plain": ({"padding": 1}, 64, (3, 3), [], True, "float32"),
     "ragged": ({"padding": 1}, 41, (3, 3), ["bias", {"residual": "R"}, "relu"], True, "float32"),
@@ -34,6 +35,9 @@ DEPTHWISE: dict[str, tuple[dict[str, Any], int, tuple[int, int], list[Any], bool
     "far out": ({"padding": 5, "strides": [1, 3]}, 16, (2, 2), [], True, "float32"),
     "given OIHW": ({"padding": 1}, 40, (3, 3), ["bias"], False, "float32"),
     "given HWIO": ({"padding": 1, "kernel_layout": "HWIO"}, 21, (3, 3), [], False, "float32"),
+    "uneven": ({"padding": [0, 2, 3, 1], "strides": [1, 2]}, 19, (3, 4), ["relu"], True, "float32"),
+    "line": ({"padding": [4, 0], "kernel_layout": "OIW"}, 36, (1, 5), ["bias"], True, "float32"),
+    "short line": ({"stride": 2, "kernel_layout": "OIW"}, 17, (1, 3), ["silu"], False, "float32"),
     "packed OHWI": ({"padding": 1, "kernel_layout": "OHWI"}, 35, (3, 2), [], True, "float32"),
 }
 TILES = ((1, 1), (3, 1), (4, 2))
@@ -42,23 +46,22 @@ TILES = ((1, 1), (3, 1), (4, 2))
 def depthwise_data(name: str) -> dict[str, Any]:
     """The spec of one, as plain data."""
     options, channels, window, epilogue, constant, dtype = DEPTHWISE[name]
+    layout = options.get("kernel_layout", "OIHW")
+    kind, data = ("conv2d", "nhwc") if "H" in layout else ("conv1d", "nwc")
+    sizes = {"n": "N", "h": "H", "w": "W", "c": channels}
+    sizes |= {"o": channels, "i": 1, "r": window[0], "s": window[1]}
+    used = {index: size for index, size in sizes.items() if index in data + KERNEL_DIMS[layout]}
+    variables = {"N": {"min": 1, "max": 4}, "H": {"min": 9, "max": 64}, "W": {"min": 9, "max": 64}}
     return {
         "name": "depthwise",
-        "op": {"conv2d": {"groups": channels, **options}, "epilogue": epilogue},
+        "op": {kind: {"groups": channels, **options}, "epilogue": epilogue},
         "tensors": {
-            "X": {"dims": "nhwc", "dtype": "float32"},
-            "F": {
-                "dims": KERNEL_DIMS[options.get("kernel_layout", "OIHW")],
-                "dtype": "float32",
-                "constant": constant,
-            },
+            "X": {"dims": data, "dtype": "float32"},
+            "F": {"dims": KERNEL_DIMS[layout], "dtype": "float32", "constant": constant},
         },
         "output": {"name": "Y", "dtype": dtype},
-        "shape_vars": {"N": {"min": 1, "max": 4}, "H": {"min": 9, "max": 64}, "W": {"min": 9, "max": 64}},
-        "dims": {
-            **{"n": "N", "h": "H", "w": "W", "c": channels},
-            **{"o": channels, "i": 1, "r": window[0], "s": window[1]},
-        },
+        "shape_vars": {name: one for name, one in variables.items() if name in used.values()},
+        "dims": used,
     }
 
 
@@ -90,7 +93,8 @@ class CompiledDepthwise:
     def extents(self, images: int, high: int, wide: int) -> dict[str, int]:
         """Extents of every index, positions of the output among them."""
         known = {k: v for k, v in self.problem.extents.items() if v is not None}
-        sizes = dict(zip(self.problem.indices["X"], (images, high, wide), strict=False)) | known
+        sizes = {"n": images, "h": high, "w": wide} | known
+        sizes = {index: size for index, size in sizes.items() if index in self.problem.extents}
         for window in self.problem.windows:
             sizes[window.output] = window.num_positions(sizes[window.axis], sizes[window.kernel])
         return sizes
