@@ -67,7 +67,7 @@ class Sliding(NamedTuple):
     padding_after: int
 
 
-class Convolution(Protocol):
+class ConvolutionOptions(Protocol):
     """What the indices of a convolution follow from."""
 
     kind: ClassVar[str]
@@ -147,7 +147,7 @@ class ConvolutionIndices:
 
     Attributes
     ----------
-    op : Convolution
+    op : ConvolutionOptions
     data, kernel, output : dict of str to str
         Index of each axis as callers see it, by its capital in the layout, in the order of the layout. The
         output's have the capitals of the data's.
@@ -158,7 +158,7 @@ class ConvolutionIndices:
         the data's.
     """
 
-    op: Convolution
+    op: ConvolutionOptions
     data: dict[str, str]
     kernel: dict[str, str]
     output: dict[str, str]
@@ -168,13 +168,13 @@ class ConvolutionIndices:
 
     @classmethod
     def of(
-        cls, op: Convolution, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]
+        cls, op: ConvolutionOptions, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]
     ) -> ConvolutionIndices:
         """Name every axis.
 
         Parameters
         ----------
-        op : Convolution
+        op : ConvolutionOptions
             Its layouts and options.
         data_dims, kernel_dims : str
             The operands' indices, as `check_indices` accepts them.
@@ -279,7 +279,7 @@ def _is_one(dim: DimExpr | None) -> bool:
     return dim is not None and dim.is_constant and dim.constant_value() == 1
 
 
-def check_indices(op: Convolution, tensors: Mapping[str, str]) -> None:
+def check_indices(op: ConvolutionOptions, tensors: Mapping[str, str]) -> None:
     """Refuse operands whose indices are not those of a convolution.
 
     Parameters
