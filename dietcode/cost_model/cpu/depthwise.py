@@ -5,7 +5,7 @@
 
 The terms are the tiles of a core (their begin, and the vectors of the packed kernel that each reads), the
 products of vectors, those of tiles at an edge again (their loads are masked), and the bytes that a call moves
-within the caches and beyond the last one that a core has a share of.
+beyond L2, and beyond the last cache that a core has a share of.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory,
 _FLOAT_BYTES = 4
 _TILE_CYCLES = 10.0  # begin and end
 _EDGE_CYCLES = 0.4  # of a product at an edge, more than inside
-_L2_BYTES_PER_CYCLE = 32.0
+_L3_BYTES_PER_CYCLE = 16.0
 _FAR_BYTES_PER_CYCLE = 4.0
-_STREAMED_BYTES_PER_CYCLE = 1.5  # of lines that a cache holds, which it has to give up
+_STREAMED_BYTES_PER_CYCLE = 4.0
 _SERIAL_LAUNCH = 0.3  # of a launch, where no other core is woken
 TERMS = (
     "secs_per_tile",
     "secs_per_product",
     "secs_per_edge_product",
-    "secs_per_byte_in_caches",
+    "secs_per_byte_beyond_l2",
     "secs_per_byte_beyond_caches",
 )
 
@@ -94,12 +94,12 @@ class DepthwiseCounts:
         """Return 1 / f_spatial."""
         return kappa * self.imbalance + 1.0 - kappa
 
-    def work(self) -> FloatArray:
+    def work(self, limits: Limits) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
         own = self.num_bytes / self.tasks
-        beyond = np.maximum(own - _FAR_BYTES, 0.0)
+        beyond_l2, beyond_caches = (np.maximum(own - b, 0.0) for b in (limits.l2_bytes, _FAR_BYTES))
         edges = self.products * self.at_edges
-        return np.stack([self.tiles, self.products, edges, own - beyond, beyond], axis=1)
+        return np.stack([self.tiles, self.products, edges, beyond_l2, beyond_caches], axis=1)
 
 
 def count_depthwise(
@@ -189,7 +189,7 @@ class DepthwiseModel:
         extents : dict of str to int64 array [num_instances]
         """
         counts = count_depthwise(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(counts.work() @ self.coefficients[1:], 1e-12)
+        work = np.maximum(counts.work(limits) @ self.coefficients[1:], 1e-12)
         f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
         f_local = counts.padded_flops / work
         secs = self.coefficients[0] + work / f_spatial
@@ -234,7 +234,7 @@ def fit_one(
     """
     waves, times = measured(problem, micro_kernel, points, secs)
     counts = count_depthwise(problem, micro_kernel, limits, waves)
-    work = counts.work() * counts.stretch(kappa)[:, None]
+    work = counts.work(limits) * counts.stretch(kappa)[:, None]
     coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
     return DepthwiseModel(micro_kernel, coefficients, error)
 
@@ -277,7 +277,7 @@ class DepthwiseEstimator:
     def _secs(
         self, counts: DepthwiseCounts, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel
     ) -> FloatArray:
-        tiles, products, edges, in_caches, beyond = counts.work().T
+        tiles, products, edges, beyond_l2, beyond_caches = counts.work(self.limits).T
         window = problem.product(problem.reduction, dict(problem.extents))
         vectors, along = micro_kernel.columns // self.limits.lanes, problem.spatial[-1]
         width = problem.extents[along.kernel] or 1
@@ -287,11 +287,10 @@ class DepthwiseEstimator:
             {i * along.stride + t * along.dilation for i in range(micro_kernel.rows) for t in range(width)}
         )
         loads = tiles * vectors * window * (positions / width + 1)
-        moved = in_caches / _L2_BYTES_PER_CYCLE + beyond / _FAR_BYTES_PER_CYCLE
         if micro_kernel.stream:  # about half of the bytes are written
-            moved += in_caches / 2 / _STREAMED_BYTES_PER_CYCLE
+            moved = counts.num_bytes / counts.tasks / 2 / _STREAMED_BYTES_PER_CYCLE
         else:  # what is written is read before
-            moved += 0.5 * beyond / _FAR_BYTES_PER_CYCLE
+            moved = beyond_l2 / _L3_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
         cycles = np.maximum(np.maximum(products, loads) + edges * _EDGE_CYCLES, moved)
         cycles = cycles + tiles * _TILE_CYCLES
         launch = self.launch_secs * (_SERIAL_LAUNCH if micro_kernel.serial else 1.0)

@@ -21,12 +21,14 @@ from dietcode.search_space.epilogue import apply, convert
 from dietcode.search_space.memory import Memory
 from dietcode.search_space.problem import Window
 from dietcode.search_space.tir import (
+    FROM_L2,
     TirOps,
     as_int64,
     first_lanes,
     i64,
     load,
     load_masked,
+    prefetch,
     small_buffer,
     splat,
     store,
@@ -34,6 +36,7 @@ from dietcode.search_space.tir import (
 )
 from dietcode.search_space.vectors import const, named
 
+_LINE = 16  # elements of a cache line
 _MOST_UNROLLED = 400  # products of vectors; beyond it code grows and is not faster
 
 
@@ -157,6 +160,7 @@ class DepthwiseBody:
         for own in accumulators:
             for accumulator in own:
                 store(accumulator, const(0.0, self.lanes), [0], self.lanes)
+        self._prefetch(line, tile)
         exists = {} if inside else self._existing(tile)
         with self._window_lines(tile) as lines:
             for r in lines:
@@ -178,6 +182,30 @@ class DepthwiseBody:
             return
         with T.serial(i64(0), i64(height)) as r:
             yield [r]
+
+    def _prefetch(self, line: Line, tile: Tile) -> None:
+        """Prefetch what the next line of the output reads below a tile, and this one does not.
+
+        A core's own prefetchers would follow as many streams as a window has elements.
+        """
+        along, across, memory = self.along, self.across, self.memory
+        if across is None or not isinstance(self.size(across.kernel), int):
+            return
+        strides = memory.views[self.problem.row_operand].axis_strides
+        below = line.top + (across.dilation * (self.size(across.kernel) - 1) + 1)
+        position = tile.first * along.stride - along.padding + along.dilation * (self.size(along.kernel) - 1)
+        start = TirOps().bind(
+            line.image
+            + below * memory.value(strides[across.axis])
+            + position * memory.value(strides[along.axis])
+            + tile.panel * self.lanes
+        )
+        data = memory.buffers[self.problem.row_operand]
+        for down in range(min(across.stride, self.size(across.kernel))):
+            for i in range(self.rows * along.stride):
+                at = start + down * memory.value(strides[across.axis]) + i * memory.value(strides[along.axis])
+                for column in range(0, tile.vectors * self.lanes, _LINE):
+                    prefetch(data, at + column, FROM_L2)
 
     def _existing(self, tile: Tile) -> dict[int, Any]:
         """Return whether each position along the line is one of the data."""

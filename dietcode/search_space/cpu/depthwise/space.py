@@ -31,7 +31,7 @@ def allows(problem: DepthwiseProblem, micro_kernel: Any, limits: Limits) -> bool
     if not isinstance(micro_kernel, DepthwiseKernel):
         return False
     vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
-    if remainder or vectors < 1 or (vectors > 1 and vectors > num_panels(problem, limits)):
+    if remainder or not 1 <= vectors <= num_panels(problem, limits):
         return False
     if vectors * micro_kernel.rows + vectors + 1 > limits.num_registers:
         return False
@@ -57,9 +57,13 @@ def window_size(problem: DepthwiseProblem) -> int:
 
 
 def seeds(problem: DepthwiseProblem, limits: Limits) -> list[DepthwiseKernel]:
-    """Return the micro-kernels to begin with, on all cores and the first one on one."""
+    """Return the micro-kernels to begin with: small ones, and the other ways to write, and to use cores."""
     found = [DepthwiseKernel(rows, vectors * limits.lanes) for rows, vectors in _SEEDS]
-    found.append(replace(found[-1], serial=True))
+    found += [
+        replace(found[0], stream=True),
+        replace(found[-1], stream=True),
+        replace(found[-1], serial=True),
+    ]
     return [kernel for kernel in found if allows(problem, kernel, limits)]
 
 
