@@ -40,7 +40,7 @@ DEPTHWISE: dict[str, tuple[dict[str, Any], int, tuple[int, int], list[Any], bool
     "short line": ({"stride": 2, "kernel_layout": "OIW"}, 17, (1, 3), ["silu"], False, "float32"),
     "packed OHWI": ({"padding": 1, "kernel_layout": "OHWI"}, 35, (3, 2), [], True, "float32"),
 }
-TILES = ((1, 1), (3, 1), (4, 2))
+TILES = ((3, 1), (4, 2))
 
 
 def depthwise_data(name: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def micro_kernels(problem: DepthwiseProblem, limits: Limits) -> list[DepthwiseKe
     """Tiles of every kind, then some of other axes."""
     plain = [DepthwiseKernel(rows, vectors * limits.lanes) for rows, vectors in TILES]
     found = [kernel for kernel in plain if allows(problem, kernel, limits)]
-    others = [replace(found[-1], strips=True, stream=True), replace(found[1], serial=True)]
+    others = [replace(found[-1], strips=True, stream=True), replace(found[0], rows=1, serial=True)]
     return found + [kernel for kernel in others if allows(problem, kernel, limits)]
 
 
