@@ -76,7 +76,7 @@ class OpSpec(SpecModel):
     def _check_kind(self) -> OpSpec:
         given = [name for name in _KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            said = {0: "missing", 2: "given both"}.get(len(given), "given all")
+            said = {0: "missing", 2: "given both"}.get(len(given), f"given {len(given)}")
             raise ValueError(f"{said}; allowed: exactly one of {', '.join(_KINDS)}")
         if self.block is not None and self.epilogue:
             raise ValueError("given a block and an epilogue; allowed: nodes of the block instead")

@@ -189,7 +189,7 @@ class DepthwiseBody:
         A core's own prefetchers would follow as many streams as a window has elements.
         """
         along, across, memory = self.along, self.across, self.memory
-        if across is None or not isinstance(self.size(across.kernel), int):
+        if across is None:  # the next positions follow in memory
             return
         strides = memory.views[self.problem.row_operand].axis_strides
         below = line.top + (across.dilation * (self.size(across.kernel) - 1) + 1)
