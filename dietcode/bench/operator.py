@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dietcode.search_space.forms import problem_of
-from dietcode.search_space.problem import AnyProblem, Problem, extents_of
+from dietcode.search_space.problem import AnyProblem, extents_of
+from dietcode.workload.conv2d import Sliding
 from dietcode.workload.parse import spec_of
 from dietcode.workload.spec import Spec
 
@@ -79,8 +80,8 @@ class Operator:
 
     @property
     def convolution(self) -> Convolution | None:
-        """The convolution that it is, if it is one."""
-        return Convolution.of(self.problem) if self.problem.windows else None
+        """The convolution that it is, if it is one and no plain product."""
+        return Convolution.of(self.spec)
 
     def extents(self, binding: Mapping[str, int]) -> dict[str, int]:
         """Return the extent of every index at one instance."""
@@ -107,20 +108,21 @@ def matmul_plan(operator: Operator) -> bool | None:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A two-dimensional convolution: how its tensors are turned into NCHW and OIHW.
+    """A convolution: how its tensors are turned into NC and OI, then the axes that the window slides along.
 
     Attributes
     ----------
     data, kernel : str
         Tensors.
     data_axes, kernel_axes, output_axes : tuple of int
-        Axis of the caller's tensor for each of N, C, H, W; of O, I, H, W; and of N, O, H, W.
+        Axis of the caller's tensor for each of N, C and the others; of O, I and the others; of N, O and the
+        others.
     bias_axes : tuple of int or None
         Axes of the caller's output that the bias has; None without bias.
-    strides, padding, dilation : tuple of int
-        For H and W.
-    group_indices : tuple of str
-        The product of their extents is the number of groups.
+    sliding : tuple of Sliding
+        Along each of the others.
+    groups : int
+        Of channels.
     """
 
     data: str
@@ -129,44 +131,27 @@ class Convolution:
     kernel_axes: tuple[int, ...]
     output_axes: tuple[int, ...]
     bias_axes: tuple[int, ...] | None
-    strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    group_indices: tuple[str, ...]
+    sliding: tuple[Sliding, ...]
+    groups: int
 
     @classmethod
-    def of(cls, problem: Problem) -> Convolution:
-        """Return the convolution of a problem with two windows over one operand."""
-        windows = problem.windows
-        operands = (problem.row_operand, problem.column_operand)
-        data = next(name for name in operands if windows[0].axis in problem.indices[name])
-        kernel = next(name for name in operands if name != data)
-        reduction = set(problem.reduction)
-        axes = {name: problem.axes(name) for name in (data, kernel, problem.output)}
-
-        def order(name: str, spatial: list[str], is_inner: Any) -> tuple[int, ...]:
-            """Return the axes: first the remaining one, then the inner one, then the spatial ones."""
-            spatial_axes = [axes[name].index(index) for index in spatial]
-            inner = [i for i in range(len(axes[name])) if i not in spatial_axes and is_inner(axes[name][i])]
-            outer = [i for i in range(len(axes[name])) if i not in spatial_axes and i not in inner]
-            return (*outer, *inner, *spatial_axes)
-
-        data_axes = order(data, [w.axis for w in windows], lambda indices: reduction & set(indices))
-        kernel_axes = order(kernel, [w.kernel for w in windows], lambda indices: reduction & set(indices))
-        channels = set(axes[kernel][kernel_axes[0]])
-        output_axes = order(
-            problem.output, [w.output for w in windows], lambda indices: channels & set(indices)
-        )
-        bias = problem.indices.get("bias")
+    def of(cls, spec: Spec) -> Convolution | None:
+        """Return the convolution of a spec; None where it has none, or one that is a plain product."""
+        conv = spec.convolution
+        if conv is None or not (conv.slides or conv.group):
+            return None
+        data, kernel = spec.tensors
+        data_layout, kernel_layout = conv.op.data_layout, conv.op.kernel_layout
+        others = "".join(conv.op.sliding)
+        data_axes = tuple(data_layout.index(axis) for axis in "NC" + others)
+        has_bias = any(step.kind == "bias" for step in spec.op.epilogue)
         return cls(
             data,
             kernel,
             data_axes,
-            kernel_axes,
-            output_axes,
-            None if bias is None else tuple(i for i, k in enumerate(axes[problem.output]) if k[0] in bias),
-            tuple(w.stride for w in windows),
-            tuple(w.padding for w in windows),
-            tuple(w.dilation for w in windows),
-            problem.batch,
+            tuple(kernel_layout.index(axis) for axis in "OI" + others),
+            data_axes,
+            (data_layout.index("C"),) if has_bias else None,
+            tuple(conv.op.sliding.values()),
+            conv.op.groups,
         )

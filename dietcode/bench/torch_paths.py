@@ -39,10 +39,10 @@ def _contraction_paths(operator: Operator) -> dict[str, Binder]:
             EAGER: _binder(_Einsum(operator), compiled=False),
             COMPILED: _binder(_Einsum(operator), compiled=True),
         }
-    plain, last = (
-        _Convolution(operator, operator.convolution, layout)
-        for layout in (torch.contiguous_format, torch.channels_last)
-    )
+    plain = _Convolution(operator, operator.convolution, torch.contiguous_format)
+    if len(operator.convolution.sliding) == 1:  # three axes have one memory format
+        return {EAGER: _binder(plain, compiled=False), COMPILED: _binder(plain, compiled=True)}
+    last = _Convolution(operator, operator.convolution, torch.channels_last)
     return {
         EAGER: _binder(plain, compiled=False),
         EAGER + CHANNELS_LAST: _binder(last, compiled=False),
@@ -182,18 +182,22 @@ class _Block(_Form):
 
 
 class _Convolution(_Form):
-    """``conv2d`` on NCHW tensors in one memory format; its result has the axes of the caller's output."""
+    """``conv2d`` or ``conv1d`` on tensors with channels as second axis, in one memory format.
+
+    Its result has the axes of the caller's output.
+    """
 
     def __init__(self, operator: Operator, convolution: Convolution, layout: Any) -> None:
         super().__init__(operator)
         self.convolution, self.layout = convolution, layout
         channel_axis = convolution.output_axes[1]
         self.fuses_bias = self.fuses_bias and convolution.bias_axes == (channel_axis,)
-        self.back = tuple(convolution.output_axes.index(axis) for axis in range(4))
-        extents = operator.problem.extents
-        self.groups = 1
-        for index in convolution.group_indices:
-            self.groups *= int(extents[index] or 1)
+        self.back = tuple(
+            convolution.output_axes.index(axis) for axis in range(len(self.convolution.data_axes))
+        )
+        self.function = functional.conv2d if len(convolution.sliding) > 1 else functional.conv1d
+        self.sides = [one[2:] for one in convolution.sliding]
+        self.is_even = all(before == after for before, after in self.sides)
 
     def prepare(self, name: str, array: Any) -> Any:
         form, tensor = self.convolution, torch.from_numpy(array)
@@ -213,13 +217,16 @@ class _Convolution(_Form):
 
     def compute(self, values: Mapping[str, Any]) -> Any:
         form = self.convolution
-        value = functional.conv2d(
-            values[form.data],
+        data = values[form.data]
+        if not self.is_even:  # which PyTorch's operators do not take
+            data = functional.pad(data, [side for sides in reversed(self.sides) for side in sides])
+        value = self.function(
+            data,
             values[form.kernel],
             values["bias"] if self.fuses_bias else None,
-            form.strides,
-            form.padding,
-            form.dilation,
-            self.groups,
+            [one.stride for one in form.sliding],
+            [before if self.is_even else 0 for before, _ in self.sides],
+            [one.dilation for one in form.sliding],
+            form.groups,
         )
         return self.finish(value, values).permute(self.back)

@@ -36,8 +36,9 @@ def _operator(op: Mapping[str, Any]) -> str:
     """An einsum, a convolution with its options, or a block with its nodes."""
     if "einsum" in op and op["einsum"] is not None:
         return str(op["einsum"])
-    if "conv2d" in op:
-        return "conv2d  " + ", ".join(f"{name} {value}" for name, value in op["conv2d"].items())
+    for kind in ("conv2d", "conv1d"):
+        if kind in op:
+            return f"{kind}  " + ", ".join(f"{name} {value}" for name, value in op[kind].items())
     graph = op["block"]["graph"]
     return "block  " + "; ".join(f"{name} = {_node(graph[name])}" for name in sorted(graph))
 

@@ -141,7 +141,7 @@ def view_of(problem: AnyProblem, tensor: str, indices: str | None = None) -> Vie
 
 def padded_windows(problem: Problem, tensor: str) -> tuple[Window, ...]:
     """Return the windows over `tensor` that may read zeros outside of it."""
-    return tuple(w for w in problem.windows if w.axis in problem.indices[tensor] and w.padding)
+    return tuple(w for w in problem.windows if w.axis in problem.indices[tensor] and w.padding + w.end)
 
 
 def has_windows(problem: Problem, tensor: str) -> bool:

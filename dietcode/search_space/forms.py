@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.depthwise import DepthwiseProblem, depthwise_from_spec
 from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
 from dietcode.search_space.products.problem import ProductProblem
@@ -57,6 +59,9 @@ FORMS: dict[str, Form] = {
         ProductProblem.of_spec, ProductProblem.from_json, ProductKernel.from_json, expect_rows
     ),
     RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
+    DepthwiseProblem.form: Form(
+        depthwise_from_spec, DepthwiseProblem.from_json, DepthwiseKernel.from_json, expect
+    ),
 }
 
 

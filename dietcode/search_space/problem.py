@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietcode.workload.contraction import Contraction
+from dietcode.workload.conv2d import Slide
 from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES, STORAGE
 from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.field_checks import MAX_EXTENT
@@ -71,6 +72,8 @@ class Window:
     axis, output, kernel : str
         Indices: of the operand's axis (it has no role), of the position in the output (a row or a column)
         and of the position in the window (a reduction).
+    padding, padding_after : int
+        Zeros before the axis, and after it; the latter None where they are as many.
     """
 
     axis: str
@@ -79,10 +82,16 @@ class Window:
     stride: int = 1
     dilation: int = 1
     padding: int = 0
+    padding_after: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Zeros after the axis."""
+        return self.padding if self.padding_after is None else self.padding_after
 
     def num_positions(self, axis: Any, kernel: Any) -> Any:
         """Return the extent of `output` from those of `axis` and `kernel`: scalars or arrays."""
-        return (axis + 2 * self.padding - self.dilation * (kernel - 1) - 1) // self.stride + 1
+        return (axis + self.padding + self.end - self.dilation * (kernel - 1) - 1) // self.stride + 1
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,9 @@ class Problem:
     def to_json(self) -> dict[str, Any]:
         """Return plain data, which `from_json` reads."""
         data = {"subscripts" if key == "indices" else key: value for key, value in asdict(self).items()}
+        data["windows"] = tuple(
+            {key: value for key, value in window.items() if value is not None} for window in data["windows"]
+        )
         return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
     @classmethod
@@ -267,7 +279,7 @@ class Problem:
 
     def _check_windows(self) -> None:
         for window in self.windows:
-            numbers = (window.stride, window.dilation, window.padding + 1)
+            numbers = (window.stride, window.dilation, window.padding + 1, window.end + 1)
             if not all(isinstance(n, int) and 1 <= n <= MAX_EXTENT for n in numbers):
                 raise ValueError(f"window {clip(window)}; allowed: whole numbers from 1, padding from 0")
             holders = [name for name, indices in self.indices.items() if window.axis in indices]
@@ -361,11 +373,16 @@ def problem_from_spec(spec: Spec) -> Problem:
         extents={k: d.constant_value() if d.is_constant else None for k, d in dims.items()},
         stages=tuple(_stage(item) for item in spec.op.epilogue),
         column_operand_constant=spec.tensors[column_operand].constant and packable,
-        windows=tuple(Window(*slide) for slide in slides),
+        windows=tuple(_window(slide) for slide in slides),
         splits=splits,
         output_dtype=spec.output.dtype,
         operand_dtype=spec.operand_dtype,
     )
+
+
+def _window(slide: Slide) -> Window:
+    after = None if slide.padding_after == slide.padding else slide.padding_after
+    return Window(*slide[:-1], after)
 
 
 def _stage(step: EpilogueStep) -> Stage:

@@ -63,7 +63,7 @@ class Contraction:
             return cls.from_indices(spec.operand_indices, spec.output.name, spec.output_indices)
         data, kernel = spec.tensors
         # The operand with the last output index is the column operand here, too.
-        row, column = (data, kernel) if conv.op.data_layout == "NHWC" else (kernel, data)
+        row, column = (data, kernel) if conv.is_channels_last else (kernel, data)
         return cls(row_operand=row, column_operand=column, output=spec.output.name, **conv.roles())
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A two-dimensional convolution: its fields, and the indices of its axes.
+"""A two-dimensional convolution: its fields; and the indices of the axes of any convolution.
 
 The layouts determine which index is which axis; the indices of the output's positions, and those that
 grouped channels are split into, are made up here.
@@ -10,7 +10,7 @@ import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BeforeValidator, Field, StrictInt
 
@@ -21,7 +21,6 @@ from dietcode.workload.text import clip
 from dietcode.workload.variables import SpecModel
 
 MAX_STRIDE = 2**15  # of strides, dilation and padding, in elements
-_RANK = 4
 
 
 def _pair(given: Any, low: int) -> object:
@@ -34,8 +33,57 @@ def _pair(given: Any, low: int) -> object:
     raise ValueError(f"given {clip(given)}; allowed: {allowed}")
 
 
+def are_sizes(given: object, count: int, low: int) -> bool:
+    """Whether these are `count` integers of strides, dilation or padding."""
+    if not isinstance(given, list | tuple) or [type(number) for number in given] != [int] * count:
+        return False
+    return all(low <= number <= MAX_STRIDE for number in given)
+
+
+def _borders(given: Any) -> object:
+    """Return padding as two integers, or as four where the sides differ."""
+    if are_sizes(given, 4, 0):
+        top, bottom, left, right = given
+        return (top, left) if (top, left) == (bottom, right) else (top, bottom, left, right)
+    if isinstance(given, list | tuple) and not are_sizes(given, 2, 0):
+        allowed = f"[height, width] or [top, bottom, left, right], integers from 0 to {MAX_STRIDE}"
+        raise ValueError(f"given {clip(given)}; allowed: {allowed}")
+    return _pair(given, low=0)
+
+
 Strides = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(partial(_pair, low=1))]
-Borders = Annotated[tuple[StrictInt, StrictInt], BeforeValidator(partial(_pair, low=0))]
+Borders = Annotated[
+    tuple[StrictInt, StrictInt] | tuple[StrictInt, StrictInt, StrictInt, StrictInt],
+    BeforeValidator(_borders),
+]
+
+
+class Sliding(NamedTuple):
+    """How a window slides along one axis of the data, in elements."""
+
+    stride: int
+    dilation: int
+    padding: int
+    padding_after: int
+
+
+class ConvolutionOptions(Protocol):
+    """What the indices of a convolution follow from."""
+
+    kind: ClassVar[str]
+    groups: int
+
+    @property
+    def data_layout(self) -> str:
+        """A capital for each axis of the data: batch N, channels C, and the others."""
+
+    @property
+    def kernel_layout(self) -> str:
+        """A capital for each axis of the kernel: O, I, and those of the data that are neither N nor C."""
+
+    @property
+    def sliding(self) -> dict[str, Sliding]:
+        """How the window slides along each axis that is neither N nor C, by its capital, outer first."""
 
 
 class Conv2d(SpecModel):
@@ -43,9 +91,10 @@ class Conv2d(SpecModel):
 
     Parameters
     ----------
-    strides, padding, dilation : tuple of int
-        ``(height, width)``, in elements; a spec may give one number for both. Padding is of zeros, on both
-        sides.
+    strides, dilation : tuple of int
+        ``(height, width)``, in elements; a spec may give one number for both.
+    padding : tuple of int
+        Zeros on both sides, as the strides are given; or ``(top, bottom, left, right)`` where sides differ.
     groups : int
         Number of groups of channels, each convolved by itself.
     data_layout : str
@@ -61,13 +110,27 @@ class Conv2d(SpecModel):
     data_layout: Literal["NHWC", "NCHW"] = "NHWC"
     kernel_layout: Literal["OIHW", "OHWI", "HWIO"] = "OIHW"
 
+    kind: ClassVar[str] = "conv2d"
+
+    @property
+    def sliding(self) -> dict[str, Sliding]:
+        """How the window slides along height and width, by their capitals."""
+        sides = self.padding
+        high, wide = (
+            ((sides[0], sides[0]), (sides[1], sides[1])) if len(sides) == 2 else (sides[:2], sides[2:])
+        )
+        return {
+            "H": Sliding(self.strides[0], self.dilation[0], *high),
+            "W": Sliding(self.strides[1], self.dilation[1], *wide),
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return self.model_dump(mode="json")
 
 
 class Slide(NamedTuple):
-    """A window over an axis: indices of the axis, of the output's axis and of the kernel's; see `Conv2d`."""
+    """A window over an axis: indices of the axis, of the output's axis and of the kernel's; see `Sliding`."""
 
     axis: str
     output: str
@@ -75,6 +138,7 @@ class Slide(NamedTuple):
     stride: int
     dilation: int
     padding: int
+    padding_after: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +147,7 @@ class ConvolutionIndices:
 
     Attributes
     ----------
-    op : Conv2d
+    op : ConvolutionOptions
     data, kernel, output : dict of str to str
         Index of each axis as callers see it, by its capital in the layout, in the order of the layout. The
         output's have the capitals of the data's.
@@ -94,7 +158,7 @@ class ConvolutionIndices:
         the data's.
     """
 
-    op: Conv2d
+    op: ConvolutionOptions
     data: dict[str, str]
     kernel: dict[str, str]
     output: dict[str, str]
@@ -104,13 +168,13 @@ class ConvolutionIndices:
 
     @classmethod
     def of(
-        cls, op: Conv2d, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]
+        cls, op: ConvolutionOptions, data_dims: str, kernel_dims: str, dims: Mapping[str, DimExpr]
     ) -> ConvolutionIndices:
         """Name every axis.
 
         Parameters
         ----------
-        op : Conv2d
+        op : ConvolutionOptions
             Its layouts and options.
         data_dims, kernel_dims : str
             The operands' indices, as `check_indices` accepts them.
@@ -121,11 +185,11 @@ class ConvolutionIndices:
         kernel = dict(zip(op.kernel_layout, kernel_dims, strict=True))
         fresh = _Fresh(data_dims + kernel_dims)
         output, slides = {**data, "C": kernel["O"]}, []
-        for number, (axis, preferred) in enumerate((("H", "p"), ("W", "q"))):
-            window = op.strides[number], op.dilation[number], op.padding[number]
-            if window[0] == 1 and window[2] == 0 and _is_one(dims.get(kernel[axis])):
+        for axis, window in op.sliding.items():
+            is_padded = window.padding or window.padding_after
+            if window.stride == 1 and not is_padded and _is_one(dims.get(kernel[axis])):
                 continue
-            output[axis] = fresh.take(preferred)
+            output[axis] = fresh.take(_PREFERRED[axis])
             slides.append(Slide(data[axis], output[axis], kernel[axis], *window))
         group, within = (fresh.take("g"), fresh.take("u")) if op.groups > 1 else ("", "")
         return cls(op, data, kernel, output, group, within, tuple(slides))
@@ -134,6 +198,11 @@ class ConvolutionIndices:
     def output_indices(self) -> str:
         """Indices of the output's axes, as callers see them."""
         return "".join(self.output[axis] for axis in self.op.data_layout)
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether channels are the last axis of the data and of the output."""
+        return self.op.data_layout.endswith("C")
 
     @property
     def splits(self) -> dict[str, str]:
@@ -147,21 +216,21 @@ class ConvolutionIndices:
 
     def roles(self) -> dict[str, tuple[str, ...]]:
         """Return the indices of batch, rows, columns and reduction; with NCHW positions are the columns."""
-        batch, high, wide = (self.output[axis] for axis in "NHW")
+        batch, *positions = (self.output[axis] for axis in ("N", *self.op.sliding))
         inner, channel = self.kernel["I"], self.within or self.kernel["O"]
-        window = (self.kernel["H"], self.kernel["W"])
+        window = tuple(self.kernel[axis] for axis in self.op.sliding)
         groups = (self.group,) if self.group else ()
-        if self.op.data_layout == "NHWC":
+        if self.is_channels_last:
             return {
                 "batch": groups,
-                "rows": (batch, high, wide),
+                "rows": (batch, *positions),
                 "columns": (channel,),
                 "reduction": (*window, inner),
             }
         return {
             "batch": (batch, *groups),
             "rows": (channel,),
-            "columns": (high, wide),
+            "columns": tuple(positions),
             "reduction": (inner, *window),
         }
 
@@ -175,15 +244,23 @@ class ConvolutionIndices:
         """
         result: dict[str, Dim] = {
             s.output: window_positions(
-                dims[s.axis], dims[s.kernel], s.stride, s.dilation, s.padding, f"dims.{s.axis}"
+                dims[s.axis],
+                dims[s.kernel],
+                s.stride,
+                s.dilation,
+                s.padding + s.padding_after,
+                f"dims.{s.axis}",
             )
             for s in self.slides
         }
         if self.group:
             channels = dims[self.kernel["O"]].constant_value() // self.op.groups
-            result[self.group] = DimExpr.parse(self.op.groups, "op.conv2d.groups")
-            result[self.within] = DimExpr.parse(channels, "op.conv2d.groups")
+            result[self.group] = DimExpr.parse(self.op.groups, f"op.{self.op.kind}.groups")
+            result[self.within] = DimExpr.parse(channels, f"op.{self.op.kind}.groups")
         return result
+
+
+_PREFERRED = {"H": "p", "W": "q"}  # indices of the output's positions
 
 
 class _Fresh:
@@ -202,7 +279,7 @@ def _is_one(dim: DimExpr | None) -> bool:
     return dim is not None and dim.is_constant and dim.constant_value() == 1
 
 
-def check_indices(op: Conv2d, tensors: Mapping[str, str]) -> None:
+def check_indices(op: ConvolutionOptions, tensors: Mapping[str, str]) -> None:
     """Refuse operands whose indices are not those of a convolution.
 
     Parameters
@@ -220,7 +297,7 @@ def check_indices(op: Conv2d, tensors: Mapping[str, str]) -> None:
         (data_name, data_dims, op.data_layout),
         (kernel_name, kernel_dims, op.kernel_layout),
     ):
-        fits = indices.isascii() and indices.isalpha() and len(set(indices)) == len(indices) == _RANK
+        fits = indices.isascii() and indices.isalpha() and len(set(indices)) == len(indices) == len(layout)
         if not fits:
             allowed = f"a letter for each axis of {layout}, each once, like {layout.lower()}"
             raise SpecError(f"tensors.{name}.dims", f"given {clip(indices)}; allowed: {allowed}")

@@ -16,6 +16,7 @@ from dietcode.workload.histogram import inline_histograms
 from dietcode.workload.positions import in_file
 from dietcode.workload.spec import (
     Budget,
+    Conv1d,
     Conv2d,
     ObjectiveSpec,
     OpSpec,
@@ -37,6 +38,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 _KINDS: dict[tuple[int | str, ...], type[BaseModel]] = {
     ("op", "conv2d"): Conv2d,
+    ("op", "conv1d"): Conv1d,
     ("op", "block"): BlockSpec,
 }
 _VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}

@@ -119,14 +119,14 @@ def _is_positive(text: str) -> bool:
 def window_positions(
     axis: DimExpr, kernel: DimExpr, stride: int, dilation: int, padding: int, field: str
 ) -> Dim:
-    """Return a window's positions, ``(axis + 2·padding - dilation·(kernel - 1) - 1) // stride + 1``.
+    """Return a window's positions, ``(axis + padding - dilation·(kernel - 1) - 1) // stride + 1``.
 
     Parameters
     ----------
     axis, kernel : DimExpr
         Extents of the axis and of the window.
     stride, dilation, padding : int
-        In elements of the axis.
+        In elements of the axis; the padding of both sides together.
     field : str
         Dotted path named by the error.
 
@@ -141,7 +141,7 @@ def window_positions(
     SpecError
         Numbers in it exceed the limits of dimensions.
     """
-    terms: dict[Monomial, int] = {(): 2 * padding + dilation - 1 + stride}
+    terms: dict[Monomial, int] = {(): padding + dilation - 1 + stride}
     for coefficient, monomial in axis.terms:
         terms[monomial] = terms.get(monomial, 0) + coefficient
     for coefficient, monomial in kernel.terms:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
+from dietcode.workload.conv1d import Conv1d
 from dietcode.workload.conv2d import Conv2d
 from dietcode.workload.spec_checks import check_spec
 from dietcode.workload.spec_fields import Budget, ObjectiveSpec, OpSpec, OutputSpec, SpecFields, TensorSpec
@@ -12,6 +13,7 @@ from dietcode.workload.variables import JointInstance, RangeVariable, ValuesVari
 
 __all__ = [
     "Budget",
+    "Conv1d",
     "Conv2d",
     "JointInstance",
     "ObjectiveSpec",

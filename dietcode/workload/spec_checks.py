@@ -109,8 +109,8 @@ def _check_operands(spec: SpecFields) -> None:
         return
     if len(spec.tensors) != _NUM_OPERANDS:
         raise SpecError("tensors", f"given {len(spec.tensors)} tensors; allowed: the 2 operands of {spec.op}")
-    if spec.op.conv2d is not None:
-        check_indices(spec.op.conv2d, spec.operand_indices)
+    if spec.op.convolution is not None:
+        check_indices(spec.op.convolution, spec.operand_indices)
         return
     inputs = str(spec.op.einsum).partition("->")[0].split(",")
     for (name, tensor), indices in zip(spec.tensors.items(), inputs, strict=True):
@@ -219,17 +219,20 @@ def _check_convolution(spec: SpecFields) -> None:
         least, greatest = bounds(positions, low, high)
         path, given = f"dims.{slide.axis}", f"given {clip(str(axis))}"
         if least < 1:
-            window = _window_text(spec.dims_given[slide.kernel], slide.dilation, slide.padding)
+            sides = slide.padding, slide.padding_after
+            window = _window_text(spec.dims_given[slide.kernel], slide.dilation, sides)
             problem = f"{given}; an output of extent {least} at the smallest shape; allowed: {window}"
             raise SpecError(path, problem)
         if greatest > MAX_EXTENT:
             raise SpecError(path, f"{given}; an output of extent {greatest}; allowed: up to 2**31")
 
 
-def _window_text(kernel: Dim, dilation: int, padding: int) -> str:
+def _window_text(kernel: Dim, dilation: int, padding: tuple[int, int]) -> str:
     """The least extent of an axis that a window fits into, in words."""
     text = f"{kernel}" if dilation == 1 else f"{dilation}*({kernel} - 1) + 1"
-    return f"at least the window, {text}" + (f", less twice the padding of {padding}" if padding else "")
+    before, after = padding
+    less = f"twice the padding of {before}" if before == after else f"the padding of {before} and {after}"
+    return f"at least the window, {text}" + (f", less {less}" if before or after else "")
 
 
 def _check_instances(spec: SpecFields) -> None:

@@ -20,6 +20,7 @@ from dietcode.errors import SpecError
 from dietcode.workload import field_checks
 from dietcode.workload.block import BlockSpec
 from dietcode.workload.block_graph import BlockGraph
+from dietcode.workload.conv1d import Conv1d
 from dietcode.workload.conv2d import Conv2d, ConvolutionIndices
 from dietcode.workload.dtypes import OUTPUT_DTYPES
 from dietcode.workload.epilogue import EpilogueStep
@@ -33,7 +34,7 @@ from dietcode.workload.variables import JointInstance, ShapeVariable, SpecModel
 Fraction = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_KINDS = ("einsum", "conv2d", "block")
+_KINDS = ("einsum", "conv2d", "conv1d", "block")
 _ONE_DTYPE = "float32"  # of a block's tensors
 
 
@@ -52,6 +53,8 @@ class OpSpec(SpecModel):
         Like ``mk,nk->mn``: two operands in the order of `tensors`, one letter an axis, explicit output.
     conv2d : Conv2d, optional
         The operands are the data and the kernel, in this order.
+    conv1d : Conv1d, optional
+        The same along one axis.
     block : BlockSpec, optional
         A small graph of operators, see [blocks](blocks.md); it has its outputs in it, and no epilogue.
     epilogue : tuple of EpilogueStep
@@ -60,6 +63,7 @@ class OpSpec(SpecModel):
 
     einsum: StrictStr | None = None
     conv2d: Conv2d | None = None
+    conv1d: Conv1d | None = None
     block: BlockSpec | None = None
     epilogue: tuple[EpilogueStep, ...] = Field(default=(), max_length=16)
 
@@ -72,7 +76,7 @@ class OpSpec(SpecModel):
     def _check_kind(self) -> OpSpec:
         given = [name for name in _KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            said = {0: "missing", 2: "given both"}.get(len(given), "given all")
+            said = {0: "missing", 2: "given both"}.get(len(given), f"given {len(given)}")
             raise ValueError(f"{said}; allowed: exactly one of {', '.join(_KINDS)}")
         if self.block is not None and self.epilogue:
             raise ValueError("given a block and an epilogue; allowed: nodes of the block instead")
@@ -83,15 +87,22 @@ class OpSpec(SpecModel):
         if self.block is not None:
             words = dict.fromkeys(node.operator for node in self.block.graph.values())
             return f"block of {', '.join(words)}"
-        if self.conv2d is None:
+        if self.convolution is None:
             return str(self.einsum)
-        return f"conv2d of {self.conv2d.data_layout} and {self.conv2d.kernel_layout}"
+        conv = self.convolution
+        return f"{conv.kind} of {conv.data_layout} and {conv.kernel_layout}"
+
+    @property
+    def convolution(self) -> Conv2d | Conv1d | None:
+        """The options of a convolution; None for any other operator."""
+        return self.conv1d if self.conv2d is None else self.conv2d
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         if self.block is not None:
             return {"block": self.block.to_json()}
-        kind = {"einsum": self.einsum} if self.conv2d is None else {"conv2d": self.conv2d.to_json()}
+        conv = self.convolution
+        kind = {"einsum": self.einsum} if conv is None else {conv.kind: conv.to_json()}
         return {**kind, "epilogue": [step.to_json() for step in self.epilogue]}
 
 
@@ -248,10 +259,10 @@ class SpecFields(SpecModel):
     @cached_property
     def convolution(self) -> ConvolutionIndices | None:
         """The indices of a convolution; None for any other operator."""
-        if self.op.conv2d is None:
+        if self.op.convolution is None:
             return None
         data, kernel = self.operand_indices.values()
-        return ConvolutionIndices.of(self.op.conv2d, data, kernel, self.dims_given)
+        return ConvolutionIndices.of(self.op.convolution, data, kernel, self.dims_given)
 
     @cached_property
     def block(self) -> BlockGraph | None:

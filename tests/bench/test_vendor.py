@@ -14,8 +14,9 @@ from small_libraries import SAFE_ERROR, error, spec_data
 from dietcode.bench.operator import Convolution, Operator, matmul_plan
 from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import RequestError
-from dietcode.search_space.problem import Problem, Stage, Window
+from dietcode.search_space.problem import Problem, Stage
 from dietcode.search_space.reference import reference
+from dietcode.workload.conv2d import Sliding
 from dietcode.workload.parse import spec_from_data
 
 LAYOUTS = [("nhwc", "oihw"), ("nchw", "oihw"), ("nhwc", "hwio"), ("nchw", "ohwi")]
@@ -30,41 +31,24 @@ def random_arrays(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def convolution(data_layout: str, kernel_layout: str, stages: tuple[Stage, ...] = ()) -> Operator:
-    """3 images, 9×8, 5 channels to 6, kernel 3×2, strides (2, 1), padding (1, 0), dilation (1, 2)."""
-    letters = {"n": "n", "c": "c", "h": "h", "w": "w"}
-    indices = {
-        "X": "".join(letters[k] for k in data_layout),
-        "W": "".join({"o": "o", "i": "c", "h": "r", "w": "s"}[k] for k in kernel_layout),
-        "Y": "".join({"n": "n", "c": "o", "h": "p", "w": "q"}[k] for k in data_layout),
-        "bias": "o",
-    }
-    indices |= {"R": indices["Y"]}
-    used = {stage.tensor for stage in stages}
-    problem = Problem(
-        row_operand="X",
-        column_operand="W",
-        output="Y",
-        indices={k: v for k, v in indices.items() if k in {"X", "W", "Y"} | used},
-        batch=(),
-        rows=("n", "p", "q"),
-        columns=("o",),
-        reduction=("c", "r", "s"),
-        extents={"n": None, "p": 5, "q": 6, "o": 6, "c": 5, "r": 3, "s": 2, "h": 9, "w": 8},
-        stages=stages,
-        column_operand_constant=True,
-        windows=(Window("h", "p", "r", 2, 1, 1), Window("w", "q", "s", 1, 2, 0)),
+def convolution(
+    data_layout: str, kernel_layout: str, epilogue: tuple[Any, ...] = (), **changes: Any
+) -> Operator:
+    """Images of 9×8, 5 channels to 6, kernel 3×2, strides (2, 1), padding (1, 0), dilation (1, 2)."""
+    options = {"strides": [2, 1], "padding": [1, 0], "dilation": [1, 2], **changes.pop("options", {})}
+    kernel = {"o": "o", "i": "i" if options.get("groups", 1) > 1 else "c", "h": "r", "w": "s"}
+    layouts = {"data_layout": data_layout.upper(), "kernel_layout": kernel_layout.upper()}
+    sizes = {"h": 9, "w": 8, "c": 5, "o": 6, "r": 3, "s": 2} | changes
+    dims = "".join(kernel[k] for k in kernel_layout)
+    return operator(
+        op={"conv2d": layouts | options, "epilogue": list(epilogue)},
+        tensors={
+            "X": {"dims": data_layout, "dtype": "float32"},
+            "W": {"dims": dims, "dtype": "float32", "constant": True},
+        },
+        shape_vars={"T": {"min": 1, "max": 8}},
+        dims={"n": "T"} | {k: v for k, v in sizes.items() if k in data_layout + dims},
     )
-    problem.check()
-    steps = [stage.kind if stage.tensor in {None, "bias"} else {stage.kind: stage.tensor} for stage in stages]
-    spec = spec_from_data(
-        spec_data(
-            "conv",
-            op={"einsum": "mk,nk->mn", "epilogue": steps},
-            shape_vars={"T": {"min": 1, "max": 8}},
-        )
-    )
-    return Operator(spec, problem)
 
 
 def conv_arrays(operator: Operator) -> dict[str, Any]:
@@ -77,33 +61,58 @@ def conv_arrays(operator: Operator) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ["torch-eager", "torch-eager-channels-last"])
 def test_a_convolution_in_every_layout(data_layout: str, kernel_layout: str, path: str) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
-    stages = (Stage("bias", tensor="bias"), Stage("relu"), Stage("residual", tensor="R"))
-    given = convolution(data_layout, kernel_layout, stages)
+    given = convolution(data_layout, kernel_layout, ("bias", "relu", {"residual": "R"}))
     arrays = conv_arrays(given)
     result = vendor_paths("torch", given, 2)[path](arrays)()
     assert error(result, reference(given.problem, arrays)) <= SAFE_ERROR
 
 
-def test_a_grouped_convolution() -> None:
-    """Channels are split in (group, channel) for the problem; PyTorch sees them as one axis."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "groups": {"options": {"groups": 4}, "c": 20, "i": 5, "o": 24},
+    "depthwise": {"options": {"groups": 5}, "i": 1, "o": 5},
+    "uneven padding": {"options": {"padding": [0, 1, 2, 1]}},
+    "a line of the window": {"options": {"strides": 1, "padding": [0, 1]}, "r": 1},
+    "grouped product": {"options": {"strides": 1, "padding": 0, "groups": 5}, "i": 1, "o": 5, "r": 1, "s": 1},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("layouts", [("nhwc", "ohwi"), ("nchw", "oihw")], ids=str)
+def test_other_convolutions(name: str, layouts: tuple[str, str]) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
-    plain = convolution("nhwc", "ohwi").problem
-    problem = replace(
-        plain,
-        indices={"X": "nhwgc", "W": "gorsc", "Y": "npqgo"},
-        batch=("g",),
-        extents=plain.extents | {"g": 4},
-        splits={"i": "gc", "u": "go"},
-    )
-    problem.check()
-    given = Operator(convolution("nhwc", "ohwi").spec, problem)
-    form = given.convolution
-    assert form is not None and form.group_indices == ("g",)
+    given = convolution(*layouts, ("bias",), **OTHERS[name])
     arrays = conv_arrays(given)
-    assert arrays["X"].shape == (3, 9, 8, 20) and arrays["W"].shape == (24, 3, 2, 5)
     for path in ("torch-eager", "torch-eager-channels-last"):
         result = vendor_paths("torch", given, 2)[path](arrays)()
-        assert error(result, reference(problem, arrays)) <= SAFE_ERROR
+        assert error(result, reference(given.problem, arrays)) <= SAFE_ERROR
+
+
+@pytest.mark.parametrize("layouts", [("nwc", "wio"), ("ncw", "oiw")], ids=str)
+def test_a_convolution_along_one_axis(layouts: tuple[str, str]) -> None:
+    pytest.importorskip("torch", reason=of_extra("bench"))
+    data, kernel = layouts
+    given = operator(
+        op={
+            "conv1d": {
+                "stride": 2,
+                "padding": [2, 1],
+                "groups": 2,
+                "data_layout": data.upper(),
+                "kernel_layout": kernel.upper(),
+            },
+            "epilogue": ["bias", {"residual": "R"}],
+        },
+        tensors={
+            "X": {"dims": data, "dtype": "float32"},
+            "W": {"dims": kernel.replace("w", "s"), "dtype": "float32", "constant": True},
+        },
+        shape_vars={"T": {"min": 1, "max": 8}},
+        dims={"n": "T", "w": 11, "c": 6, "i": 3, "o": 4, "s": 3},
+    )
+    arrays = conv_arrays(given)
+    paths = vendor_paths("torch", given, 2)
+    assert set(paths) == {"torch-eager", "torch-compile-freezing"}
+    assert error(paths["torch-eager"](arrays)(), reference(given.problem, arrays)) <= SAFE_ERROR
 
 
 def test_channels_last_data_is_not_copied_for_the_channels_last_path() -> None:
@@ -118,9 +127,8 @@ def test_channels_last_data_is_not_copied_for_the_channels_last_path() -> None:
         "torch-compile-freezing-channels-last",
     }
     form = given.convolution
-    assert form == Convolution(
-        "X", "W", (0, 3, 1, 2), (0, 1, 2, 3), (0, 3, 1, 2), None, (2, 1), (1, 0), (1, 2), ()
-    )
+    sliding = Sliding(2, 1, 1, 1), Sliding(1, 2, 0, 0)
+    assert form == Convolution("X", "W", (0, 3, 1, 2), (0, 1, 2, 3), (0, 3, 1, 2), None, sliding, 1)
 
 
 def test_numpy_has_no_convolution() -> None:

@@ -34,7 +34,7 @@ TILES = (
     CudaMicroKernel(16, 16, 4, 2, 8, stages=2),
     CudaMicroKernel(16, 16, 4, 2, 8, splits=2, tails="global"),
 )
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "conv",
     "op": {
         "conv2d": {"strides": [2, 1], "padding": [1, 2], "groups": 2},
@@ -51,9 +51,11 @@ SPEC = {
 }
 
 
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    found = problem_from_spec(spec_from_data(SPEC))
+@pytest.fixture(scope="module", params=[[1, 2], [0, 2, 3, 1]], ids=["even", "uneven"])
+def problem(request: pytest.FixtureRequest) -> Problem:
+    options = {**SPEC["op"]["conv2d"], "padding": request.param}
+    spec = {**SPEC, "op": {**SPEC["op"], "conv2d": options}}
+    found = problem_from_spec(spec_from_data(spec))
     return dataclasses.replace(found, column_operand_constant=False)
 
 
@@ -77,7 +79,7 @@ def library(problem: Problem, driver: ctypes.CDLL, tmp_path_factory: pytest.Temp
 
 def arrays_of(problem: Problem, batch: int, height: int) -> tuple[dict[str, Any], dict[str, int]]:
     extents = {k: size for k, size in problem.extents.items() if size is not None}
-    extents |= {"n": batch, "h": height, "p": (height - 1) // 2 + 1}
+    extents |= {"n": batch, "h": height, "p": problem.windows[0].num_positions(height, extents["r"])}
     rng = np.random.default_rng(batch)
     arrays = {
         name: aligned(rng.standard_normal(problem.shape(name, extents), dtype=np.float32))

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from compiled import Compiled, all_tails, cpu_target, make_problem
 from compiled_block import CompiledBlock
+from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
 from row_blocks import BLOCKS, built_block
 
 from dietcode.search_space.cpu.axes import workspace_bytes
+from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
 from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.reference import reference
@@ -98,6 +100,22 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
             assert ctypes.CDLL(None).guarded_bytes() <= told, where
 
 
+def check_depthwise(built: CompiledDepthwise, extents: dict[str, int]) -> None:
+    """Every micro-kernel of a depthwise convolution between the pages, and the workspace that it says."""
+    inputs, dtype = built.inputs(extents), built.problem.output_dtype
+    expected, unit = reference(built.problem, inputs), UNIT_ROUNDOFF[dtype] + 1e-4
+    for at_end in (True, False):
+        guard_workspaces(at_end)
+        given = [guarded(value, at_end) for value in built.arguments(inputs, extents)]
+        for category, micro_kernel in enumerate(built.kernels):
+            where = built.problem.indices, micro_kernel.name, extents
+            output = guarded(built.empty(extents), at_end)
+            built.module["run"](*given, output, category)
+            assert np.allclose(widened(output, dtype), expected, rtol=unit, atol=unit), where
+            told = depthwise_workspace_bytes(built.problem, micro_kernel, built.limits, extents)
+            assert ctypes.CDLL(None).guarded_bytes() == told, where
+
+
 def shapes(kind: Kind, lanes: int) -> Iterator[dict[str, int]]:
     """Ones, whole vectors, and some around them."""
     sizes, rng = (1, 2, 3, 5, 7, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 1), random.Random(0)
@@ -147,13 +165,23 @@ def check_products(mcpu: str) -> None:
             check_block(block, {k: free.get(k, extent or 0) for k, extent in block.problem.extents.items()})
 
 
+def check_all_depthwise(mcpu: str) -> None:
+    """The smallest images that every window fits, and some larger ones."""
+    for name in DEPTHWISE:
+        built = built_depthwise(name, mcpu)
+        for shape in ((1, 9, 9), (2, 10, 13)):
+            check_depthwise(built, built.extents(*shape))
+
+
 def main(part: str, mcpu: str) -> None:
     """All of a part; most blocks keep nothing between passes, and take no workspace."""
-    check_part, least = {
+    parts = {
         "contractions": (check_contractions, 1000),
         "blocks": (check_blocks, 100),
         "products": (check_products, 10),
-    }[part]
+        "depthwise": (check_all_depthwise, 20),
+    }
+    check_part, least = parts[part]
     check_part(mcpu)
     taken = ctypes.CDLL(None).guarded_workspaces()
     assert taken > least, taken

@@ -49,7 +49,7 @@ class Kind:
         """All extents; an axis is made long enough for one window at least."""
         extents = {k: size for k, size in self.problem.extents.items() if size is not None} | dict(chosen)
         for window in self.problem.windows:
-            least = window.dilation * (extents[window.kernel] - 1) + 1 - 2 * window.padding
+            least = window.dilation * (extents[window.kernel] - 1) + 1 - window.padding - window.end
             extents[window.axis] = max(extents[window.axis], least)
             extents[window.output] = window.num_positions(extents[window.axis], extents[window.kernel])
         return {letter: extents[letter] for letter in self.problem.extents}
@@ -91,6 +91,23 @@ def _conv(
     constant = problem.column_operand_constant and not {"r", "s"} & set(dynamic)
     problem = dataclasses.replace(problem, extents=extents, column_operand_constant=constant)
     return Kind(problem, {"n": 3, "h": 13, "w": 19, "r": 4, "s": 4})
+
+
+def _conv1d(options: dict[str, Any], sizes: dict[str, int], *stages: Any) -> Kind:
+    grouped = options.get("groups", 1) > 1
+    spec = spec_from_data(
+        {
+            "name": "conv",
+            "op": {"conv1d": options, "epilogue": list(stages)},
+            "tensors": {
+                "X": {"dims": options.get("data_layout", "NWC").lower(), "dtype": "float32"},
+                "W": {"dims": "ois" if grouped else "ocs", "dtype": "float32", "constant": True},
+            },
+            "shape_vars": {"T": {"min": 1, "max": 4}, "L": {"min": 4, "max": 40}},
+            "dims": {"n": "T", "w": "L", "c": 3, "o": 5, "s": 3} | sizes,
+        }
+    )
+    return Kind(problem_from_spec(spec), {"n": 3, "w": 40})
 
 
 KINDS: dict[str, Kind] = {
@@ -141,6 +158,12 @@ KINDS: dict[str, Kind] = {
     "NCHW depthwise": _conv({"padding": 1, "groups": 3, "data_layout": "NCHW"}, {"i": 1, "o": 3}),
     "NCHW any": _conv({"padding": 2, "data_layout": "NCHW"}, {}, dynamic="nhwpqcors"),
     "NCHW 1x1": _conv({"data_layout": "NCHW"}, {"r": 1, "s": 1}, {"residual": "R"}),
+    "NHWC uneven": _conv({"padding": [0, 1, 2, 1], "strides": [1, 2]}, {}, "bias"),
+    "NCHW uneven": _conv({"padding": [2, 0, 0, 3], "data_layout": "NCHW"}, {}, "bias"),
+    "NWC": _conv1d({"padding": [2, 0], "stride": 2}, {"c": 6}, "bias", {"residual": "R"}),
+    "NCW groups": _conv1d(
+        {"padding": [0, 1], "groups": 3, "data_layout": "NCW"}, {"c": 6, "i": 2, "o": 9}, "bias"
+    ),
 }
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 from compiled import make_problem
+from depthwise_kinds import depthwise_problem
 
+from dietcode.search_space.cpu.depthwise.lowering import lower_depthwise
+from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.problem import Stage
@@ -38,3 +41,8 @@ def test_generated_code_is_as_it_was(
     text = text_of(columns, micro_kernel, constant)
     assert text == text_of(columns, micro_kernel, constant)
     golden(name, text)
+
+
+def test_generated_code_of_a_depthwise_convolution_is_as_it_was(golden: Any) -> None:
+    function = lower_depthwise(depthwise_problem("few channels"), DepthwiseKernel(2, 8), LIMITS, "depthwise")
+    golden("depthwise_2x8", script_of(function) + "\n")

@@ -98,17 +98,23 @@ def convolved(spec: Spec, data: Any, kernel: Any) -> Any:
     assert op is not None
     data = data.transpose([op.data_layout.index(axis) for axis in "NHWC"])
     kernel = kernel.transpose([op.kernel_layout.index(axis) for axis in "OIHW"])
+    top, bottom, left, right = op.padding if len(op.padding) == 4 else np.repeat(op.padding, 2)
     high, wide = (
-        (size + 2 * pad - step * (window - 1) - 1) // stride + 1
+        (size + pad - step * (window - 1) - 1) // stride + 1
         for size, window, stride, pad, step in zip(
-            data.shape[1:3], kernel.shape[2:], op.strides, op.padding, op.dilation, strict=True
+            data.shape[1:3],
+            kernel.shape[2:],
+            op.strides,
+            (top + bottom, left + right),
+            op.dilation,
+            strict=True,
         )
     )
     outer, inner = kernel.shape[:2]
     result = np.zeros((len(data), high, wide, outer))
     for y, x, i, j in itertools.product(range(high), range(wide), *map(range, kernel.shape[2:])):
-        row = y * op.strides[0] + i * op.dilation[0] - op.padding[0]
-        column = x * op.strides[1] + j * op.dilation[1] - op.padding[1]
+        row = y * op.strides[0] + i * op.dilation[0] - top
+        column = x * op.strides[1] + j * op.dilation[1] - left
         if 0 <= row < data.shape[1] and 0 <= column < data.shape[2]:
             for channel in range(outer):
                 first = channel // (outer // op.groups) * inner
@@ -133,7 +139,7 @@ steps = st.integers(1, 3)
     options=st.fixed_dictionaries(
         {
             "strides": st.tuples(steps, steps).map(list),
-            "padding": st.tuples(st.integers(0, 3), st.integers(0, 3)).map(list),
+            "padding": st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(lambda p: len(p) != 3),
             "dilation": st.tuples(steps, steps).map(list),
             "groups": st.sampled_from([1, 2]),
             "data_layout": st.sampled_from(["NHWC", "NCHW"]),
@@ -157,6 +163,24 @@ def test_any_convolution(options: dict[str, Any], window: tuple[int, int], size:
     assert expected.shape == tuple(spec.dims_parsed[k].evaluate({"T": size}) for k in spec.output_indices)
     np.testing.assert_allclose(reference(problem, arrays), np.maximum(expected, 0), atol=1e-9)
     check_sample(problem, arrays, extents, share)
+
+
+def test_a_convolution_along_one_axis_is_one_of_height_one() -> None:
+    dims = {"n": "T", "w": 9, "c": 4, "i": 2, "o": 6, "s": 3}
+    options = {"padding": [2, 1], "stride": 2, "dilation": 2, "groups": 2}
+    tensors = {"X": {"dims": "nwc", "dtype": "float32"}, "W": {"dims": "ois", "dtype": "float32"}}
+    shape_vars = {"T": {"min": 1, "max": 4}}
+    spec = spec_from_data(
+        {"name": "c", "op": {"conv1d": options}, "tensors": tensors, "shape_vars": shape_vars, "dims": dims}
+    )
+    problem = problem_from_spec(spec)
+    problem.check()
+    assert Problem.from_json(problem.to_json()) == problem
+    _, arrays = drawn(spec, problem, 3)
+    flat = {"strides": [1, 2], "padding": [0, 0, 2, 1], "dilation": [1, 2], "groups": 2}
+    other = problem_from_spec(conv_spec(flat, dims | {"h": 1, "r": 1}))
+    expected = reference(other, {"X": arrays["X"][:, None], "W": arrays["W"][:, :, None]})
+    np.testing.assert_array_equal(reference(problem, arrays), expected[:, 0])
 
 
 def test_what_lies_outside_is_zero_whatever_is_inside() -> None:

@@ -102,7 +102,7 @@ REFUSALS = [
     ("op.block.outputs", ["S", "S"], "op.block.outputs.1", "given twice"),
     ("op.block.graph", {}, "op.block.graph", "given {}; allowed: a mapping of 1 to 64 names"),
     ("op.epilogue", ["relu"], "op", "given a block and an epilogue"),
-    ("op.einsum", "mk,nk->mn", "op", "given both; allowed: exactly one of einsum, conv2d, block"),
+    ("op.einsum", "mk,nk->mn", "op", "given both; allowed: exactly one of einsum, conv2d, conv1d, block"),
     (
         "output",
         {"name": "Y", "dtype": "float32"},

@@ -105,6 +105,15 @@ def test_one_number_stands_for_both() -> None:
     assert spec_from_data(json.loads(json.dumps(conv().to_json()))) == conv()
 
 
+def test_padding_that_differs_from_side_to_side() -> None:
+    uneven = conv(**{"op.conv2d.padding": [0, 1, 3, 2]})
+    assert output_dims(uneven) == ["T", "4*T", "9", "9"]
+    assert spec_from_data(json.loads(json.dumps(uneven.to_json()))) == uneven
+    assert workload_digest(uneven) != workload_digest(conv(**{"op.conv2d.padding": [1, 0, 2, 3]}))
+    even = conv(**{"op.conv2d.padding": [1, 1, 1, 1]})
+    assert workload_digest(even) == workload_digest(conv())
+
+
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"op.conv2d": 3}, "op.conv2d", "allowed: a mapping"),
     ({"op.conv2d.stride": 1}, "op.conv2d.stride", "did you mean 'strides'?"),
@@ -114,6 +123,13 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"op.conv2d.padding": -1}, "op.conv2d.padding", "given -1; allowed: an integer from 0"),
     ({"op.conv2d.padding": "SAME"}, "op.conv2d.padding", "given 'SAME'"),
     ({"op.conv2d.padding": [1, 2**15 + 1]}, "op.conv2d.padding", "to 32768"),
+    ({"op.conv2d.padding": [1, 2, 3]}, "op.conv2d.padding", "[height, width] or [top, bottom, left, right]"),
+    ({"op.conv2d.padding": [1, 2, 3, -1]}, "op.conv2d.padding", "integers from 0 to 32768"),
+    (
+        {"dims.h": "T", "dims.r": 5, "op.conv2d.padding": [1, 0, 1, 1]},
+        "dims.h",
+        "at least the window, 5, less the padding of 1 and 0",
+    ),
     ({"op.conv2d.dilation": 1.0}, "op.conv2d.dilation", "given 1.0"),
     ({"op.conv2d.groups": 0}, "op.conv2d.groups", "at least 1"),
     ({"op.conv2d.data_layout": "NHCW"}, "op.conv2d.data_layout", "allowed: 'NHWC' or 'NCHW'"),
@@ -174,7 +190,7 @@ def test_positions_follow_the_formula(
     stride, dilation, padding = steps
     axis = DimExpr.parse(f"{slope}*T + {start}", "h")
     kernel = DimExpr.parse(f"{kernel_slope}*T + {kernel_start}", "r")
-    dim = window_positions(axis, kernel, stride, dilation, padding, "h")
+    dim = window_positions(axis, kernel, stride, dilation, 2 * padding, "h")
     assert parse_dim(str(dim), "h") == dim
     sizes = np.arange(1, 9)
     axes, kernels = slope * sizes + start, kernel_slope * sizes + kernel_start
@@ -194,8 +210,8 @@ def test_positions_follow_the_formula(
 def test_a_division_without_rest_is_an_ordinary_dimension() -> None:
     height = DimExpr.parse("8*T", "h")
     three = DimExpr.parse(3, "r")
-    assert window_positions(height, three, 2, 1, 1, "h") == DimExpr.parse("4*T", "h")
-    assert window_positions(height, three, 1, 1, 1, "h") == height
+    assert window_positions(height, three, 2, 1, 2, "h") == DimExpr.parse("4*T", "h")
+    assert window_positions(height, three, 1, 1, 2, "h") == height
     assert str(window_positions(height, three, 1, 1, 0, "h")) == "8*T - 2"
     odd = window_positions(DimExpr.parse("T", "h"), DimExpr.parse("R", "r"), 2, 3, 0, "h")
     assert str(odd) == "(T + 4 - 3*R)//2"

@@ -24,6 +24,7 @@ from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.depthwise import with_channels_as_columns
 from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
@@ -60,7 +61,7 @@ class CpuBackend(Backend):
         find_linker()
 
     def task(self, spec: Spec) -> Task:
-        return Task.of(spec)
+        return Task.of(spec, with_channels_as_columns)
 
     def target_of(self, records: Records, where: str) -> CpuTarget:
         try:

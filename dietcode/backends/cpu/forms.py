@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.backends.cpu.depthwise_domain import CpuDepthwiseDomain
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.backends.cpu.product_domain import CpuProductDomain
 from dietcode.backends.cpu.row_domain import CpuRowDomain
-from dietcode.backends.cpu.row_report import row_facts
+from dietcode.backends.cpu.row_report import depthwise_facts, row_facts
 from dietcode.backends.protocol import Domain
 from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records
+from dietcode.search_space.depthwise import DepthwiseProblem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
@@ -65,4 +67,5 @@ CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
     ProductProblem.form: CpuForm(CpuProductDomain, _none, _product_facts),
     RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
+    DepthwiseProblem.form: CpuForm(CpuDepthwiseDomain, _none, depthwise_facts),
 }

@@ -117,6 +117,9 @@ def host_text(
         "MIN_DRIVER": min_driver,
         "IMAGES_TEXT": f'"{known}"',
     }
+    uneven = [w.end - w.padding for w in problem.windows]
+    if any(uneven):
+        defines["UNEVEN_PADDING"] = 1
     parts = [
         "".join(f"#define {name} {value}\n" for name, value in defines.items()),
         _LAUNCHER.read_text(encoding="utf-8"),
@@ -126,6 +129,7 @@ def host_text(
         _tensors(problem, tiles, names),
         _axes(problem, names, indices),
         _windows(problem, indices),
+        _array("const int64_t more_after[NUM_WINDOWS]", [str(n) for n in uneven]) if any(uneven) else "",
         _array("const int64_t fixed[NUM_INDICES]", [f"{problem.extents[k] or 0}" for k in indices]),
         _array(
             "const int dynamic[NUM_DYNAMIC + 1]", [*(str(indices.index(k)) for k in problem.dynamic), "-1"]

@@ -62,6 +62,9 @@ static const unsigned shared_bytes[NUM_KERNELS]; /* that a launch asks for */
 static const Tensor tensors[NUM_TENSORS];
 static const Axis axes[NUM_TENSORS][MAX_RANK];
 static const Window windows[NUM_WINDOWS + 1];
+#ifdef UNEVEN_PADDING
+static const int64_t more_after[NUM_WINDOWS];
+#endif
 static const int64_t fixed[NUM_INDICES]; /* extents; 0 for those that come from a call's tensors */
 static const int dynamic[NUM_DYNAMIC + 1];
 static int64_t select_category(const int64_t* values);
@@ -282,6 +285,9 @@ static int read_extents(const DLTensor* const* found, int64_t* extents) {
     const Window* window = &windows[i];
     int64_t span = window->dilation * (extents[window->kernel] - 1) + 1;
     int64_t room = extents[window->axis] + 2 * window->padding - span;
+#ifdef UNEVEN_PADDING
+    room += more_after[i]; /* of padding than before the axis */
+#endif
     int64_t places = room < 0 ? 0 : room / window->stride + 1;
     if (extents[window->output] != places) {
       return fail("ValueError", "%s: %lld places of a window; allowed: %lld", tensors[NUM_TENSORS - 1].name,

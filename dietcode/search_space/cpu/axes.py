@@ -130,7 +130,7 @@ def _lines_elements(problem: Problem, extents: dict[str, int]) -> int:
     """Return the elements of a task's ring of lines, see `dietcode.search_space.cpu.windowing`."""
     lines = lines_of(problem)
     assert lines is not None
-    pitch = extents[lines.along.axis] + 2 * lines.along.padding
+    pitch = extents[lines.along.axis] + lines.along.padding + lines.along.end
     across = lines.across
     height = 1 if across is None else (extents[across.kernel] - 1) * across.dilation + 1
     return height * pitch * int(problem.product(lines.channels, extents))

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.search_space.cpu.axes import workspace_bytes
+from dietcode.search_space.cpu.depthwise.lowering import lower_depthwise
+from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
 from dietcode.search_space.cpu.lowering import lower
 from dietcode.search_space.cpu.products.lowering import lower_products
 from dietcode.search_space.cpu.products.space import product_workspace_bytes
 from dietcode.search_space.cpu.rows.lowering import lower_rows
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
+from dietcode.search_space.depthwise import DepthwiseProblem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
@@ -38,4 +41,5 @@ CPU_CODE: dict[str, CpuCode] = {
     Problem.form: CpuCode(lower, workspace_bytes),
     ProductProblem.form: CpuCode(lower_products, product_workspace_bytes),
     RowProblem.form: CpuCode(lower_rows, row_workspace_bytes),
+    DepthwiseProblem.form: CpuCode(lower_depthwise, depthwise_workspace_bytes),
 }

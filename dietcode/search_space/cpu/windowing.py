@@ -65,15 +65,18 @@ class LineBuffer(RowSource):
 
     @property
     def _end(self) -> Any:
-        """Elements of the padding at one end of a line, int64."""
+        """Elements of the padding before a line, int64."""
         return self._width * self.lines.along.padding
 
     def clear_ends(self) -> None:
         """Write the padding of every line, which nothing overwrites."""
-        if self.lines.along.padding:
+        along = self.lines.along
+        if along.padding or along.end:
             with T.serial(i64(0), self.height) as slot:
-                self.copy.clear(slot * self.pitch, self._end)
-                self.copy.clear(slot * self.pitch + self._end + self.length, self._end)
+                if along.padding:
+                    self.copy.clear(slot * self.pitch, self._end)
+                if along.end:
+                    self.copy.clear(slot * self.pitch + self._end + self.length, self._width * along.end)
 
     def advance(self, batch: Any, first: Any) -> LineBuffer:
         """Copy the lines under the window at `batch`, but for those that the previous batch index has copied.
@@ -169,7 +172,9 @@ def line_buffer(kernel: Kernel, operand: str) -> Iterator[LineBuffer]:
 
     width = extent(*lines.channels)
     length = bind(extent(lines.along.axis) * width)
-    pitch = bind(length + 2 * (width * lines.along.padding))
+    along = lines.along
+    ends = width * (along.padding + along.end) if along.padding != along.end else 2 * (width * along.padding)
+    pitch = bind(length + ends)
     height: Any = i64(1)
     if lines.across is not None:
         height = (extent(lines.across.kernel) - 1) * lines.across.dilation + 1

@@ -116,7 +116,13 @@ class Addresses:
     def shift_dtype(self, window: Window) -> str:
         """Return the dtype in which positions along a window's axis are computed."""
         axis, kernel = (size_of(self.problem, index) for index in (window.axis, window.kernel))
-        span = axis.factor + 2 * window.padding + window.stride + (kernel.factor + _PAST) * window.dilation
+        span = (
+            axis.factor
+            + window.padding
+            + window.end
+            + window.stride
+            + (kernel.factor + _PAST) * window.dilation
+        )
         return "int32" if axis.is_fixed and kernel.is_fixed and span < _SMALL else "int64"
 
     def _value(self, size: Size) -> Any:

@@ -117,6 +117,7 @@ def _number(value: float) -> str:
 _TITLES = {
     "OpSpec": "operator",
     "Conv2d": "convolutions",
+    "Conv1d": "along one axis",
     "EpilogueStep": "epilogue steps",
     "BlockSpec": "the format",
     "TensorSpec": "tensors",

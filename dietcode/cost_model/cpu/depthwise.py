@@ -1,0 +1,334 @@
+"""f_local of depthwise convolutions: seconds of a call from the vectors that tiles compute and move.
+
+    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
+
+The terms are the tiles of a core (their begin, and the vectors of the packed kernel that each reads), the
+products of vectors, those of tiles at an edge again (their loads are masked), and the bytes that a call moves
+beyond L2, and beyond the last cache that a core has a share of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.fitting import fit_each
+from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
+from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.measure.records import Records
+from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
+from dietcode.search_space.cpu.depthwise.space import allows, num_panels, num_tasks
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.depthwise import DepthwiseProblem
+from dietcode.search_space.partition import NumpyOps, choose_partition
+from dietcode.search_space.problem import IntArray
+from dietcode.target.cpu import CpuTarget
+
+VERSION = 2001  # of features; those of other forms have numbers of their own
+_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
+_FLOAT_BYTES = 4
+_TILE_CYCLES = 10.0  # begin and end
+_EDGE_CYCLES = 0.4  # of a product at an edge, more than inside
+_L3_BYTES_PER_CYCLE = 16.0
+_FAR_BYTES_PER_CYCLE = 4.0
+_STREAMED_BYTES_PER_CYCLE = 4.0
+_SERIAL_LAUNCH = 0.3  # of a launch, where no other core is woken
+TERMS = (
+    "secs_per_tile",
+    "secs_per_product",
+    "secs_per_edge_product",
+    "secs_per_byte_beyond_l2",
+    "secs_per_byte_beyond_caches",
+)
+
+FEATURES = (
+    Feature("rows", "elements", "positions that are computed together"),
+    Feature("vectors", "registers", "vectors of channels that are computed together"),
+    Feature("window", "elements", "of the window"),
+    Feature("stride", "elements", "along a line"),
+    Feature("has_strips", "0/1", "a tile of channels passes by a whole line"),
+    Feature("is_serial", "0/1", "one core computes everything"),
+    Feature("is_streaming", "0/1", "outputs are written past the caches"),
+    Feature("stages", "stages", "epilogue stages"),
+    Feature("log_lines", "log2 lines", "lines of the output"),
+    Feature("log_width", "log2 elements", "positions along a line"),
+    Feature("log_channels", "log2 elements", "channels"),
+    Feature("at_edges", "ratio", "tiles at an edge over all"),
+    Feature("padding", "ratio", "positions that tiles compute beyond the end of lines over all"),
+    Feature("log_bytes", "log2 bytes", "bytes of all tensors"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
+)
+
+
+@dataclass(frozen=True)
+class DepthwiseCounts:
+    """Counts for each instance; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : FLOPs of the instance.
+    padded_flops : the same with whole tiles of positions and whole vectors of channels.
+    imbalance : the most loaded core's share over the mean.
+    tiles : tiles of a core, mean of the cores.
+    products : products of vectors that a core computes, mean of the cores.
+    at_edges : tiles that reach past an edge, or read outside of the data, over all.
+    num_bytes : bytes of all tensors.
+    tasks : cores that take part.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+    tiles: FloatArray
+    products: FloatArray
+    at_edges: FloatArray
+    num_bytes: FloatArray
+    tasks: int
+
+    def stretch(self, kappa: float) -> FloatArray:
+        """Return 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
+    def work(self, limits: Limits) -> FloatArray:
+        """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
+        own = self.num_bytes / self.tasks
+        beyond_l2, beyond_caches = (np.maximum(own - b, 0.0) for b in (limits.l2_bytes, _FAR_BYTES))
+        edges = self.products * self.at_edges
+        return np.stack([self.tiles, self.products, edges, beyond_l2, beyond_caches], axis=1)
+
+
+def count_depthwise(
+    problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, limits: Limits, extents: Extents
+) -> DepthwiseCounts:
+    """Count for all instances at once.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extent of every index.
+    """
+    shape, tasks = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits)
+    _, rows, columns, window = (
+        np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
+    )
+    width = extents[problem.rows[-1]]
+    lines, row_tiles = rows // width, -(-width // micro_kernel.rows)
+    panels, vectors = num_panels(problem, limits), micro_kernel.columns // limits.lanes
+    column_tiles = -(-panels // vectors) + 0 * rows
+    grid = choose_partition(
+        1 + 0 * rows, lines * row_tiles, column_tiles, tasks, False, NumpyOps(), rows_first=True
+    )
+    tiles = lines * row_tiles * column_tiles
+    products = 1.0 * lines * row_tiles * micro_kernel.rows * panels * window
+    padding = products * limits.lanes / (1.0 * rows * columns * window)
+    flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
+    return DepthwiseCounts(
+        flops=flops,
+        padded_flops=flops * padding,
+        imbalance=grid.largest_load * tasks / tiles,
+        tiles=tiles / tasks,
+        products=products / tasks,
+        at_edges=_at_edges(problem, micro_kernel.rows, row_tiles, extents),
+        num_bytes=_num_bytes(problem, extents) + 0.0 * flops,
+        tasks=tasks,
+    )
+
+
+def _at_edges(problem: DepthwiseProblem, tile: int, row_tiles: IntArray, extents: Extents) -> FloatArray:
+    """Return the share of the tiles that reach past an edge, or read outside of the data."""
+    inside = np.ones(row_tiles.shape)
+    for window, step, num_tiles in zip(
+        reversed(problem.spatial), (tile, 1), (row_tiles, extents[problem.rows[-2]]), strict=False
+    ):
+        reach = (step - 1) * window.stride + (extents[window.kernel] - 1) * window.dilation
+        first = -(-window.padding // (step * window.stride))
+        last = (extents[window.axis] - 1 - reach + window.padding) // (step * window.stride)
+        whole = extents[window.output] // step - 1  # the last that exists as a whole
+        inside = inside * np.clip(np.minimum(last, whole) - first + 1, 0, num_tiles) / num_tiles
+    return 1.0 - inside
+
+
+def _num_bytes(problem: DepthwiseProblem, extents: Extents) -> Any:
+    """Return the bytes of all tensors once."""
+    names = (*problem.inputs, problem.output)
+    return sum(
+        1.0 * _FLOAT_BYTES * problem.product(tuple(problem.indices[name]), dict(extents)) for name in names
+    )
+
+
+@dataclass(frozen=True)
+class DepthwiseModel:
+    """The fitted f_local of one micro-kernel.
+
+    Attributes
+    ----------
+    coefficients : float64 array [1 + num_terms]
+        c₀, then one for each of `TERMS`.
+    fit_error : float
+        Median relative error on the measured waves.
+    """
+
+    micro_kernel: DepthwiseKernel
+    coefficients: FloatArray
+    fit_error: float
+
+    def predict(self, problem: DepthwiseProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
+        """Return the three factors and their product for every instance.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        extents : dict of str to int64 array [num_instances]
+        """
+        counts = count_depthwise(problem, self.micro_kernel, limits, extents)
+        work = np.maximum(counts.work(limits) @ self.coefficients[1:], 1e-12)
+        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
+        f_local = counts.padded_flops / work
+        secs = self.coefficients[0] + work / f_spatial
+        return Factors(f_local, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the report."""
+        names = ("launch_secs", *TERMS)
+        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
+            "median_fit_error": self.fit_error
+        }
+
+
+def fit_depthwise(problem: DepthwiseProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
+    return fit_each(problem, target, records, extents, (allows, fit_one))
+
+
+def fit_one(
+    problem: DepthwiseProblem,
+    micro_kernel: DepthwiseKernel,
+    limits: Limits,
+    kappa: float,
+    points: Sequence[Mapping[str, int]],
+    secs: Sequence[float],
+) -> DepthwiseModel:
+    """Fit f_local of one micro-kernel on its measured waves.
+
+    Parameters
+    ----------
+    kappa : float
+        κ of f_spatial.
+    points : sequence of dict
+        Extent of every index at each wave.
+    secs : sequence of float
+        Seconds of one call at each.
+
+    Raises
+    ------
+    CandidateError
+        Too few of them are usable.
+    """
+    waves, times = measured(problem, micro_kernel, points, secs)
+    counts = count_depthwise(problem, micro_kernel, limits, waves)
+    work = counts.work(limits) * counts.stretch(kappa)[:, None]
+    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
+    return DepthwiseModel(micro_kernel, coefficients, error)
+
+
+@dataclass(frozen=True)
+class DepthwiseEstimator:
+    """`dietcode.cost_model.model.Estimator` of depthwise convolutions on a CPU.
+
+    Attributes
+    ----------
+    cycles_per_sec : float
+        Of a core, by the calibration.
+    launch_secs : float
+        Seconds of a call without work.
+    """
+
+    limits: Limits
+    kappa: float
+    cycles_per_sec: float
+    launch_secs: float
+    version: ClassVar[int] = VERSION
+
+    @classmethod
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> DepthwiseEstimator:
+        """Return a calibration's estimator."""
+        known = CpuEstimator.of(limits, calibration)
+        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
+
+    def allows(self, problem: DepthwiseProblem, micro_kernel: Any) -> bool:
+        """Return what `dietcode.search_space.cpu.depthwise.space.allows` does."""
+        return allows(problem, micro_kernel, self.limits)
+
+    def estimate(
+        self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, extents: Extents
+    ) -> FloatArray:
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
+        counts = count_depthwise(problem, micro_kernel, self.limits, extents)
+        return self._secs(counts, problem, micro_kernel)
+
+    def _secs(
+        self, counts: DepthwiseCounts, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel
+    ) -> FloatArray:
+        tiles, products, edges, beyond_l2, beyond_caches = counts.work(self.limits).T
+        window = problem.product(problem.reduction, dict(problem.extents))
+        vectors, along = micro_kernel.columns // self.limits.lanes, problem.spatial[-1]
+        width = problem.extents[along.kernel] or 1
+        # Vectors of the data that a line of the window takes, and of the kernel; a core loads one in the time
+        # of a product.
+        positions = len(
+            {i * along.stride + t * along.dilation for i in range(micro_kernel.rows) for t in range(width)}
+        )
+        loads = tiles * vectors * window * (positions / width + 1)
+        if micro_kernel.stream:  # about half of the bytes are written
+            moved = counts.num_bytes / counts.tasks / 2 / _STREAMED_BYTES_PER_CYCLE
+        else:  # what is written is read before
+            moved = beyond_l2 / _L3_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
+        cycles = np.maximum(np.maximum(products, loads) + edges * _EDGE_CYCLES, moved)
+        cycles = cycles + tiles * _TILE_CYCLES
+        launch = self.launch_secs * (_SERIAL_LAUNCH if micro_kernel.serial else 1.0)
+        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
+        return secs
+
+    def features(
+        self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """Return features and estimate of one micro-kernel at many shapes.
+
+        Returns
+        -------
+        float32 [num_points, num_features], float64 [num_points]
+            Columns as in `FEATURES`; seconds as in `estimate`.
+        """
+        counts = count_depthwise(problem, micro_kernel, self.limits, extents)
+        estimate = self._secs(counts, problem, micro_kernel)
+        _, rows, columns, window = problem.sizes(extents)
+        width = extents[problem.rows[-1]]
+        values = (
+            micro_kernel.rows,
+            micro_kernel.columns // self.limits.lanes,
+            window,
+            problem.spatial[-1].stride,
+            micro_kernel.strips,
+            micro_kernel.serial,
+            micro_kernel.stream,
+            len(problem.stages),
+            np.log2(rows / width),
+            np.log2(width),
+            np.log2(columns),
+            counts.at_edges,
+            -(-width // micro_kernel.rows) * micro_kernel.rows / width - 1.0,
+            np.log2(counts.num_bytes),
+            np.log2(estimate),
+        )
+        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate(values):
+            table[:, column] = value
+        return table, estimate
