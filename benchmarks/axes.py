@@ -28,7 +28,6 @@ from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.output import Output
-from dietcode.search_space.cpu.packing import packed_batch
 from dietcode.search_space.cpu.row_sources import GatheredRows, RowsInPlace
 from dietcode.search_space.cpu.windowing import LineBuffer
 from dietcode.search_space.problem import Problem, extents_of, problem_from_spec
@@ -183,10 +182,10 @@ def prepare(
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
     }
     operand = problem.column_operand
-    if problem.column_operand_constant:
+    for layout in problem.packed.values():
         batch, columns, reduction = (
             int(problem.product(letters, extents))
-            for letters in (packed_batch(problem), problem.columns, problem.reduction)
+            for letters in (layout.batch, layout.columns, layout.reduction)
         )
         packed = np.empty((batch, -(-columns // limits.lanes), reduction, limits.lanes), np.float32)
         code["pack"](arrays[operand], packed)

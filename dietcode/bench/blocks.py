@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.bench.operator import Binder, Call, Operator
-from dietcode.search_space.rows.reference import along, compute
+from dietcode.search_space.rows.reference import aligned, compute
 from dietcode.workload.block import BlockNode
 
 
@@ -19,12 +19,8 @@ def _evaluate(
     problem, known = operator.problem, dict(values)
     for name, node in problem.nodes.items():
         own = [problem.indices[o] if isinstance(o, str) else "" for o in node.operands]
-        whole = max(own, key=len)
-        operands = [
-            along(known[operand], indices, whole) if isinstance(operand, str) else operand
-            for operand, indices in zip(node.operands, own, strict=True)
-        ]
-        known[name] = compute_node(node, operands, whole, own)
+        operands = [known[o] if isinstance(o, str) else o for o in node.operands]
+        known[name] = compute_node(node, *aligned(node, operands, own), own)
     outputs = tuple(known[name] for name in problem.outputs)
     return outputs if len(outputs) > 1 else outputs[0]
 
@@ -33,9 +29,7 @@ def numpy_block(operator: Operator) -> dict[str, Binder]:
     """Return the path of NumPy, one function for each node; float32 stays float32."""
 
     def bind(arrays: Mapping[str, Any]) -> Call:
-        return lambda: _evaluate(
-            operator, arrays, lambda node, values, whole, own: compute(node, values, whole)
-        )
+        return lambda: _evaluate(operator, arrays, compute)
 
     return {"numpy": bind}
 
@@ -54,6 +48,10 @@ def torch_block(torch: Any, operator: Operator, values: Mapping[str, Any]) -> An
     def compute_node(node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
         if node.operator in _ALONG_ROW:
             return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
+        if node.operator == "einsum":
+            return _einsum(torch, node, operands, own)
+        if node.operator == "slice":
+            return operands[0].select(own[0].index(node.attribute("axis")), node.attribute("at"))
         if node.operator == "clip":
             return torch.clamp(operands[0], node.attribute("low"), node.attribute("high"))
         if node.operator == "gelu":
@@ -93,6 +91,15 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
         for name in ("abs", "square", "sqrt", "rsqrt", "exp", "tanh", "sigmoid")
     },
 }
+
+
+def _einsum(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Any:
+    """Return a product; by ``linear``, which oneDNN may prepack, where it is one."""
+    (first, second), (x, w), dims = operands, own, node.attribute("dims")
+    if x.endswith(w[-1]) and dims == x[:-1] + w[:-1] and not set(x[:-1]) & set(w):
+        product = torch.nn.functional.linear(first, second.flatten(0, -2))
+        return product.unflatten(-1, second.shape[:-1]) if len(w) > 2 else product
+    return torch.einsum(f"{x},{w}->{dims}", first, second)
 
 
 def _axes(node: BlockNode) -> list[int]:

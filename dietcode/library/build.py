@@ -91,21 +91,19 @@ def cache_runtime(folder: Path) -> None:
 
 
 def _packed(problem: AnyProblem, lanes: int) -> dict[str, Any]:
-    """Return the layout of the column operand where it is packed ahead."""
-    if not problem.column_operand_constant:
-        return {}
-    columns, reduction = "".join(problem.columns), "".join(problem.reduction)
-    batch = "".join(k for k in problem.batch if k in problem.indices[problem.column_operand])
-    axes = problem.axes(problem.column_operand)  # one that is split shows its indices: (gu)irs
-    source = "".join(indices if len(indices) == 1 else f"({indices})" for indices in axes)
-    panels = f"{batch + ', ' if batch else ''}{columns}/{lanes}, {reduction}, {columns}%{lanes}"
-    return {
-        problem.column_operand: {
+    """Return the layouts of the constants that are packed ahead."""
+    packed = {}
+    for name, layout in problem.packed.items():
+        columns, reduction, batch = ("".join(r) for r in (layout.columns, layout.reduction, layout.batch))
+        axes = problem.axes(name)  # one that is split shows its indices: (gu)irs
+        source = "".join(indices if len(indices) == 1 else f"({indices})" for indices in axes)
+        panels = f"{batch + ', ' if batch else ''}{columns}/{lanes}, {reduction}, {columns}%{lanes}"
+        packed[name] = {
             "layout": f"{source} -> [{panels}]",
             "batch": list(batch),
-            "columns": list(problem.columns),
-            "reduction": list(problem.reduction),
+            "columns": list(columns),
+            "reduction": list(reduction),
             "lanes": lanes,
             "alignment_bytes": 64,
-        }
-    }
+        } | ({} if layout.function == "pack" else {"function": layout.function})
+    return packed

@@ -152,13 +152,15 @@ class CpuSeedSearch:
 
 
 def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str, list[int]]]:
-    """Return the arguments of ``run`` with their shapes, in order; a constant column operand is packed."""
+    """Return the arguments of ``run`` with their shapes, in order; constants are packed."""
     found = []
     for name in (*problem.inputs, *problem.outputs):
         shape = [int(extent) for extent in problem.shape(name, extents)]
-        if name == problem.column_operand and problem.column_operand_constant:
-            batch, _, columns, reduction = problem.sizes(extents)
-            shape = [int(batch), -(-int(columns) // lanes), int(reduction), lanes]
+        if name in problem.packed:
+            layout = problem.packed[name]
+            roles = (layout.batch, layout.columns, layout.reduction)
+            batch, columns, reduction = (int(problem.product(indices, extents)) for indices in roles)
+            shape = [batch, -(-columns // lanes), reduction, lanes]
         found.append((name, shape))
     return found
 
@@ -246,11 +248,10 @@ def _error_at(
     outputs = [nan_filled(problem.shape(name, extents), problem.dtype(name)) for name in problem.outputs]
     right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)
     arguments = dict(inputs)
-    if problem.column_operand_constant:
-        shapes = dict(layouts(problem, extents, request.call.lanes))
-        packed = np.full(shapes[problem.column_operand], _POISON)
-        call("pack", inputs[problem.column_operand], packed)
-        arguments[problem.column_operand] = packed
+    shapes = dict(layouts(problem, extents, request.call.lanes))
+    for name, layout in problem.packed.items():
+        arguments[name] = np.full(shapes[name], _POISON)
+        call(layout.function, inputs[name], arguments[name])
     call("run", *(arguments[n] for n in problem.inputs), *outputs, *values)
     error = right.error_of_all(outputs)
     if not error <= SAFE_ERROR + max(UNIT_ROUNDOFF[problem.dtype(name)] for name in problem.outputs):

@@ -12,7 +12,7 @@ import numpy as np
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
-from dietcode.runtime.manifest import DISPATCH, REPORT, read_json
+from dietcode.runtime.manifest import DISPATCH, REPORT, packing_function, read_json
 from dietcode.runtime.several_outputs import SeveralOutputs, not_lean
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, new_output, span, stored
 from dietcode.workload.binding import BindingPlan
@@ -41,13 +41,13 @@ class Library(CalledInC):
         self.manifest = manifest
         self._run, self._select = module["run"], module["select"]
         self._run_beside_torch = run_beside_torch or self._run
-        self._pack = module["pack"] if manifest["packed"] else None
         self._inputs: dict[str, dict[str, Any]] = manifest["inputs"]
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
         self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
         self._several: SeveralOutputs | None = None
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
+        self._packs = {name: module[packing_function(facts)] for name, facts in self._packed.items()}
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
         self._variables: dict[str, dict[str, Any]] = {
             name: manifest["variables"][name] for name in manifest["variable_order"]
@@ -134,8 +134,7 @@ class Library(CalledInC):
         self._check_fixed(name, indices, shape)
         extents = self._fixed | dict(zip(indices, shape, strict=True))
         data = aligned_empty(_packed_shape(facts, extents))
-        assert self._pack is not None
-        self._pack(tensor, data)
+        self._packs[name](tensor, data)
         return Packed(name, shape, facts["layout"], data)
 
     def bind(self, **bound: Any) -> Bound:

@@ -11,7 +11,7 @@ from dietcode.errors import LibraryError, TargetError
 from dietcode.runtime.cpu import missing_features
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.library import Library
-from dietcode.runtime.manifest import CODE, MANIFEST, read_manifest
+from dietcode.runtime.manifest import CODE, MANIFEST, packing_function, read_manifest
 from dietcode.runtime.native import load_code
 from dietcode.runtime.signed import check_signature
 from dietcode.runtime.threads import Threads, attach
@@ -64,8 +64,9 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
     module = load_code(path / CODE)
     attach(path / CODE)
     functions = {"run": threads.bind(module["run"]), "select": module["select"]}
-    if manifest["packed"]:
-        functions["pack"] = threads.bind(module["pack"])
+    for facts in manifest["packed"].values():
+        name = packing_function(facts)
+        functions[name] = threads.bind(module[name])
     return Library(path, manifest, functions, threads.bind(module["run"], beside_torch=True))
 
 

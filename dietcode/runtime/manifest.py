@@ -230,3 +230,8 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise LibraryError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def packing_function(facts: Mapping[str, Any]) -> str:
+    """Return the name of the function that packs a constant, from what a manifest says of it."""
+    return str(facts.get("function", "pack"))

@@ -65,7 +65,7 @@ def _form_of(data: Mapping[str, Any]) -> Form:
 
 def problem_of(spec: Spec) -> AnyProblem:
     """Return the problem of a spec."""
-    return FORMS[Problem.form if spec.block is None else RowProblem.form].of_spec(spec)
+    return FORMS[Problem.form if spec.block is None else spec.block.form].of_spec(spec)
 
 
 def problem_from_json(data: Mapping[str, Any]) -> AnyProblem:

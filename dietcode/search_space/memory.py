@@ -9,56 +9,22 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ONE, ZERO, Group, Size, View, size_of, view_of
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.search_space.tir import i64
 
 
-class Memory:
-    """The tensors of one function.
+class Addressing:
+    """Offsets in tensors.
 
     Parameters
     ----------
+    problem : AnyProblem
     extents : mapping of str to int64 expression
         Of every index.
-    pointers : mapping of str to pointer
-        By tensor name, as the function was given them.
-    lanes, panels
-        Of a packed column operand: columns of a panel, and the number of panels.
-
-    Attributes
-    ----------
-    buffers : dict of str to Buffer
-        One-dimensional, on the pointers that the function was given.
-    views : dict of str to View
-        Layout of each; not that of a packed column operand.
-    panels_view : View
-        Of the batch indices of a packed column operand.
-    reduction : int64 expression
-        Flattened extent.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        extents: Mapping[str, Any],
-        pointers: Mapping[str, Any],
-        lanes: int = 1,
-        panels: Any = 0,
-    ) -> None:
-        self.problem, self.extents, self.lanes, self.panels = problem, extents, lanes, panels
-        self.views = {name: view_of(problem, name) for name in pointers}
-        self.reduction = self.value(size_of(problem, problem.reduction))
-        own_batch = [k for k in problem.batch if k in problem.indices[problem.column_operand]]
-        self.panels_view = view_of(problem, problem.column_operand, "".join(own_batch))
-        self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
-
-    def _declare(self, name: str, pointer: Any) -> Any:
-        size = self.value(self.views[name].size)
-        if name == self.problem.column_operand and self.problem.column_operand_constant:
-            size = self.value(self.panels_view.size) * self.panels * self.reduction * self.lanes
-        # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
-        storage = self.problem.storage(name)
-        return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
+    def __init__(self, problem: AnyProblem, extents: Mapping[str, Any]) -> None:
+        self.problem, self.extents = problem, extents
 
     def value(self, size: Size) -> Any:
         """Return a size as an int64 expression."""
@@ -95,6 +61,55 @@ class Memory:
             if group.stride != ZERO:
                 result = result + (own if group.stride == ONE else own * self.value(group.stride))
         return result
+
+
+class Memory(Addressing):
+    """The tensors of one function of a contraction.
+
+    Parameters
+    ----------
+    extents : mapping of str to int64 expression
+        Of every index.
+    pointers : mapping of str to pointer
+        By tensor name, as the function was given them.
+    lanes, panels
+        Of a packed column operand: columns of a panel, and the number of panels.
+
+    Attributes
+    ----------
+    buffers : dict of str to Buffer
+        One-dimensional, on the pointers that the function was given.
+    views : dict of str to View
+        Layout of each; not that of a packed column operand.
+    panels_view : View
+        Of the batch indices of a packed column operand.
+    reduction : int64 expression
+        Flattened extent.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        extents: Mapping[str, Any],
+        pointers: Mapping[str, Any],
+        lanes: int = 1,
+        panels: Any = 0,
+    ) -> None:
+        super().__init__(problem, extents)
+        self.lanes, self.panels = lanes, panels
+        self.views = {name: view_of(problem, name) for name in pointers}
+        self.reduction = self.value(size_of(problem, problem.reduction))
+        own_batch = [k for k in problem.batch if k in problem.indices[problem.column_operand]]
+        self.panels_view = view_of(problem, problem.column_operand, "".join(own_batch))
+        self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
+
+    def _declare(self, name: str, pointer: Any) -> Any:
+        size = self.value(self.views[name].size)
+        if name == self.problem.column_operand and self.problem.column_operand_constant:
+            size = self.value(self.panels_view.size) * self.panels * self.reduction * self.lanes
+        # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
+        storage = self.problem.storage(name)
+        return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
 
     def element_offset(self, tensor: str, batch: Any, row: Any, column: Any) -> Any:
         """Return the offset of one element of the output, or of a tensor of the epilogue.

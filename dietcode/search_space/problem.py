@@ -43,6 +43,24 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class PackedLayout:
+    """The layout ``[batch, columns / lanes, reduction, columns % lanes]`` that a constant is packed into.
+
+    Attributes
+    ----------
+    batch, columns, reduction : tuple of str
+        Indices of the constant in each role; several of a role are flattened, outer first.
+    function : str
+        Name of the library's function that packs it.
+    """
+
+    batch: tuple[str, ...]
+    columns: tuple[str, ...]
+    reduction: tuple[str, ...]
+    function: str = "pack"
+
+
+@dataclass(frozen=True)
 class Window:
     """An axis of an operand that a window slides over, as in a convolution.
 
@@ -133,6 +151,14 @@ class Problem:
         """Tensors that a kernel reads, in argument order: row operand, column operand, epilogue tensors."""
         extra = tuple(dict.fromkeys(s.tensor for s in self.stages if s.tensor is not None))
         return (self.row_operand, self.column_operand, *extra)
+
+    @property
+    def packed(self) -> dict[str, PackedLayout]:
+        """Layouts of the inputs that are packed ahead of time."""
+        if not self.column_operand_constant:
+            return {}
+        batch = tuple(k for k in self.batch if k in self.indices[self.column_operand])
+        return {self.column_operand: PackedLayout(batch, self.columns, self.reduction)}
 
     def dtype(self, tensor: str) -> str:
         """Return the dtype in which callers hold `tensor`."""

@@ -1,24 +1,18 @@
-"""What follows from a block: the order of its nodes, the indices of each, and its rows and columns.
-
-Everything that a block computes lies on one grid of rows and columns. A value has some of the row indices,
-and all of the column indices or none: ``[m, n]``, ``[n]``, ``[m]`` or a number. Reductions are along a row.
-"""
+"""What follows from a block: the order of its nodes, the indices of each, its form, its rows and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import SpecError
+from dietcode.workload.block_forms import BLOCK_FORMS, GRAPH, OUTPUTS, GraphParts, form_of, is_part
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.text import clip, field_path, suggest
 
 if TYPE_CHECKING:  # needs pydantic
     from dietcode.workload.block import BlockNode, BlockSpec
-
-_GRAPH = ("op", "block", "graph")
-_OUTPUTS = "op.block.outputs"
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,9 @@ class BlockGraph:
         Of every tensor and node, outer first.
     outputs : tuple of str
     rows, columns : str
-        The indices of the grid, outer first. Reductions are over all of `columns`.
+        The indices of the grid, outer first: those of a row and of the elements along it.
+    form : str
+        Of the kernels that compute it: a key of `dietcode.workload.block_forms.BLOCK_FORMS`.
     """
 
     nodes: Mapping[str, BlockNode]
@@ -41,6 +37,7 @@ class BlockGraph:
     outputs: tuple[str, ...]
     rows: str
     columns: str
+    form: str
 
     @classmethod
     def of(cls, block: BlockSpec, tensors: Mapping[str, str]) -> BlockGraph:
@@ -58,17 +55,10 @@ class BlockGraph:
         needed = _needed(block, order)
         nodes = {name: block.graph[name] for name in order if name in needed}
         _check_all_needed(block, tensors, needed)
-        rows, columns = _grid(nodes, indices, tensors)
-        for output in block.outputs:
-            own = indices[output]
-            if own not in (rows, rows + columns) or not own:
-                problem = f"{output} has the indices {own or 'none'}; allowed: {_grids(rows, columns)}"
-                raise SpecError(_OUTPUTS, problem)
-        return cls(nodes, indices, tuple(block.outputs), rows, columns)
-
-
-def _grids(rows: str, columns: str) -> str:
-    return " or ".join(indices for indices in (rows + columns, rows) if indices)
+        parts = GraphParts(nodes, indices, tuple(tensors), tuple(block.outputs))
+        form = form_of(nodes)
+        rows, columns = BLOCK_FORMS[form](parts)
+        return cls(nodes, indices, tuple(block.outputs), rows, columns, form)
 
 
 def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
@@ -78,22 +68,22 @@ def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
         for number, operand in enumerate(node.operands):
             if isinstance(operand, str) and operand not in names:
                 allowed = f"a tensor or a node: {', '.join(names)}{suggest(operand, names)}"
-                path = field_path((*_GRAPH, name, node.operator, number))
+                path = field_path((*GRAPH, name, node.operator, number))
                 raise SpecError(path, f"given {clip(operand)}; allowed: {allowed}")
     if not block.outputs:
-        raise SpecError(_OUTPUTS, "given none; allowed: at least one node")
+        raise SpecError(OUTPUTS, "given none; allowed: at least one node")
     for number, output in enumerate(block.outputs):
         if output not in block.graph:
             allowed = f"a node: {', '.join(block.graph)}{suggest(output, block.graph)}"
-            raise SpecError(f"{_OUTPUTS}.{number}", f"given {clip(output)}; allowed: {allowed}")
+            raise SpecError(f"{OUTPUTS}.{number}", f"given {clip(output)}; allowed: {allowed}")
         if output in block.outputs[:number]:
-            raise SpecError(f"{_OUTPUTS}.{number}", f"{output} is given twice; allowed: once")
+            raise SpecError(f"{OUTPUTS}.{number}", f"{output} is given twice; allowed: once")
     order: list[str] = []
     left = sorted(block.graph)  # the order of the mapping does not matter
     while left:
         ready = [n for n in left if all(o in order or o not in block.graph for o in block.graph[n].operands)]
         if not ready:
-            raise SpecError(field_path((*_GRAPH, left[0])), "depends on itself; allowed: no circle of nodes")
+            raise SpecError(field_path((*GRAPH, left[0])), "depends on itself; allowed: no circle of nodes")
         order.append(ready[0])
         left.remove(ready[0])
     return order
@@ -110,7 +100,7 @@ def _needed(block: BlockSpec, order: list[str]) -> set[str]:
 def _check_all_needed(block: BlockSpec, tensors: Mapping[str, str], needed: set[str]) -> None:
     for name in block.graph:
         if name not in needed:
-            raise SpecError(field_path((*_GRAPH, name)), "no output needs it; use it, or leave it out")
+            raise SpecError(field_path((*GRAPH, name)), "no output needs it; use it, or leave it out")
     for name in tensors:
         if name not in needed:
             raise SpecError(field_path(["tensors", name]), "no node reads it; use it, or leave it out")
@@ -118,19 +108,26 @@ def _check_all_needed(block: BlockSpec, tensors: Mapping[str, str], needed: set[
 
 def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
     """Return the indices of a node's result."""
-    path = (*_GRAPH, name)
+    path = (*GRAPH, name)
     own = [indices[operand] for operand in node.operands if isinstance(operand, str)]
     if not own:
         raise SpecError(
             field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node"
         )
+    operator = OPERATORS[node.operator]
+    if operator.sums:
+        return _indices_of_product(path, node, own)
+    if node.operator == "slice":
+        axis = node.attribute("axis")
+        if axis not in own[0]:
+            raise SpecError(field_path((*path, "axis")), f"given {clip(axis)}; allowed: an index of {own[0]}")
+        return own[0].replace(axis, "")
     result = max(own, key=len)
     for other in own:
-        if not _is_part(other, result):
+        if not is_part(other, result):
             allowed = "one operand with all indices, the others with some of them in its order"
             problem = f"given operands of {', '.join(one or 'no index' for one in own)}; allowed: {allowed}"
             raise SpecError(field_path((*path, node.operator)), problem)
-    operator = OPERATORS[node.operator]
     axis, causal = node.attribute("axis"), node.attribute("causal")
     if operator.along_row:
         first = indices[node.operands[0]] if isinstance(node.operands[0], str) else ""
@@ -146,39 +143,12 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
     return result[: -len(axis)] if operator.reduces else result
 
 
-def _is_part(indices: str, whole: str) -> bool:
-    rest = iter(whole)
-    return all(index in rest for index in indices)
-
-
-def _grid(
-    nodes: Mapping[str, BlockNode], indices: Mapping[str, str], tensors: Iterable[str]
-) -> tuple[str, str]:
-    """Return the row and the column indices."""
-    whole = max((indices[name] for name in (*tensors, *nodes)), key=len)
-    axes = {name: node.attribute("axis") for name, node in nodes.items() if node.attribute("axis")}
-    columns = next(iter(axes.values()), None)
-    for name, axis in axes.items():
-        if axis != columns:
-            path = field_path((*_GRAPH, name, "axis"))
-            raise SpecError(path, f"given {clip(axis)}; allowed: {columns}, as other nodes have it")
-    if columns is None:
-        columns = _common_end(whole, [indices[name] for name in (*tensors, *nodes)])
-    rows = whole[: -len(columns)]
-    for name in (*tensors, *nodes):
-        own = indices[name]
-        fits = own.endswith(columns) or not set(own) & set(columns)
-        if not fits or not _is_part(own.removesuffix(columns), rows):
-            path = field_path(["tensors", name, "dims"] if name in tensors else (*_GRAPH, name))
-            allowed = f"indices of {rows or 'no row'} in this order, then {columns} or none of it"
-            raise SpecError(path, f"given {clip(own)}; allowed: {allowed}")
-    return rows, columns
-
-
-def _common_end(whole: str, others: Iterable[str]) -> str:
-    """Return the longest end of `whole`, one index at least, of which the others have all or nothing."""
-    for length in range(len(whole), 1, -1):
-        end = whole[-length:]
-        if all(own.endswith(end) or not set(own) & set(end) for own in others):
-            return end
-    return whole[-1:]
+def _indices_of_product(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    dims = str(node.attribute("dims"))
+    if len(own) != len(node.operands):
+        raise SpecError(field_path((*path, node.operator)), "given a number; allowed: tensors or nodes")
+    unknown = [index for index in dims if index not in own[0] + own[1]]
+    if unknown or len(set(dims)) != len(dims):
+        problem = f"given {clip(dims)}; allowed: indices of {own[0]} and {own[1]}, each once"
+        raise SpecError(field_path((*path, "dims")), problem)
+    return dims

@@ -9,6 +9,7 @@ from typing import Any
 from dietcode.workload.text import clip
 
 LARGEST_NUMBER = 1e30  # of an attribute, or in the place of an operand
+MAX_GATES = 16  # positions along an index that slices take apart
 
 
 def _number(given: object) -> float:
@@ -35,6 +36,12 @@ def _index(given: object) -> str:
     if len(indices) != 1:
         raise ValueError(f"given {clip(given)}; allowed: the letter of one index")
     return indices
+
+
+def _position(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < MAX_GATES:
+        raise ValueError(f"given {clip(given)}; allowed: a whole number from 0 to {MAX_GATES - 1}")
+    return given
 
 
 def _form_of_gelu(given: object) -> str:
@@ -78,6 +85,8 @@ class BlockOperator:
         Whether its result lacks the indices of its attribute `axis`.
     along_row : bool
         Whether an element of its result depends on others of its row.
+    sums : bool
+        Whether it is a product, summed over the indices that its attribute `dims` leaves out.
     """
 
     operands: tuple[str, ...]
@@ -86,6 +95,7 @@ class BlockOperator:
     needs_attribute: bool = False
     reduces: bool = False
     along_row: bool = False
+    sums: bool = False
 
     def allowed_operands(self) -> str:
         """Return how many operands there may be, and what they are."""
@@ -100,6 +110,10 @@ _TWO = BlockOperator(("a", "b"))
 _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
 
 OPERATORS: dict[str, BlockOperator] = {
+    "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, sums=True),
+    "slice": BlockOperator(
+        ("x",), {"axis": Attribute(_index, REQUIRED), "at": Attribute(_position, REQUIRED)}
+    ),
     "add": _TWO,
     "sub": _TWO,
     "mul": _TWO,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.expansion import count_flops, expand
+from dietcode.workload.products import plan_products
 
 if TYPE_CHECKING:  # needs no pydantic
+    from dietcode.workload.block_graph import BlockGraph
     from dietcode.workload.spec_fields import SpecFields
 
 
 def call_flops(spec: SpecFields, bindings: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
     """Return the operations of one call, as floats, which do not wrap around.
 
-    Two for each multiply-add of a contraction; of a block, one for each primitive and element.
+    Two for each multiply-add of a product; of the rest of a block, one for each primitive and element.
 
     Parameters
     ----------
@@ -38,5 +40,18 @@ def call_flops(spec: SpecFields, bindings: Mapping[str, NDArray[np.int64]]) -> N
     graph = spec.block
     if graph is None:
         return 2 * product("".join(Contraction.from_spec(spec).indices))
+    if graph.form == "products":
+        return _flops_of_products(graph, product)
     counts = count_flops(expand(graph.nodes, graph.indices), graph.columns)
     return product(graph.rows) * (counts["element"] * product(graph.columns) + counts["row"])
+
+
+def _flops_of_products(
+    graph: BlockGraph, product: Callable[[str], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    plan = plan_products(graph.nodes, graph.indices, graph.outputs, graph.columns)
+    grid = product(graph.rows) * product(graph.columns)
+    total = grid * len(plan.primitives)
+    for term, sums in plan.terms:
+        total = total + 2 * len(sums) * grid * product(term.reduction)
+    return total

@@ -13,7 +13,7 @@ from small_libraries import block_data, built_of
 from dietcode.bench.compare import bench
 from dietcode.bench.operator import Operator
 from dietcode.bench.vendor import vendor_paths
-from dietcode.search_space.rows.reference import row_reference
+from dietcode.search_space.rows.reference import block_reference
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.parse import spec_from_data
 
@@ -49,7 +49,7 @@ def test_every_operator(vendor: str, word: str, num_operands: int, options: dict
     arrays = {name: rng.standard_normal(shapes[name], dtype=np.float32) for name in operator.inputs}
     if word in {"sqrt", "rsqrt"}:
         arrays["X"] = np.abs(arrays["X"])
-    right = row_reference(operator.problem, arrays)["Y"]
+    right = block_reference(operator.problem, arrays)["Y"]
     paths = vendor_paths(vendor, operator, 1)
     eager = next(bind for name, bind in paths.items() if "compile" not in name)
     result = np.asarray(eager(arrays)())

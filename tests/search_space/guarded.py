@@ -22,7 +22,7 @@ from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
 from dietcode.search_space.reference import reference
-from dietcode.search_space.rows.reference import row_reference
+from dietcode.search_space.rows.reference import block_reference
 from dietcode.search_space.tails import TAILS
 from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, widened
 
@@ -74,7 +74,7 @@ def check(kernel: Compiled, extents: dict[str, int], micro_kernels: Sequence[Mic
 def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
     """Every micro-kernel of a block between the pages, and no more workspace than it says."""
     inputs = block.inputs(extents)
-    right = row_reference(block.problem, inputs)
+    right = block_reference(block.problem, inputs)
     for at_end in (True, False):
         guard_workspaces(at_end)
         given = [guarded(inputs[name], at_end) for name in block.problem.inputs]

@@ -15,7 +15,7 @@ from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.rows.reference import row_reference
+from dietcode.search_space.rows.reference import block_reference
 from dietcode.workload.parse import spec_from_data
 
 Node = dict[str, Any]
@@ -151,7 +151,7 @@ class CompiledBlock:
     def check(self, extents: dict[str, int], seed: int = 0) -> None:
         """Every micro-kernel is right, and all give the same bits."""
         inputs = self.inputs(extents, seed)
-        right = row_reference(self.problem, inputs)
+        right = block_reference(self.problem, inputs)
         first: Sequence[Any] = ()
         for category, kernel in enumerate(self.kernels):
             outputs = self.run(inputs, extents, category)

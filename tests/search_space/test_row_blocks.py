@@ -15,7 +15,7 @@ from dietcode.search_space.cpu.rows.passes import schedule
 from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
 from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.rows.reference import row_reference
+from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cpu import CpuTarget
 
 
@@ -93,7 +93,7 @@ def test_nan_stays_in_its_row(name: str, avx2: CpuTarget) -> None:
     extents = dict.fromkeys(problem.extents, 3) | {problem.columns[-1]: 41}
     inputs = block.inputs(extents)
     inputs["X"].reshape(-1, 41)[1, 0] = np.nan  # which a causal mask does not hide
-    right = row_reference(problem, inputs)
+    right = block_reference(problem, inputs)
     for category in range(len(block.kernels)):
         for output_name, output in zip(problem.outputs, block.run(inputs, extents, category), strict=True):
             assert np.array_equal(np.isnan(output), np.isnan(right[output_name])), block.kernels[
@@ -107,7 +107,7 @@ def test_infinities_and_nan_of_reductions(avx2: CpuTarget) -> None:
     extents = {"m": 4, "n": 19}
     inputs = block.inputs(extents)
     inputs["X"][0, 17], inputs["X"][1, 3], inputs["X"][2, 18] = np.inf, -np.inf, np.nan
-    right = row_reference(block.problem, inputs)
+    right = block_reference(block.problem, inputs)
     outputs = dict(zip(block.problem.outputs, block.run(inputs, extents), strict=True))
     assert outputs["half"][0] == np.inf and np.isnan(outputs["half"][2])
     for name, output in outputs.items():
@@ -123,7 +123,7 @@ def test_functions_over_all_of_float32(target: CpuTarget) -> None:
     inputs = {"X": x[None], "Z": np.roll(x, 1)[None]}
     outputs = block.run(inputs, {"m": 1, "n": len(x)})
     with np.errstate(all="ignore"):
-        right = row_reference(block.problem, inputs)
+        right = block_reference(block.problem, inputs)
         for name, output in zip(block.problem.outputs, outputs, strict=True):
             wanted = right[name].astype(np.float32)
             normal = ~(np.abs(right[name]) < 2.0**-125)  # below, results may be 0
@@ -191,7 +191,7 @@ def test_a_sample_of_rows_is_compared() -> None:
     arrays = {"X": np.ones((900, 40)), "R": np.ones((900, 40)), "gamma": np.ones(40)}
     arrays["X"][:, 0] = np.arange(900)
     extents = {"m": 900, "n": 40}
-    right = row_reference(problem, arrays)
+    right = block_reference(problem, arrays)
     some = expect_rows(problem, arrays, extents, problem.flops(extents) / 50)
     assert some.index == "m" and 10 <= len(some.positions) <= 20 and some.positions[-1] == 899
     outputs = [right["S"].copy(), right["Y"].copy()]

@@ -88,8 +88,8 @@ class Run:
         """What each gives."""
         problem = self.problem
         given = dict(inputs)
-        if problem.column_operand_constant:
-            shape = packed_shape(problem, extents, self.limits.lanes)
+        for layout in problem.packed.values():
+            shape = packed_shape(problem, layout, extents, self.limits.lanes)
             packed = np.empty([int(n) for n in shape], np.float32)
             self.module["pack"](inputs[problem.column_operand], packed)
             given[problem.column_operand] = packed

@@ -4,7 +4,7 @@ A module exports three packed functions:
 
 - ``run(inputs…, outputs…, shape variables…)``: dispatches and computes; constant operands come packed;
 - ``select(shape variables…) -> int``: the category alone;
-- ``pack(operand, packed)``: packs the column operand, where it is constant.
+- ``pack(operand, packed)``: packs a constant column operand; a block has one for each.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import AnyProblem, Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tir import as_int64, call, i64
 
-RUN, SELECT, PACK = "run", "select", "pack"
+RUN, SELECT = "run", "select"
 
 
 def build_module(
@@ -58,10 +58,11 @@ def build_module(
         functions[kernels[-1]] = CPU_CODE[problem.form].lower(problem, micro_kernel, limits, name)
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
-    if problem.column_operand_constant:
-        packing = ir.GlobalVar("pack_panels")
-        functions[packing] = lower_packing(problem, limits.lanes, "pack_panels")
-        functions[PACK] = _pack_function(problem, packing, limits)
+    for operand, layout in problem.packed.items():
+        name = f"{layout.function}_panels"
+        packing = ir.GlobalVar(name)
+        functions[packing] = lower_packing(problem, operand, limits.lanes, name)
+        functions[layout.function] = _pack_function(problem, operand, packing, limits)
     return IRModule(functions)
 
 
@@ -113,10 +114,10 @@ def _run_function(
         values = _variables(variables)
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {name: problem.shape(name, extents) for name in names}
-        if problem.column_operand_constant:
+        for name, layout in problem.packed.items():
             # Its symbolic extents are known from the other tensors; the panels' shape follows from them.
-            shapes[problem.column_operand] = packed_shape(problem, extents, limits.lanes)
-        order = sorted(names, key=lambda name: name == problem.column_operand)
+            shapes[name] = packed_shape(problem, layout, extents, limits.lanes)
+        order = sorted(names, key=lambda name: name in problem.packed)
         storage = {name: problem.storage(name) for name in names}
         buffers = _match({name: handles[name] for name in order}, shapes, storage)
         sizes = [extents[index] for index in problem.dynamic]
@@ -135,16 +136,16 @@ def _select_function(tree: DispatchTree, variables: Sequence[str]) -> Any:
     return builder.get()
 
 
-def _pack_function(problem: Problem, packing: Any, limits: Limits) -> Any:
-    operand = problem.column_operand
+def _pack_function(problem: AnyProblem, operand: str, packing: Any, limits: Limits) -> Any:
+    layout = problem.packed[operand]
     with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(PACK)
-        T.func_attr({"global_symbol": PACK})
+        T.func_name(layout.function)
+        T.func_attr({"global_symbol": layout.function})
         handles = {name: T.arg(name, T.handle()) for name in (operand, "packed")}
         extents = _symbolic_extents(problem)
         shapes: dict[str, Sequence[Any]] = {
             operand: problem.shape(operand, extents),
-            "packed": packed_shape(problem, extents, limits.lanes),
+            "packed": packed_shape(problem, layout, extents, limits.lanes),
         }
         buffers = _match(handles, shapes, dict.fromkeys(handles, problem.storage(operand)))
         sizes = [

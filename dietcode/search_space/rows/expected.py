@@ -1,4 +1,4 @@
-"""The right outputs of a block of rows, or of a sample of its rows where all would take too long."""
+"""The right outputs of a block, or of a sample of its rows where all would take too long."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import IntArray
-from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.rows.reference import FloatArray, row_reference
+from dietcode.search_space.rows.reference import FloatArray, block_reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class ExpectedRows:
         Along that index, ascending.
     """
 
-    problem: RowProblem
+    problem: BlockProblem
     values: Mapping[str, FloatArray]
     index: str | None
     positions: IntArray
@@ -58,7 +58,7 @@ class ExpectedRows:
 
 
 def expect_rows(
-    problem: RowProblem,
+    problem: BlockProblem,
     arrays: Mapping[str, Any],
     extents: Mapping[str, int],
     max_flops: float = math.inf,
@@ -68,7 +68,7 @@ def expect_rows(
     Parameters
     ----------
     arrays : mapping of str to array
-        As `row_reference` takes them.
+        As `block_reference` takes them.
     extents : mapping of str to int
         Of every index.
     max_flops : float
@@ -79,7 +79,7 @@ def expect_rows(
     longest = max(free, key=lambda index: int(extents[index]), default=None)
     flops = float(problem.flops(extents))
     if longest is None or flops <= max_flops:
-        return ExpectedRows(problem, row_reference(problem, arrays), None, np.arange(0))
+        return ExpectedRows(problem, block_reference(problem, arrays), None, np.arange(0))
     extent = int(extents[longest])
     count = max(1, int(extent * max_flops / flops))
     picked = np.unique(np.append(np.linspace(0, extent - 1, count).round(), extent - 1)).astype(np.int64)
@@ -89,4 +89,4 @@ def expect_rows(
         else arrays[name]
         for name in problem.inputs
     }
-    return ExpectedRows(problem, row_reference(problem, some), longest, picked)
+    return ExpectedRows(problem, block_reference(problem, some), longest, picked)

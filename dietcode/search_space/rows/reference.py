@@ -1,4 +1,4 @@
-"""A block of rows in float64 NumPy, written from the definitions; compiled code is compared with it."""
+"""A block in float64 NumPy, written from the definitions; compiled code is compared with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.block_problem import BlockProblem
 from dietcode.workload.block import BlockNode
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def row_reference(problem: RowProblem, arrays: Mapping[str, Any]) -> dict[str, FloatArray]:
+def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[str, FloatArray]:
     """Compute a block.
 
     Parameters
@@ -36,12 +36,9 @@ def row_reference(problem: RowProblem, arrays: Mapping[str, Any]) -> dict[str, F
     }
     with np.errstate(all="ignore"):
         for name, node in problem.nodes.items():
-            whole = max((problem.indices[o] for o in node.operands if isinstance(o, str)), key=len)
-            operands = [
-                o if isinstance(o, float) else along(values[o], problem.indices[o], whole)
-                for o in node.operands
-            ]
-            values[name] = compute(node, operands, whole)
+            own = [problem.indices[o] if isinstance(o, str) else "" for o in node.operands]
+            operands = [values[o] if isinstance(o, str) else o for o in node.operands]
+            values[name] = compute(node, *aligned(node, operands, own), own)
     return {
         name: np.broadcast_to(values[name], [extents[k] for k in problem.indices[name]])
         for name in problem.outputs
@@ -53,14 +50,42 @@ def along(value: FloatArray, own: str, whole: str) -> FloatArray:
     return value[tuple(slice(None) if index in own else None for index in whole)]
 
 
-def compute(node: BlockNode, operands: Sequence[Any], indices: str) -> FloatArray:
+def aligned(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> tuple[list[Any], str]:
+    """Return operands with an axis for each index of the result, and these indices.
+
+    Products and slices take their operands as they are.
+
+    Parameters
+    ----------
+    operands : sequence of array or float
+    own : sequence of str
+        Indices of each; none of a number.
+    """
+    whole = max(own, key=len)
+    if node.operator in ("einsum", "slice"):
+        return list(operands), whole
+    return [
+        o if isinstance(o, float) else along(o, k, whole) for o, k in zip(operands, own, strict=True)
+    ], whole
+
+
+def compute(node: BlockNode, operands: Sequence[Any], indices: str, own: Sequence[str]) -> FloatArray:
     """Return the result of one node.
 
     Parameters
     ----------
     operands : sequence of float64 array or scalar
         With an axis for each of `indices`, of extent 1 where an operand lacks the index.
+    own : sequence of str
+        Indices of each operand.
     """
+    if node.operator == "einsum":
+        subscripts = f"{own[0]},{own[1]}->{node.attribute('dims')}"
+        return np.asarray(np.einsum(subscripts, *operands, optimize=True))
+    if node.operator == "slice":
+        return np.asarray(
+            np.take(operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis")))
+        )
     if node.operator in _ALONG_ROW:
         axis = node.attribute("axis")
         axes = tuple(range(len(indices) - len(axis), len(indices)))

@@ -1,0 +1,202 @@
+"""What problems that are blocks have in common, whatever their form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from dietcode.search_space.problem import PackedLayout
+from dietcode.workload.block import BlockNode, read_node
+from dietcode.workload.dtypes import STORAGE
+from dietcode.workload.field_checks import MAX_EXTENT
+from dietcode.workload.spec import Spec
+from dietcode.workload.text import clip
+
+_DTYPE = "float32"
+_FLOAT_BYTES = 4
+Own = TypeVar("Own", bound="BlockProblem")
+
+
+@dataclass(frozen=True, eq=False)
+class BlockProblem:
+    """A graph of operators on a grid of rows and columns.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+        Tensors that a kernel reads, in argument order.
+    outputs : tuple of str
+        Nodes that it writes, in argument order.
+    indices : dict of str to str
+        Of every tensor and node.
+    nodes : dict of str to BlockNode
+        Each after its operands.
+    rows, columns : tuple of str
+        Indices of the grid; each role is flattened.
+    extents : dict of str to int or None
+        Extent of each index; None where it is known only at run time.
+    constants : tuple of str
+        Inputs that are packed ahead of time.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    indices: dict[str, str]
+    nodes: dict[str, BlockNode]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    extents: dict[str, int | None]
+    constants: tuple[str, ...] = ()
+
+    form: ClassVar[str]
+    batch: ClassVar[tuple[str, ...]] = ()
+    windows: ClassVar[tuple[Any, ...]] = ()
+
+    @classmethod
+    def of_spec(cls: type[Own], spec: Spec) -> Own:
+        """Return the problem of a spec with a block of this form."""
+        graph = spec.block
+        assert graph is not None
+        extents = {k: d.constant_value() if d.is_constant else None for k, d in spec.dims_parsed.items()}
+        return cls(
+            inputs=tuple(spec.tensors),
+            outputs=graph.outputs,
+            indices=dict(graph.indices),
+            nodes=dict(graph.nodes),
+            rows=tuple(graph.rows),
+            columns=tuple(graph.columns),
+            extents=extents,
+            constants=cls.packable(spec.constants, graph.indices, graph.nodes, extents),
+        )
+
+    @classmethod
+    def packable(
+        cls,
+        constants: tuple[str, ...],
+        indices: Mapping[str, str],
+        nodes: Mapping[str, BlockNode],
+        extents: Mapping[str, int | None],
+    ) -> tuple[str, ...]:
+        """Return which of the constant tensors are packed ahead; none by default."""
+        return ()
+
+    @property
+    def packed(self) -> dict[str, PackedLayout]:
+        """Layouts of `constants`."""
+        return {}
+
+    def role_indices(self, tensor: str) -> str:
+        """Return the indices of a tensor."""
+        return self.indices[tensor]
+
+    def axes(self, tensor: str) -> list[str]:
+        """Return the index of each axis of a tensor."""
+        return list(self.indices[tensor])
+
+    @property
+    def dynamic(self) -> tuple[str, ...]:
+        """Indices whose extents are arguments of a kernel, in alphabetical order."""
+        return tuple(sorted(index for index, extent in self.extents.items() if extent is None))
+
+    def is_wide(self, indices: str) -> bool:
+        """Whether a value of these indices differs from column to column."""
+        return indices.endswith("".join(self.columns))
+
+    def dtype(self, tensor: str) -> str:
+        """Return the dtype in which callers hold `tensor`."""
+        return _DTYPE
+
+    def storage(self, tensor: str) -> np.dtype[Any]:
+        """Return the dtype in which generated code holds `tensor`."""
+        return STORAGE[_DTYPE]
+
+    def window_over(self, axis: str) -> None:
+        """Return None: no window slides over an axis."""
+
+    def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:
+        """Return the shape of `tensor`."""
+        return [extents[index] for index in self.indices[tensor]]
+
+    def product(self, indices: tuple[str, ...] | str, extents: Mapping[str, Any]) -> Any:
+        """Return the product of the extents of `indices`: scalars or arrays; 1 without indices."""
+        result: Any = 1
+        for index in indices:
+            result = result * extents[index]
+        return result
+
+    def num_bytes(self, extents: Mapping[str, Any]) -> Any:
+        """Return the bytes of all tensors once: what a call moves at least."""
+        names = (*self.inputs, *self.outputs)
+        return sum(1.0 * _FLOAT_BYTES * self.product(self.indices[n], extents) for n in names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, which `from_json` reads."""
+        data = {
+            "form": self.form,
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "subscripts": dict(self.indices),
+            "nodes": {name: node.to_json() for name, node in self.nodes.items()},
+            "order": list(self.nodes),
+            "rows": list(self.rows),
+            "columns": list(self.columns),
+            "extents": dict(self.extents),
+        }
+        return data | ({"constants": list(self.constants)} if self.constants else {})
+
+    @classmethod
+    def from_json(cls: type[Own], data: Mapping[str, Any]) -> Own:
+        """Read what `to_json` returns.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The data describe no problem.
+        """
+        problem = cls(
+            inputs=tuple(str(name) for name in data["inputs"]),
+            outputs=tuple(str(name) for name in data["outputs"]),
+            indices={str(name): str(indices) for name, indices in data["subscripts"].items()},
+            nodes={str(name): read_node(str(name), data["nodes"][name]) for name in data["order"]},
+            rows=tuple(str(k) for k in data["rows"]),
+            columns=tuple(str(k) for k in data["columns"]),
+            extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
+            constants=tuple(str(name) for name in data.get("constants", ())),
+        )
+        problem.check()
+        return problem
+
+    def check(self) -> None:
+        """Refuse what no spec lowers to.
+
+        Raises
+        ------
+        ValueError
+            Names, indices and extents do not fit together.
+        """
+        known = set(self.inputs)
+        for name, node in self.nodes.items():
+            if not {operand for operand in node.operands if isinstance(operand, str)} <= known:
+                raise ValueError(
+                    f"node {clip(name)} of {clip(node.operands)}; allowed: of {clip(sorted(known))}"
+                )
+            known.add(name)
+        grid = (*self.rows, *self.columns)
+        if not self.inputs or not self.outputs or not set(self.outputs) <= set(self.nodes):
+            raise ValueError(f"inputs {clip(self.inputs)}, outputs {clip(self.outputs)}")
+        if known != set(self.indices) or len(set(grid)) != len(grid) or not self.columns:
+            raise ValueError(f"rows {clip(self.rows)}, columns {clip(self.columns)} of {clip(self.indices)}")
+        if not set(self.constants) <= set(self.inputs):
+            raise ValueError(f"constants {clip(self.constants)}; allowed: of {clip(self.inputs)}")
+        for index, extent in self.extents.items():
+            if extent is not None and not 1 <= extent <= MAX_EXTENT:
+                raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
+        self._check_form()
+
+    def _check_form(self) -> None:
+        """Refuse what is of no graph of this form; raises ValueError."""
+        raise NotImplementedError

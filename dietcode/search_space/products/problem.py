@@ -1,0 +1,109 @@
+"""A block of products of tensors over the same rows, and of pointwise functions of what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dietcode.search_space.block_problem import BlockProblem
+from dietcode.search_space.problem import PackedLayout
+from dietcode.workload.block import BlockNode
+from dietcode.workload.operators import MAX_GATES, OPERATORS
+from dietcode.workload.products import ProductPlan, plan_products
+from dietcode.workload.text import clip
+
+
+@dataclass(frozen=True, eq=False)
+class ProductProblem(BlockProblem):
+    """Sums of products at each row and column, ``Σ_k A[m, k] · B[n, k]``, and pointwise functions of them.
+
+    Indices that slices take apart, the gates, are neither rows nor columns.
+    """
+
+    form: ClassVar[str] = "products"
+
+    @classmethod
+    def packable(
+        cls,
+        constants: tuple[str, ...],
+        indices: Mapping[str, str],
+        nodes: Mapping[str, BlockNode],
+        extents: Mapping[str, int | None],
+    ) -> tuple[str, ...]:
+        """Return the constants that products read alone, and all of whose extents are fixed.
+
+        A constant is packed before a call tells any extent.
+        """
+        read = {o for node in nodes.values() if not OPERATORS[node.operator].sums for o in node.operands}
+        multiplied = {o for node in nodes.values() if OPERATORS[node.operator].sums for o in node.operands}
+        fits = (name in multiplied and name not in read for name in constants)
+        fixed = (all(extents[index] is not None for index in indices[name]) for name in constants)
+        found = [name for name, ok, known in zip(constants, fits, fixed, strict=True) if ok and known]
+        columns = [name for name in found if _is_of_columns(name, indices, nodes)]
+        return tuple(columns)
+
+    @cached_property
+    def plan(self) -> ProductPlan:
+        """What is computed at each row and column."""
+        return plan_products(self.nodes, self.indices, self.outputs, "".join(self.columns))
+
+    @cached_property
+    def gates(self) -> tuple[str, ...]:
+        """Indices that slices take apart."""
+        axes = (node.attribute("axis") for node in self.nodes.values() if node.operator == "slice")
+        return tuple(dict.fromkeys(axes))
+
+    @cached_property
+    def reduction(self) -> tuple[str, ...]:
+        """The indices that are summed over, of all products."""
+        return tuple(dict.fromkeys("".join(term.reduction for term, _ in self.plan.terms)))
+
+    def layout(self, tensor: str) -> PackedLayout:
+        """Return the layout that kernels read a column tensor in: panels of its columns, gates innermost."""
+        own = self.indices[tensor]
+        gates = tuple(index for index in own if index in self.gates)
+        reduction = tuple(k for k in own if k not in (*self.columns, *gates))
+        return PackedLayout((), self.columns, (*reduction, *gates), f"pack_{tensor}")
+
+    @property
+    def packed(self) -> dict[str, PackedLayout]:
+        """Layouts of `constants`."""
+        return {name: self.layout(name) for name in self.constants}
+
+    @cached_property
+    def column_tensors(self) -> tuple[str, ...]:
+        """Tensors that products read in panels of columns."""
+        return tuple(dict.fromkeys(term.columns for term, _ in self.plan.terms))
+
+    def sizes(self, extents: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
+        """Return ``(1, rows, columns, reduction)``, the last one of all products and sums together."""
+        rows, columns = self.product(self.rows, extents), self.product(self.columns, extents)
+        depth = sum(len(sums) * self.product(term.reduction, extents) for term, sums in self.plan.terms)
+        return 1, rows, columns, depth
+
+    def flops(self, extents: Mapping[str, Any]) -> Any:
+        """Return the operations as floats: two for each multiply-add, one for each function of an element."""
+        _, rows, columns, depth = self.sizes(extents)
+        return 1.0 * rows * columns * (2.0 * depth + len(self.plan.primitives))
+
+    def _check_form(self) -> None:
+        if not any(OPERATORS[node.operator].sums for node in self.nodes.values()):
+            raise ValueError(f"nodes {clip(list(self.nodes))}; allowed: at least one einsum")
+        for gate in self.gates:
+            if not 1 <= (self.extents.get(gate) or 0) <= MAX_GATES:
+                raise ValueError(
+                    f"extent {clip(self.extents.get(gate))} of {gate}; allowed: 1 to {MAX_GATES}"
+                )
+        used = {index for own in self.indices.values() for index in own}
+        if used != set(self.extents) or not {*self.rows, *self.columns} <= used:
+            raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(sorted(used))}")
+        if not set(self.constants) <= set(self.column_tensors):
+            raise ValueError(f"constants {clip(self.constants)}; allowed: of {clip(self.column_tensors)}")
+
+
+def _is_of_columns(name: str, indices: Mapping[str, str], nodes: Mapping[str, BlockNode]) -> bool:
+    """Return whether a tensor is the operand with the last index of each product that reads it."""
+    products = [node for node in nodes.values() if OPERATORS[node.operator].sums and name in node.operands]
+    return all(str(node.attribute("dims"))[-1] in indices[name] for node in products)

@@ -1,0 +1,181 @@
+"""The forms of blocks: kinds of graphs with kernels of their own, and the grid that each lies on.
+
+A grid has rows and columns. A value has some of the row indices, and all of the column indices or none:
+``[m, n]``, ``[n]``, ``[m]`` or a number.
+
+- rows: pointwise functions and reductions along a row;
+- products: sums of products of two tensors over the same rows, and pointwise functions of what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dietcode.errors import SpecError
+from dietcode.workload.operators import OPERATORS
+from dietcode.workload.text import clip, field_path
+
+if TYPE_CHECKING:  # needs pydantic
+    from dietcode.workload.block import BlockNode
+
+GRAPH = ("op", "block", "graph")
+OUTPUTS = "op.block.outputs"
+
+
+@dataclass(frozen=True)
+class GraphParts:
+    """A graph whose operands and indices are known.
+
+    Attributes
+    ----------
+    nodes : mapping of str to BlockNode
+        Each after its operands.
+    indices : mapping of str to str
+        Of every tensor and node.
+    tensors, outputs : tuple of str
+    """
+
+    nodes: Mapping[str, BlockNode]
+    indices: Mapping[str, str]
+    tensors: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def path(self, name: str) -> str:
+        """Return the path of the field that gives a tensor's or node's indices."""
+        return field_path(["tensors", name, "dims"] if name in self.tensors else (*GRAPH, name))
+
+
+def form_of(nodes: Mapping[str, BlockNode]) -> str:
+    """Return the form of a graph, a key of `BLOCK_FORMS`."""
+    return "products" if any(OPERATORS[node.operator].sums for node in nodes.values()) else "rows"
+
+
+def is_part(indices: str, whole: str) -> bool:
+    """Return whether `indices` are some of `whole`, in its order."""
+    rest = iter(whole)
+    return all(index in rest for index in indices)
+
+
+def _row_grid(graph: GraphParts) -> tuple[str, str]:
+    """Return the row and the column indices of a graph without products."""
+    nodes, indices = graph.nodes, graph.indices
+    names = (*graph.tensors, *nodes)
+    whole = max((indices[name] for name in names), key=len)
+    axes = {
+        name: node.attribute("axis") for name, node in nodes.items() if OPERATORS[node.operator].along_row
+    }
+    columns = next(iter(axes.values()), None)
+    for name, axis in axes.items():
+        if axis != columns:
+            path = field_path((*GRAPH, name, "axis"))
+            raise SpecError(path, f"given {clip(axis)}; allowed: {columns}, as other nodes have it")
+    for name, node in nodes.items():
+        if node.operator == "slice":
+            raise SpecError(
+                field_path((*GRAPH, name)), "given slice; allowed: only in a block with a product"
+            )
+    if columns is None:
+        columns = _common_end(whole, [indices[name] for name in names])
+    rows = whole[: -len(columns)]
+    for name in names:
+        own = indices[name]
+        fits = own.endswith(columns) or not set(own) & set(columns)
+        if not fits or not is_part(own.removesuffix(columns), rows):
+            allowed = f"indices of {rows or 'no row'} in this order, then {columns} or none of it"
+            raise SpecError(graph.path(name), f"given {clip(own)}; allowed: {allowed}")
+    for output in graph.outputs:
+        own = indices[output]
+        if own not in (rows, rows + columns) or not own:
+            allowed = " or ".join(grid for grid in (rows + columns, rows) if grid)
+            raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
+    return rows, columns
+
+
+def _common_end(whole: str, others: Iterable[str]) -> str:
+    """Return the longest end of `whole`, one index at least, of which the others have all or nothing."""
+    for length in range(len(whole), 1, -1):
+        end = whole[-length:]
+        if all(own.endswith(end) or not set(own) & set(end) for own in others):
+            return end
+    return whole[-1:]
+
+
+def _product_grid(graph: GraphParts) -> tuple[str, str]:
+    """Return the row and the column indices of a graph with products.
+
+    Rows are indices of the first operand of each product or the second, columns those of the other one; an
+    index that slices take apart is neither.
+    """
+    nodes, indices = graph.nodes, graph.indices
+    gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
+    for name, node in nodes.items():
+        if OPERATORS[node.operator].along_row:
+            problem = (
+                f"given {node.operator} beside a product; allowed: pointwise functions, einsum and slice"
+            )
+            raise SpecError(field_path((*GRAPH, name)), problem)
+    own_columns: dict[str, set[str]] = {}
+    for name, node in nodes.items():
+        if OPERATORS[node.operator].sums:
+            own_columns[name] = _columns_of(graph, name, node, gates) - gates
+    products = list(own_columns)
+    inside = {index for name in products for index in indices[name]} - gates
+    columns = set.union(*own_columns.values())
+    whole = indices[graph.outputs[0]]
+    rows, end = "".join(k for k in whole if k not in columns), "".join(k for k in whole if k in columns)
+    for name in products:
+        if own_columns[name] != columns or set(indices[name]) - gates != inside:
+            given = f"given {indices[name]}, columns {''.join(sorted(own_columns[name]))}"
+            allowed = f"the rows and columns of {products[0]}, {indices[products[0]]}"
+            raise SpecError(field_path((*GRAPH, name, "dims")), f"{given}; allowed: {allowed}")
+    for output in graph.outputs:
+        own = indices[output]
+        if set(own) != inside or not own.endswith(end) or not end:
+            allowed = f"all of {rows} in any order, then {end or 'the columns'}"
+            raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
+    operands = {o for name in products for o in nodes[name].operands if isinstance(o, str)}
+    for name in (*graph.tensors, *nodes):
+        own = "".join(index for index in indices[name] if index not in gates)
+        fits = own.endswith(end) or not set(own) & columns
+        if name not in operands and name not in products and not (fits and set(own) <= inside):
+            allowed = f"some of {rows}, then {end} or none of it"
+            raise SpecError(graph.path(name), f"given {clip(indices[name])}; allowed: {allowed}")
+    return rows, end
+
+
+def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) -> set[str]:
+    """Return the indices of a product that only the operand with the last of them has; checks it."""
+    path = (*GRAPH, name, node.operator)
+    dims = graph.indices[name]
+    for number, operand in enumerate(node.operands):
+        if operand not in graph.tensors:
+            allowed = "a tensor; a product of what the block computes itself is a block of its own"
+            raise SpecError(field_path((*path, number)), f"given {clip(operand)}; allowed: {allowed}")
+    first, second = (set(graph.indices[str(operand)]) for operand in node.operands)
+    shared = [index for index in dims if index in first and index in second]
+    if shared:
+        allowed = "indices of one operand each; an einsum of its own takes a batch index"
+        raise SpecError(
+            field_path((*path[:-1], "dims")), f"{shared[0]} is of both operands; allowed: {allowed}"
+        )
+    if not dims or not set(dims) & first or not set(dims) & second or not first & second:
+        allowed = "an index of each operand at least, and one that both have, which is summed over"
+        raise SpecError(field_path((*path[:-1], "dims")), f"given {clip(dims)}; allowed: {allowed}")
+    alone = (first ^ second) - set(dims)
+    if alone:
+        problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: sums over indices of both"
+        raise SpecError(field_path((*path[:-1], "dims")), problem)
+    owner, other = (first, second) if dims[-1] in first else (second, first)
+    if set(dims) & other & gates:
+        problem = f"given {clip(dims)}; allowed: a sliced index beside {dims[-1]}, in its tensor"
+        raise SpecError(field_path((*path[:-1], "dims")), problem)
+    return set(dims) & owner
+
+
+BLOCK_FORMS: dict[str, Callable[[GraphParts], tuple[str, str]]] = {
+    "rows": _row_grid,
+    "products": _product_grid,
+}
+"""From the form to what returns the row and the column indices, or raises SpecError with the field's path."""

@@ -1,0 +1,217 @@
+"""What a block with products computes at each row and column: sums of products, reads, and functions of both.
+
+A value that has an index which slices take apart, the gates of a cell for instance, is one value for each
+position along it, of which only those that are needed are computed. Products that are only added up share
+accumulators. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dietcode.workload.expansion import Primitive, expand
+from dietcode.workload.operators import OPERATORS
+
+if TYPE_CHECKING:  # needs pydantic
+    from dietcode.workload.block import BlockNode
+
+Gates = tuple[tuple[str, int], ...]
+"""Indices that slices take apart, each with a position, in alphabetical order."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tensor that is read at a row and column.
+
+    Attributes
+    ----------
+    tensor : str
+    gates : Gates
+        The position along each of its indices that slices take apart.
+    """
+
+    tensor: str
+    gates: Gates
+
+
+@dataclass(frozen=True)
+class ProductTerm:
+    """A product of two tensors that is summed into accumulators.
+
+    Attributes
+    ----------
+    rows, columns : str
+        Tensors.
+    reduction : str
+        The indices that are summed over, in the order of `rows`.
+    gates : Gates
+        Of the column tensor.
+    """
+
+    rows: str
+    columns: str
+    reduction: str
+    gates: Gates
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """What is computed at each row and column.
+
+    Attributes
+    ----------
+    sums : dict of str to tuple of ProductTerm
+        Sets of accumulators: the products that each adds up, in order.
+    reads : dict of str to Read
+    primitives : tuple of Primitive
+        Pointwise, each after its operands: names of sums, reads and primitives, or numbers.
+    outputs : dict of str to str
+        The value of each output.
+    """
+
+    sums: Mapping[str, tuple[ProductTerm, ...]]
+    reads: Mapping[str, Read]
+    primitives: tuple[Primitive, ...]
+    outputs: Mapping[str, str]
+
+    @property
+    def terms(self) -> list[tuple[ProductTerm, list[tuple[Gates, str]]]]:
+        """Products of the same tensors, each with the gates that are needed and the sum that each goes to."""
+        found: dict[tuple[str, str, str], list[tuple[ProductTerm, str]]] = {}
+        for name, terms in self.sums.items():
+            for term in terms:
+                found.setdefault((term.rows, term.columns, term.reduction), []).append((term, name))
+        return [
+            (replace(own[0][0], gates=()), sorted((term.gates, name) for term, name in own))
+            for own in found.values()
+        ]
+
+
+def plan_products(
+    nodes: Mapping[str, BlockNode], indices: Mapping[str, str], outputs: tuple[str, ...], columns: str
+) -> ProductPlan:
+    """Return what a block with products computes.
+
+    Parameters
+    ----------
+    nodes : mapping of str to BlockNode
+        Each after its operands.
+    indices : mapping of str to str
+        Of every tensor and node.
+    outputs : tuple of str
+    columns : str
+        Indices of the columns.
+    """
+    writer = _Planner(nodes, indices, set(columns))
+    values = {name: writer.value(name, {}) for name in outputs}
+    values = _merge_sums(writer, values)
+    primitives = expand(writer.functions, writer.own_indices)
+    return ProductPlan(writer.sums, writer.reads, primitives, values)
+
+
+class _Planner:
+    """Collects what is needed of a graph, with positions along gates in the names."""
+
+    def __init__(self, nodes: Mapping[str, BlockNode], indices: Mapping[str, str], columns: set[str]) -> None:
+        self.nodes, self.indices, self.columns = nodes, indices, columns
+        self.gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
+        self.sums: dict[str, tuple[ProductTerm, ...]] = {}
+        self.reads: dict[str, Read] = {}
+        self.functions: dict[str, BlockNode] = {}
+        self.own_indices: dict[str, str] = {}
+
+    def value(self, name: str, at: Mapping[str, int]) -> str:
+        """Return the name of a tensor's or node's value at positions along gates."""
+        own: Gates = tuple(sorted((k, at[k]) for k in self.indices[name] if k in self.gates))
+        key = name + "".join(f"@{gate}{position}" for gate, position in own)
+        if key in self.own_indices:
+            return key
+        indices = "".join(k for k in self.indices[name] if k not in self.gates)
+        node = self.nodes.get(name)
+        if node is None:
+            self.reads[key] = Read(name, own)
+        elif node.operator == "slice":
+            return self.value(str(node.operands[0]), {**at, node.attribute("axis"): node.attribute("at")})
+        elif OPERATORS[node.operator].sums:
+            self.sums[key] = (self._term(name, node, own),)
+        else:
+            operands = tuple(self.value(o, at) if isinstance(o, str) else o for o in node.operands)
+            self.functions[key] = replace(node, operands=operands)
+        self.own_indices[key] = indices
+        return key
+
+    def _term(self, name: str, node: BlockNode, at: Gates) -> ProductTerm:
+        first, second = (str(operand) for operand in node.operands)
+        if set(self.indices[first]) & set(self.indices[name]) & self.columns:
+            first, second = second, first
+        own = self.indices[first]
+        reduction = "".join(k for k in own if k not in self.indices[name])
+        return ProductTerm(first, second, reduction, at)
+
+
+def _merge_sums(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:
+    """Let products that are only added up share accumulators; returns the value of each output."""
+    values = dict(outputs)
+    uses = Counter(o for node in planner.functions.values() for o in node.operands if isinstance(o, str))
+    uses.update(values.values())
+    inner = {
+        o
+        for node in planner.functions.values()
+        if node.operator == "add"
+        for o in node.operands
+        if isinstance(o, str) and uses[o] == 1 and _is_add(planner, o)
+    }
+    for root in [name for name in planner.functions if _is_add(planner, name) and name not in inner]:
+        leaves, adds = _leaves(planner, root, inner)
+        merged = [leaf for leaf in leaves if leaf in planner.sums and uses[leaf] == 1]
+        if len(merged) < 2:
+            continue
+        first, *others = merged
+        planner.sums[str(first)] = sum((planner.sums[str(leaf)] for leaf in merged), ())
+        for leaf in others:
+            del planner.sums[str(leaf)]
+        rest = [leaf for leaf in leaves if leaf not in others and leaf != first]
+        _write_chain(planner, root, adds, [first, *rest], values)
+    return values
+
+
+def _is_add(planner: _Planner, name: str) -> bool:
+    return name in planner.functions and planner.functions[name].operator == "add"
+
+
+def _leaves(planner: _Planner, root: str, inner: set[str]) -> tuple[list[str | float], list[str]]:
+    """Return what a tree of additions adds up, and its additions."""
+    leaves: list[str | float] = []
+    adds = [root]
+    for operand in planner.functions[root].operands:
+        if isinstance(operand, str) and operand in inner:
+            below, more = _leaves(planner, operand, inner)
+            leaves, adds = leaves + below, adds + more
+        else:
+            leaves.append(operand)
+    return leaves, adds
+
+
+def _write_chain(
+    planner: _Planner, root: str, adds: list[str], leaves: list[str | float], values: dict[str, str]
+) -> None:
+    """Write a tree of additions anew, as a chain over fewer leaves that ends in its root."""
+    at = list(planner.functions).index(root)
+    rest = [(name, node) for name, node in planner.functions.items() if name not in adds]
+    before = sum(1 for name in list(planner.functions)[:at] if name not in adds)
+    node, chain = planner.functions[root], []
+    so_far: str | float = leaves[0]
+    for number, leaf in enumerate(leaves[1:]):
+        name = root if number == len(leaves) - 2 else f"{root}+{number}"
+        chain.append((name, replace(node, operands=(so_far, leaf))))
+        planner.own_indices[name] = planner.own_indices[root]
+        so_far = name
+    if not chain:  # the sum is the result itself
+        rest = [
+            (n, replace(f, operands=tuple(so_far if o == root else o for o in f.operands))) for n, f in rest
+        ]
+        values.update({output: str(so_far) for output, value in values.items() if value == root})
+    planner.functions = dict([*rest[:before], *chain, *rest[before:]])
