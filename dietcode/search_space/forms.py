@@ -1,7 +1,7 @@
 """From the form of a problem to what computes it; a new form is added here. Imports no compiler.
 
 A form is a kind of problem with a space, code and a cost model of its own: a contraction (an einsum or a
-convolution), or a block of rows. Everything else of the pipeline sees `AnyProblem`.
+convolution), a block of rows, attention. Everything else of the pipeline sees `AnyProblem`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.expected import expect
@@ -52,6 +54,9 @@ class Form:
 FORMS: dict[str, Form] = {
     Problem.form: Form(problem_from_spec, Problem.from_json, MicroKernel.from_json, expect),
     RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
+    AttentionProblem.form: Form(
+        AttentionProblem.of_spec, AttentionProblem.from_json, AttentionKernel.from_json, expect_rows
+    ),
 }
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dietcode.errors import SpecError
+from dietcode.workload.attention import check_attention
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INPUT_DTYPES
@@ -189,6 +190,8 @@ def _check_dims(spec: SpecFields) -> Iterator[SpecError]:
 def _check_roles(spec: SpecFields) -> None:
     if spec.block is None:
         Contraction.from_spec(spec)
+    elif spec.block.form == "attention":
+        check_attention(spec)
 
 
 def _check_convolution(spec: SpecFields) -> None:

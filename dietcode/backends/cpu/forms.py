@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.backends.cpu.attention_domain import CpuAttentionDomain
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.backends.cpu.row_domain import CpuRowDomain
 from dietcode.backends.cpu.row_report import row_facts
 from dietcode.backends.protocol import Domain
 from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.task import Task
@@ -57,4 +59,5 @@ class CpuForm:
 CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
     RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
+    AttentionProblem.form: CpuForm(CpuAttentionDomain, _none, row_facts, measures_bandwidth=True),
 }

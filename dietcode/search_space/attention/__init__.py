@@ -1,1 +1,1 @@
-"""Attention in one block: ``problem`` (the problem), ``reference`` and ``expected`` (in float64)."""
+"""Attention in one block: ``problem``."""

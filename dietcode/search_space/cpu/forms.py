@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cpu.attention.lowering import lower_attention
+from dietcode.search_space.cpu.attention.space import attention_workspace_bytes
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.lowering import lower
 from dietcode.search_space.cpu.rows.lowering import lower_rows
@@ -34,4 +37,5 @@ class CpuCode:
 CPU_CODE: dict[str, CpuCode] = {
     Problem.form: CpuCode(lower, workspace_bytes),
     RowProblem.form: CpuCode(lower_rows, row_workspace_bytes),
+    AttentionProblem.form: CpuCode(lower_attention, attention_workspace_bytes),
 }

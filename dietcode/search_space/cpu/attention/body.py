@@ -26,9 +26,9 @@ from dietcode.search_space.cpu.attention.arithmetic import (
     larger_number,
     product,
 )
-from dietcode.search_space.cpu.attention.copying import BLOCK, value_vector
+from dietcode.search_space.cpu.attention.copying import value_vector
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
-from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
 from dietcode.search_space.tir import (
     DTYPE,
     TirOps,
@@ -43,9 +43,6 @@ from dietcode.search_space.tir import (
     store_masked,
 )
 from dietcode.search_space.vectors import const, named
-
-SEGMENT = 8 * BLOCK
-"""Keys that are never divided among cores."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +130,19 @@ class Body:
         found = []
         for i in range(self.micro_kernel.rows):
             flat = TirOps().bind(tirx.min(first + i, num_rows - 1))
-            own = self.memory.positions(self.problem.rows, flat)
+            own = self.memory.positions(self.problem.plan.rows, flat)
             found.append(self._row({**group, **own}))
         return found
 
     def _row(self, at: Mapping[str, Any]) -> Row:
-        memory, problem, seen = self.memory, self.problem, None
-        if problem.causal is not None:
-            keys = as_int64(memory.extents[problem.keys])
-            last = at[problem.causal] + 1 + keys - memory.extents[problem.causal]
+        memory, plan, seen = self.memory, self.problem.plan, None
+        if plan.causal is not None:
+            keys = as_int64(memory.extents[plan.keys])
+            last = at[plan.causal] + 1 + keys - memory.extents[plan.causal]
             seen = TirOps().bind(tirx.min(last, keys))
-        mask = None if problem.mask is None else memory.offset(problem.mask, at)
-        return Row(memory.offset(problem.query, at), memory.offset(problem.output, at), mask, seen)
+        mask = None if plan.mask is None else memory.offset(plan.mask, at)
+        output = memory.offset(self.problem.outputs[0], at)
+        return Row(memory.offset(plan.query, at), output, mask, seen)
 
     def clear(self, state: Any, count: Any) -> None:
         """Begin `count` queries with no key, their states from an offset on."""
@@ -183,7 +181,7 @@ class Body:
         sums = {(i, first): small_buffer(lanes) for i in range(len(rows)) for first in firsts}
         for one in sums.values():
             store(one, const(0.0, lanes), [0], lanes)
-        queries = self.memory.buffers[self.problem.query]
+        queries = self.memory.buffers[self.problem.plan.query]
         with T.serial(i64(0), i64(self.problem.head[0])) as d:
             keys = {first: named(load(block.keys, [d * BLOCK + first], lanes), lanes) for first in firsts}
             for i, row in enumerate(rows):
@@ -216,7 +214,7 @@ class Body:
 
     def _scaled(self, i: int, row: Row, block: Block, count: Any) -> list[Any]:
         """Return the scores of one query: scaled, with the mask, -inf where a key does not exist or is hidden."""
-        lanes, scale = self.lanes, const(self.problem.scale, self.lanes)
+        lanes, scale = self.lanes, const(self.problem.plan.scale, self.lanes)
         if row.num_seen is not None:
             count = TirOps().bind(tirx.max(tirx.min(count, row.num_seen - block.first), i64(0)))
         lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
@@ -234,10 +232,10 @@ class Body:
 
     def _mask(self, row: Row, key: Any, exists: Any) -> Any:
         """Return the mask of some keys, nothing being read where `exists` is not."""
-        problem = self.problem
-        assert problem.mask is not None
-        buffer = self.memory.buffers[problem.mask]
-        if problem.keys not in problem.indices[problem.mask]:
+        plan = self.problem.plan
+        assert plan.mask is not None
+        buffer = self.memory.buffers[plan.mask]
+        if plan.keys not in self.problem.indices[plan.mask]:
             return splat(load(buffer, [row.mask], 1), self.lanes)
         return named(load_masked(buffer, row.mask + key, self.lanes, exists), self.lanes)
 
@@ -278,7 +276,7 @@ class Body:
 
     def finish(self, state: Any, output: Any) -> None:
         """Write the result of one query to an offset; 0 where it has seen no key."""
-        lanes, width, buffer = self.lanes, self.problem.head[1], self.memory.buffers[self.problem.output]
+        lanes, width, buffer = self.lanes, self.problem.head[1], self.memory.buffers[self.problem.outputs[0]]
         total = in_every_lane(add, load(self.states, [state + lanes], lanes), lanes)
         zero = const(0.0, lanes)
         inverse = named(tirx.Select(total == zero, zero, const(1.0, lanes) / total), lanes)

@@ -7,11 +7,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.tir import TirOps, as_int64, first_lanes, i64, load, load_masked, store
 from dietcode.search_space.vectors import named
-
-BLOCK = 64
-"""Keys after which a query's maximum and sums are brought up to date, in every micro-kernel."""
 
 
 def transpose_keys(source: Any, begin: Any, stride: Any, count: Any, depth: int, to: Any, lanes: int) -> None:

@@ -21,10 +21,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.attention.problem import AttentionProblem
-from dietcode.search_space.cpu.attention.body import SEGMENT, Block, Body
-from dietcode.search_space.cpu.attention.copying import BLOCK, copy_values, transpose_keys
+from dietcode.search_space.cpu.attention.body import Block, Body
+from dietcode.search_space.cpu.attention.copying import copy_values, transpose_keys
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
-from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import num_tasks
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.partition import ceildiv
@@ -91,7 +91,7 @@ class _Lowering:
                     before = bind(group * self.tiles_of_group)
                     tile = bind(tirx.max(first - before, i64(0)))
                     tile_end = bind(tirx.min(last - before, self.tiles_of_group))
-                    at = self.memory.positions(self.problem.groups, group)
+                    at = self.memory.positions(self.problem.plan.groups, group)
                     num_parts = bind(tirx.truncdiv(tile_end - tile + (together - 1), i64(together)))
                     with T.serial(i64(0), num_parts) as part:
                         own = bind(tile + part * together)
@@ -107,7 +107,7 @@ class _Lowering:
     def _sizes(self) -> None:
         """Give the sizes of the grid names, in each function that the loop over tasks becomes."""
         bind, ops = TirOps().bind, TirOps()
-        groups, rows, keys, _ = self.problem.sizes(self.memory.extents)
+        groups, rows, _, keys = self.problem.sizes(self.memory.extents)
         self.groups, self.num_rows, self.num_keys = (bind(as_int64(size)) for size in (groups, rows, keys))
         self.tiles_of_group = bind(ceildiv(self.num_rows, self.micro_kernel.rows, ops))
 
@@ -158,8 +158,7 @@ class _Lowering:
 
     def _num_seen(self, tiles: Any) -> Any:
         """Return how many keys the queries of a group's first tiles see at most."""
-        causal = self.problem.causal
-        if self.problem.rows != (causal,):  # queries of several heads: the last one of a tile may be any
+        if self.problem.plan.rows != self.problem.plan.causal:  # queries of several heads: the last one of a tile may be any
             return self.num_keys
         last = tirx.min(tiles * self.micro_kernel.rows, self.num_rows)
         return tirx.max(tirx.min(last + self.num_keys - self.num_rows, self.num_keys), i64(0))
@@ -167,20 +166,20 @@ class _Lowering:
     def _segment(
         self, body: Body, keys: Any, values: Any, at: Any, begin: Any, end: Any, first: Any, count: Any, states: Any
     ) -> None:
-        bind, memory, problem = TirOps().bind, self.memory, self.problem
+        bind, memory, plan = TirOps().bind, self.memory, self.problem.plan
         key_stride, value_stride = (
-            as_int64(memory.stride(name, problem.keys)) for name in (problem.key, problem.value)
+            as_int64(memory.stride(name, plan.keys)) for name in (plan.key, plan.value)
         )
-        key_buffer, value_buffer = memory.buffers[problem.key], memory.buffers[problem.value]
+        key_buffer, value_buffer = memory.buffers[plan.key], memory.buffers[plan.value]
         num_blocks = bind(tirx.truncdiv(end - begin + (BLOCK - 1), i64(BLOCK)))
         with T.serial(i64(0), num_blocks) as number:
             key = bind(begin + number * BLOCK)
             num = bind(tirx.min(end - key, i64(BLOCK)))
-            place = {**at, problem.keys: key}
-            offset = memory.offset(problem.key, place)
-            depth, width = problem.head
+            place = {**at, plan.keys: key}
+            offset = memory.offset(plan.key, place)
+            depth, width = self.problem.head
             transpose_keys(key_buffer, offset, key_stride, num, depth, keys, self.lanes)
-            offset = memory.offset(problem.value, place)
+            offset = memory.offset(plan.value, place)
             if values is None:
                 block = Block(key, num, keys, (value_buffer, offset, value_stride), width % self.lanes == 0)
             else:

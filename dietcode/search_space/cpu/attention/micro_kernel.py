@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+BLOCK = 64
+"""Keys after which a query's maximum and sums are brought up to date, in every micro-kernel."""
+SEGMENT = 8 * BLOCK
+"""Keys that are never divided among cores."""
+
 
 @dataclass(frozen=True)
 class AttentionKernel:
