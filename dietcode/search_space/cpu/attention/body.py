@@ -26,9 +26,10 @@ from dietcode.search_space.cpu.attention.arithmetic import (
     larger_number,
     product,
 )
-from dietcode.search_space.cpu.attention.copying import value_vector
+from dietcode.search_space.cpu.attention.copying import Lines, value_vector
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
+from dietcode.search_space.cpu.attention.space import pitch
 from dietcode.search_space.tir import (
     DTYPE,
     TirOps,
@@ -75,8 +76,8 @@ class Block:
         Keys of it that exist.
     keys : Buffer
         float32 [depth, BLOCK], flattened.
-    values : (Buffer, expression, expression)
-        Where values are read, the offset of the first one, and from key to key.
+    values : Lines
+        Where values are read.
     are_padded : bool
         Whether whole vectors of values can be read.
     """
@@ -84,7 +85,7 @@ class Block:
     first: Any
     count: Any
     keys: Any
-    values: tuple[Any, Any, Any]
+    values: Lines
     are_padded: bool
 
 
@@ -115,7 +116,7 @@ class Body:
     @property
     def pitch(self) -> int:
         """Elements that are kept of a query."""
-        return 2 * self.lanes + self.width
+        return pitch(self.problem, self.lanes)
 
     def rows(self, group: Mapping[str, Any], first: Any, num_rows: Any) -> list[Row]:
         """Return the queries of a tile; the last one again in the place of those that do not exist.
@@ -248,11 +249,10 @@ class Body:
         for (i, first), one in sums.items():
             before = load(self.states, [states[i] + 2 * lanes + first], lanes)
             store(one, product(before, factors[i], lanes), [0], lanes)
-        buffer, begin, stride = block.values
         with T.serial(i64(0), as_int64(count)) as k:
-            at = TirOps().bind(begin + k * stride)
+            at = TirOps().bind(block.values.at(k))
             left = self.width if block.are_padded else width
-            values = {f: named(value_vector(buffer, at + f, left - f, lanes), lanes) for f in firsts}
+            values = {f: named(value_vector(block.values.buffer, at + f, left - f, lanes), lanes) for f in firsts}
             for i in range(len(states)):
                 weight = named(splat(load(self.scores, [i * BLOCK + k], 1), lanes), lanes)
                 for first, value in values.items():

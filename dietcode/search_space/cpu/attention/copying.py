@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
-from dietcode.search_space.tir import TirOps, as_int64, first_lanes, i64, load, load_masked, store
+from dietcode.search_space.tir import TirOps, as_int64, first_lanes, i64, load, load_masked, prefetch, store
 from dietcode.search_space.vectors import named
 
 
-def transpose_keys(source: Any, begin: Any, stride: Any, count: Any, depth: int, to: Any, lanes: int) -> None:
-    """Write ``to[d, k] = source[begin + k·stride + d]`` for a block of keys.
+@dataclass(frozen=True)
+class Lines:
+    """Where the keys, or the values, of a block lie.
+
+    Attributes
+    ----------
+    begin : int64 expression
+        Offset of the first one.
+    stride : int64 expression
+        From one to the next.
+    """
+
+    buffer: Any
+    begin: Any
+    stride: Any
+
+    def at(self, number: Any) -> Any:
+        """Return the offset of one of them."""
+        return self.begin + number * self.stride
+
+
+def transpose_keys(keys: Lines, count: Any, depth: int, to: Any, lanes: int, ahead: Lines | None) -> None:
+    """Write ``to[d, k] = keys[k, d]`` for a block of keys.
 
     Parameters
     ----------
-    begin : int64 expression
-        Offset of the first key.
-    stride : int64 expression
-        From key to key.
     count : int64 expression
         Keys that exist, at least one; in the lanes of others the last one is repeated.
     depth : int
         Elements of a key.
     to : Buffer
         float32 [depth, BLOCK], flattened.
+    ahead : Lines or None
+        Values of the block, which are prefetched together with the next block's keys.
     """
     bind, whole, rest = TirOps().bind, depth // lanes, depth % lanes
     groups = bind(tirx.truncdiv(count + (lanes - 1), i64(lanes)))
     with T.serial(i64(0), groups) as group:
-        offsets = [
-            bind(begin + tirx.min(group * lanes + i, count - 1) * as_int64(stride)) for i in range(lanes)
-        ]
+        begin = bind(group * lanes)
+        offsets = [bind(keys.at(tirx.min(begin + i, count - 1))) for i in range(lanes)]
         if whole:
             with T.serial(i64(0), i64(whole)) as number:
-                square = [named(load(source, [o + number * lanes], lanes), lanes) for o in offsets]
+                first = bind(number * lanes)
+                if ahead is not None:
+                    for i in range(lanes):
+                        prefetch(keys.buffer, keys.at(begin + (i + BLOCK)) + first)
+                        prefetch(ahead.buffer, ahead.at(begin + i) + first)
+                square = [named(load(keys.buffer, [o + first], lanes), lanes) for o in offsets]
                 for i, row in enumerate(_transposed(square, lanes)):
-                    store(to, row, [(number * lanes + i) * BLOCK + group * lanes], lanes)
+                    store(to, row, [(first + i) * BLOCK + begin], lanes)
         if rest:
             mask = first_lanes(i64(rest), lanes)
             square = [
-                named(load_masked(source, o + whole * lanes, lanes, mask), lanes) for o in offsets
+                named(load_masked(keys.buffer, o + whole * lanes, lanes, mask), lanes) for o in offsets
             ]
             for i, row in enumerate(_transposed(square, lanes)[:rest]):
-                store(to, row, [i64((whole * lanes + i) * BLOCK) + group * lanes], lanes)
+                store(to, row, [begin + (whole * lanes + i) * BLOCK], lanes)
 
 
 def _transposed(square: list[Any], lanes: int) -> list[Any]:
@@ -62,15 +86,11 @@ def _transposed(square: list[Any], lanes: int) -> list[Any]:
     return square
 
 
-def copy_values(source: Any, begin: Any, stride: Any, count: Any, width: int, to: Any, lanes: int) -> None:
-    """Write ``to[k, e] = source[begin + k·stride + e]`` for a block of values, whole vectors for each key.
+def copy_values(values: Lines, count: Any, width: int, to: Any, lanes: int) -> None:
+    """Write ``to[k, e] = values[k, e]`` for a block of values, whole vectors for each key.
 
     Parameters
     ----------
-    begin : int64 expression
-        Offset of the first key's value.
-    stride : int64 expression
-        From key to key.
     count : int64 expression
         Keys that exist.
     width : int
@@ -80,9 +100,10 @@ def copy_values(source: Any, begin: Any, stride: Any, count: Any, width: int, to
     """
     pitch = -(-width // lanes) * lanes
     with T.serial(i64(0), as_int64(count)) as k:
-        offset = TirOps().bind(begin + k * as_int64(stride))
+        offset = TirOps().bind(values.at(k))
         for first in range(0, width, lanes):
-            store(to, value_vector(source, offset + first, width - first, lanes), [k * pitch + first], lanes)
+            value = value_vector(values.buffer, offset + first, width - first, lanes)
+            store(to, value, [k * pitch + first], lanes)
 
 
 def value_vector(source: Any, offset: Any, left: int, lanes: int) -> Any:

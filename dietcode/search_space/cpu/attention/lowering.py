@@ -8,12 +8,16 @@ for task in parallel(P):                        # some tiles of queries each
         for tile: scores, weights, weighted values
       combine with earlier segments
     divide by the sums
+
+With `split` a task has some segments of some tiles instead, one tile together; what it keeps of each goes to
+a buffer of the call, and a second loop over tasks combines them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -22,12 +26,11 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.body import Block, Body
-from dietcode.search_space.cpu.attention.copying import copy_values, transpose_keys
+from dietcode.search_space.cpu.attention.copying import Lines, copy_values, transpose_keys
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
-from dietcode.search_space.cpu.attention.space import num_tasks
+from dietcode.search_space.cpu.attention.space import num_tasks, pitch
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.partition import ceildiv
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
 
 
@@ -64,9 +67,61 @@ def lower_attention(
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         # Local buffers need to know their device; a packed function learns it from its tensors.
         with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
-            _Lowering(problem, micro_kernel, limits, AttentionMemory(problem, extents, pointers)).emit()
+            lowering = _Lowering(problem, micro_kernel, limits, AttentionMemory(problem, extents, pointers))
+            if micro_kernel.split:
+                lowering.emit_split()
+            else:
+                lowering.emit()
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
+
+
+def _bind(value: Any) -> Any:
+    return TirOps().bind(value)
+
+
+def _ceildiv(a: Any, b: Any) -> Any:
+    return _bind(tirx.truncdiv(a + (b - 1), as_int64(b)))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Sizes of a call, in variables of one function; every loop over tasks becomes a function of its own.
+
+    Attributes
+    ----------
+    groups, rows, keys : int64 expressions
+        Groups with keys of their own, queries of each, keys of each.
+    tiles : int64 expression
+        Tiles of queries of each group.
+    segments : int64 expression
+        Of the keys of a group.
+    """
+
+    groups: Any
+    rows: Any
+    keys: Any
+    tiles: Any
+    segments: Any
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """Where a task computes.
+
+    Attributes
+    ----------
+    body : Body
+        The code for a tile, with the task's buffers.
+    keys : Buffer
+        A block of keys, transposed.
+    values : Buffer or None
+        A block of values; None where they are read where they lie.
+    """
+
+    body: Body
+    keys: Any
+    values: Any
 
 
 class _Lowering:
@@ -75,116 +130,162 @@ class _Lowering:
     def __init__(
         self, problem: AttentionProblem, micro_kernel: AttentionKernel, limits: Limits, memory: AttentionMemory
     ) -> None:
-        self.problem, self.micro_kernel, self.limits, self.memory = problem, micro_kernel, limits, memory
+        self.problem, self.plan, self.micro_kernel, self.memory = problem, problem.plan, micro_kernel, memory
         self.lanes, self.num_tasks = limits.lanes, num_tasks(micro_kernel, limits)
+        self.pitch, self.height = pitch(problem, limits.lanes), micro_kernel.rows
 
     def emit(self) -> None:
+        """Emit the loop over tasks that have all keys of their queries."""
+        together = self.micro_kernel.tiles
         with self._tasks() as task:
-            self._sizes()
-            first, last = self._part(self.groups * self.tiles_of_group, task)
-            begin = tirx.truncdiv(first, self.tiles_of_group)
-            end = tirx.truncdiv(last + self.tiles_of_group - 1, self.tiles_of_group)
-            height, together = self.micro_kernel.rows, self.micro_kernel.tiles
-            bind = TirOps().bind
-            with self._body(2 * height * together) as (body, keys, values):
-                with T.serial(bind(begin), bind(end)) as group:
-                    before = bind(group * self.tiles_of_group)
-                    tile = bind(tirx.max(first - before, i64(0)))
-                    tile_end = bind(tirx.min(last - before, self.tiles_of_group))
-                    at = self.memory.positions(self.problem.plan.groups, group)
-                    num_parts = bind(tirx.truncdiv(tile_end - tile + (together - 1), i64(together)))
-                    with T.serial(i64(0), num_parts) as part:
-                        own = bind(tile + part * together)
-                        count = bind(tirx.min(tile_end - own, i64(together)))
-                        self._tiles(body, keys, values, at, own, count)
+            grid = self._grid()
+            first, last = self._part(grid.groups * grid.tiles, task)
+            end = _ceildiv(last, grid.tiles)
+            with (
+                self._scratch() as scratch,
+                T.serial(_bind(tirx.truncdiv(first, grid.tiles)), end) as group,
+            ):
+                before = _bind(group * grid.tiles)
+                tile = _bind(tirx.max(first - before, i64(0)))
+                tile_end = _bind(tirx.min(last - before, grid.tiles))
+                at = self.memory.positions(self.plan.groups, group)
+                with T.serial(i64(0), _ceildiv(tile_end - tile, together)) as part:
+                    own = _bind(tile + part * together)
+                    self._tiles(scratch, grid, at, own, _bind(tirx.min(tile_end - own, i64(together))))
+
+    def emit_split(self) -> None:
+        """Emit a loop over tasks that have some segments, and one that combines them."""
+        grid = self._grid()
+        num_tiles = _bind(grid.groups * grid.tiles)
+        of_tile = self.height * self.pitch
+        with workspace(_bind(num_tiles * grid.segments * of_tile)) as partial:
+            with self._tasks() as task:
+                own = self._grid()
+                first, last = self._part(own.groups * own.tiles * own.segments, task)
+                with self._scratch(partial) as scratch, T.serial(first, last) as number:
+                    tile = _bind(tirx.truncdiv(number, own.segments))
+                    segment = _bind(number - tile * own.segments)
+                    group = _bind(tirx.truncdiv(tile, own.tiles))
+                    at = self.memory.positions(self.plan.groups, group)
+                    states = _bind(number * of_tile)
+                    scratch.body.clear(states, i64(self.height))
+                    begin = _bind(segment * SEGMENT)
+                    end = _bind(tirx.min(begin + SEGMENT, own.keys))
+                    tiles = (_bind(tile - group * own.tiles), i64(1))
+                    self._segment(scratch, own, at, (begin, end), tiles, states)
+            with self._tasks() as task:
+                own = self._grid()
+                first, last = self._part(own.groups * own.tiles, task)
+                body = Body(self.problem, self.memory, self.micro_kernel, self.lanes, None, partial)
+                with T.serial(first, last) as tile:
+                    states = _bind(tile * own.segments * of_tile)
+                    with T.serial(i64(1), own.segments) as segment, T.serial(i64(0), i64(self.height)) as row:
+                        state = _bind(states + row * self.pitch)
+                        body.combine(state, _bind(state + segment * of_tile))
+                    group = _bind(tirx.truncdiv(tile, own.tiles))
+                    at = self.memory.positions(self.plan.groups, group)
+                    self._finish(body, own, at, _bind(tile - group * own.tiles), states)
 
     @contextmanager
     def _tasks(self) -> Iterator[Any]:
-        loop = T.serial if self.micro_kernel.serial else T.parallel
+        loop: Callable[..., Any] = T.serial if self.micro_kernel.serial else T.parallel
         with loop(i64(0), i64(self.num_tasks), annotations={"dietcode.tasks": self.num_tasks}) as task:
             yield task
 
-    def _sizes(self) -> None:
-        """Give the sizes of the grid names, in each function that the loop over tasks becomes."""
-        bind, ops = TirOps().bind, TirOps()
+    def _grid(self) -> _Grid:
         groups, rows, _, keys = self.problem.sizes(self.memory.extents)
-        self.groups, self.num_rows, self.num_keys = (bind(as_int64(size)) for size in (groups, rows, keys))
-        self.tiles_of_group = bind(ceildiv(self.num_rows, self.micro_kernel.rows, ops))
+        groups, rows, keys = (_bind(as_int64(size)) for size in (groups, rows, keys))
+        return _Grid(groups, rows, keys, _ceildiv(rows, self.height), _ceildiv(keys, SEGMENT))
 
     def _part(self, total: Any, task: Any) -> tuple[Any, Any]:
-        bind = TirOps().bind
-        return (
-            bind(tirx.truncdiv(task * total, i64(self.num_tasks))),
-            bind(tirx.truncdiv((task + 1) * total, i64(self.num_tasks))),
-        )
+        """Return the bounds of a task's part of ``0…total``."""
+        parts = i64(self.num_tasks)
+        return _bind(tirx.truncdiv(task * total, parts)), _bind(tirx.truncdiv((task + 1) * total, parts))
 
     @contextmanager
-    def _body(self, num_states: int) -> Iterator[tuple[Body, Any, Any]]:
-        """Yield the code for a tile, and where keys and values are copied to."""
-        depth = self.problem.head[0]
+    def _scratch(self, states: Any = None) -> Iterator[_Scratch]:
+        """Yield the buffers of a task, with those of its queries unless they are given."""
+        (depth, _), tiles = self.problem.head, self.micro_kernel.tiles
         with ExitStack() as buffers:
-            scores = buffers.enter_context(workspace(i64(self.micro_kernel.rows * BLOCK)))
-            keys = buffers.enter_context(workspace(i64(depth * BLOCK)))
-            shape = Body(self.problem, self.memory, self.micro_kernel, self.lanes, scores, None)
-            values = None
-            if self.micro_kernel.tiles > 1:
-                values = buffers.enter_context(workspace(i64(shape.width * BLOCK)))
-            states = buffers.enter_context(workspace(i64(num_states * shape.pitch)))
-            yield (
-                Body(self.problem, self.memory, self.micro_kernel, self.lanes, scores, states),
-                keys,
-                values,
-            )
 
-    def _tiles(self, body: Body, keys: Any, values: Any, at: Any, first: Any, count: Any) -> None:
+            def allocate(size: int) -> Any:
+                return buffers.enter_context(workspace(i64(size)))
+
+            scores, keys = allocate(self.height * BLOCK), allocate(depth * BLOCK)
+            values = allocate((self.pitch - 2 * self.lanes) * BLOCK) if tiles > 1 else None
+            if states is None:
+                states = allocate(2 * self.height * tiles * self.pitch)
+            body = Body(self.problem, self.memory, self.micro_kernel, self.lanes, scores, states)
+            yield _Scratch(body, keys, values)
+
+    def _tiles(self, scratch: _Scratch, grid: _Grid, at: Mapping[str, Any], first: Any, count: Any) -> None:
         """Compute some tiles of a group from begin to end, `first` being the first one's number."""
-        bind, height = TirOps().bind, self.micro_kernel.rows
-        later = height * self.micro_kernel.tiles * body.pitch
-        num_keys = bind(self._num_seen(first + count))
-        num_segments = bind(tirx.truncdiv(num_keys + (SEGMENT - 1), i64(SEGMENT)))
-        body.clear(i64(0), count * height)
-        with T.serial(i64(0), num_segments) as segment:
-            states = bind(tirx.Select(segment > i64(0), i64(later), i64(0)))
+        body, later = scratch.body, self.height * self.micro_kernel.tiles * self.pitch
+        num_rows = _bind(count * self.height)
+        num_keys = _bind(self._num_seen(grid, first + count))
+        body.clear(i64(0), num_rows)
+        with T.serial(i64(0), _ceildiv(num_keys, SEGMENT)) as segment:
+            states = _bind(tirx.Select(segment > i64(0), i64(later), i64(0)))
             with T.If(segment > i64(0)), T.Then():
-                body.clear(states, count * height)
-            begin = bind(segment * SEGMENT)
-            self._segment(body, keys, values, at, begin, bind(tirx.min(begin + SEGMENT, num_keys)), first, count, states)
-            with T.If(segment > i64(0)), T.Then(), T.serial(i64(0), count * height) as row:
-                body.combine(bind(row * body.pitch), bind(states + row * body.pitch))
+                body.clear(states, num_rows)
+            begin = _bind(segment * SEGMENT)
+            end = _bind(tirx.min(begin + SEGMENT, num_keys))
+            self._segment(scratch, grid, at, (begin, end), (first, count), states)
+            with T.If(segment > i64(0)), T.Then(), T.serial(i64(0), num_rows) as row:
+                state = _bind(row * self.pitch)
+                body.combine(state, _bind(state + later))
         with T.serial(i64(0), count) as tile:
-            rows = body.rows(at, (first + tile) * height, self.num_rows)
-            for i, row in enumerate(rows):
-                body.finish(bind((tile * height + i) * body.pitch), row.output)
+            self._finish(body, grid, at, first + tile, _bind(tile * (self.height * self.pitch)))
 
-    def _num_seen(self, tiles: Any) -> Any:
+    def _finish(self, body: Body, grid: _Grid, at: Mapping[str, Any], tile: Any, states: Any) -> None:
+        for i, row in enumerate(body.rows(at, tile * self.height, grid.rows)):
+            body.finish(_bind(states + i * self.pitch), row.output)
+
+    def _num_seen(self, grid: _Grid, tiles: Any) -> Any:
         """Return how many keys the queries of a group's first tiles see at most."""
-        if self.problem.plan.rows != self.problem.plan.causal:  # queries of several heads: the last one of a tile may be any
-            return self.num_keys
-        last = tirx.min(tiles * self.micro_kernel.rows, self.num_rows)
-        return tirx.max(tirx.min(last + self.num_keys - self.num_rows, self.num_keys), i64(0))
+        if self.plan.rows != self.plan.causal:  # queries of several heads: the last one of a tile may be any
+            return grid.keys
+        last = tirx.min(tiles * self.height, grid.rows)
+        return tirx.max(tirx.min(last + grid.keys - grid.rows, grid.keys), i64(0))
 
     def _segment(
-        self, body: Body, keys: Any, values: Any, at: Any, begin: Any, end: Any, first: Any, count: Any, states: Any
+        self,
+        scratch: _Scratch,
+        grid: _Grid,
+        at: Mapping[str, Any],
+        bounds: tuple[Any, Any],
+        tiles: tuple[Any, Any],
+        states: Any,
     ) -> None:
-        bind, memory, plan = TirOps().bind, self.memory, self.problem.plan
-        key_stride, value_stride = (
-            as_int64(memory.stride(name, plan.keys)) for name in (plan.key, plan.value)
-        )
-        key_buffer, value_buffer = memory.buffers[plan.key], memory.buffers[plan.value]
-        num_blocks = bind(tirx.truncdiv(end - begin + (BLOCK - 1), i64(BLOCK)))
-        with T.serial(i64(0), num_blocks) as number:
-            key = bind(begin + number * BLOCK)
-            num = bind(tirx.min(end - key, i64(BLOCK)))
-            place = {**at, plan.keys: key}
-            offset = memory.offset(plan.key, place)
-            depth, width = self.problem.head
-            transpose_keys(key_buffer, offset, key_stride, num, depth, keys, self.lanes)
-            offset = memory.offset(plan.value, place)
-            if values is None:
-                block = Block(key, num, keys, (value_buffer, offset, value_stride), width % self.lanes == 0)
-            else:
-                copy_values(value_buffer, offset, value_stride, num, width, values, self.lanes)
-                block = Block(key, num, keys, (values, i64(0), i64(body.width)), True)
+        """Add some keys to some tiles of a group.
+
+        Parameters
+        ----------
+        at : mapping of str to int64 expression
+            The group's position along each of its indices.
+        bounds : (int64 expression, int64 expression)
+            The first key, and the one after the last.
+        tiles : (int64 expression, int64 expression)
+            The number of the first tile, and how many there are.
+        states : int64 expression
+            Offset of what is kept of the first tile.
+        """
+        (begin, end), (first, count), plan = bounds, tiles, self.plan
+        (depth, width), body = self.problem.head, scratch.body
+        with T.serial(i64(0), _ceildiv(end - begin, BLOCK)) as number:
+            key = _bind(begin + number * BLOCK)
+            num = _bind(tirx.min(end - key, i64(BLOCK)))
+            keys, values = (self._lines(name, {**at, plan.keys: key}) for name in (plan.key, plan.value))
+            ahead = values if scratch.values is None else None
+            transpose_keys(keys, num, depth, scratch.keys, self.lanes, ahead)
+            if scratch.values is not None:
+                copy_values(values, num, width, scratch.values, self.lanes)
+                values = Lines(scratch.values, i64(0), i64(self.pitch - 2 * self.lanes))
+            block = Block(key, num, scratch.keys, values, scratch.values is not None)
             with T.serial(i64(0), count) as tile:
-                rows = body.rows(at, (first + tile) * self.micro_kernel.rows, self.num_rows)
-                body.attend(rows, block, bind(states + tile * (self.micro_kernel.rows * body.pitch)))
+                rows = body.rows(at, (first + tile) * self.height, grid.rows)
+                body.attend(rows, block, _bind(states + tile * (self.height * self.pitch)))
+
+    def _lines(self, tensor: str, place: Mapping[str, Any]) -> Lines:
+        stride = _bind(as_int64(self.memory.stride(tensor, self.plan.keys)))
+        return Lines(self.memory.buffers[tensor], self.memory.offset(tensor, place), stride)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dietcode.search_space.attention.problem import AttentionProblem
-from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.limits import Limits
 
 ROWS = (1, 2, 3, 4, 6, 8)
@@ -34,7 +34,9 @@ def allows(problem: AttentionProblem, micro_kernel: AttentionKernel, limits: Lim
     kept = micro_kernel.rows * micro_kernel.tiles * pitch(problem, limits.lanes) * _FLOAT_BYTES
     if registers > limits.num_registers + 1 or (micro_kernel.tiles > 1 and kept > limits.l2_bytes // 2):
         return False
-    return not (micro_kernel.serial and (micro_kernel.split or limits.num_cores == 1))
+    if micro_kernel.split and (micro_kernel.tiles > 1 or micro_kernel.serial or limits.num_cores == 1):
+        return False
+    return not (micro_kernel.serial and limits.num_cores == 1)
 
 
 def seeds(problem: AttentionProblem, limits: Limits) -> list[AttentionKernel]:
@@ -80,6 +82,12 @@ def attention_workspace_bytes(
 ) -> int:
     """Return the bytes that a call takes from the workspace pool: scores, keys, values and what is kept."""
     (depth, _), kept = problem.head, pitch(problem, limits.lanes)
-    own = (micro_kernel.rows + depth) * BLOCK + 2 * micro_kernel.rows * micro_kernel.tiles * kept
+    own, shared = (micro_kernel.rows + depth) * BLOCK, 0
     own += (kept - 2 * limits.lanes) * BLOCK * (micro_kernel.tiles > 1)
-    return num_tasks(micro_kernel, limits) * own * _FLOAT_BYTES
+    if micro_kernel.split:
+        groups, rows, _, keys = problem.sizes(extents)
+        shared = int(groups) * -(-int(rows) // micro_kernel.rows) * -(-int(keys) // SEGMENT)
+        shared *= micro_kernel.rows * kept
+    else:
+        own += 2 * micro_kernel.rows * micro_kernel.tiles * kept
+    return (num_tasks(micro_kernel, limits) * own + shared) * _FLOAT_BYTES
