@@ -12,6 +12,7 @@ from dietcode.bench.blocks import numpy_block
 from dietcode.bench.operator import Binder, Call, Operator, matmul_plan
 from dietcode.errors import RequestError
 from dietcode.extras import MissingExtraError, what_to_install
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.rows.problem import RowProblem
 
@@ -74,6 +75,7 @@ def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Map
 _NUMPY: dict[str, Callable[[Operator], dict[str, Binder]]] = {
     Problem.form: _numpy_contraction,
     RowProblem.form: numpy_block,
+    AttentionProblem.form: numpy_block,
 }
 
 
