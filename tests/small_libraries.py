@@ -133,6 +133,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.dispatcher.rule import Branch, Leaf, Rule
     from dietcode.dispatcher.table import dispatch_table
     from dietcode.library.parts import Parts
+    from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
     from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
     from dietcode.search_space.task import Task
@@ -146,6 +147,8 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     kernels: tuple[Any, ...] = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))
     if spec.block is not None:
         kernels = (RowKernel(1, 4 * lanes), RowKernel(2, 4 * lanes, "all", serial=True))
+    if spec.block is not None and spec.block.form == "attention":
+        kernels = (AttentionKernel(1, 2 * lanes, split=True), AttentionKernel(3, 2 * lanes, 4))
     bindings = np.asarray(instances.bindings)
     middle = int(bindings[:, 0].min() + bindings[:, 0].max()) // 2
     rule = Rule(tuple(spec.variables), 2, Branch(spec.variables[0], middle, Leaf(0), Leaf(1)))

@@ -18,7 +18,6 @@ from dietcode.workload.text import clip, field_path
 
 if TYPE_CHECKING:  # needs pydantic
     from dietcode.workload.block import BlockNode
-    from dietcode.workload.spec_fields import SpecFields
 
 MAX_HEAD = 1024
 """Largest extent of what a score is summed over, and of what the result has for each query."""
@@ -42,7 +41,7 @@ class AttentionPlan:
     rows : str
         Indices of the queries and the result alone: positions, and heads that share keys.
     keys, depth, width : str
-        The index of the softmax; that of a score's sum; the last one of the result, which may be `depth` again.
+        The index of the softmax; that of a score's sum; the last of the result, which may be `depth`.
     scale : float
         Of the scores.
     causal : str or None
@@ -86,16 +85,16 @@ def plan_attention(
         It is no attention that there is code for, with the path of the field.
     """
     result, weights = next(
-        (name, operand)
+        (name, str(operand))
         for name, node in nodes.items()
         for operand in node.operands
         if node.operator == "einsum" and operand in nodes and nodes[str(operand)].operator == "softmax"
     )
-    softmax = nodes[str(weights)]
+    softmax = nodes[weights]
     scores = str(softmax.operands[0])
     if scores not in nodes or nodes[scores].operator != "einsum":
         problem = f"given {clip(scores)}; allowed beside a product with the result: an einsum of Q and K"
-        raise SpecError(field_path((*_GRAPH, str(weights), "softmax", 0)), problem)
+        raise SpecError(field_path((*_GRAPH, weights, "softmax", 0)), problem)
     for name, node in nodes.items():
         if name not in (scores, weights, result):
             allowed = f"{scores}, {weights} and {result} alone, in a block with a product of a softmax"
@@ -103,11 +102,11 @@ def plan_attention(
     if outputs != (result,):
         raise SpecError("op.block.outputs", f"given {clip(outputs)}; allowed: {result} alone")
     for name in (scores, weights, result):
-        for number, operand in enumerate(nodes[str(name)].operands):
+        for number, operand in enumerate(nodes[name].operands):
             if operand in nodes and operand != {weights: scores, result: weights}.get(name):
-                path = field_path((*_GRAPH, str(name), nodes[str(name)].operator, number))
+                path = field_path((*_GRAPH, name, nodes[name].operator, number))
                 raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
-    return _roles(nodes, indices, (scores, str(weights), result))
+    return _roles(nodes, indices, (scores, weights, result))
 
 
 def _roles(
@@ -142,10 +141,11 @@ def _roles(
     wanted = {query: groups + rows, key: groups + keys, value: groups + keys, result: groups + rows}
     for name, last in ((query, depth), (key, depth), (value, width), (result, width)):
         if not rows or set(indices[name]) != {*wanted[name], last} or not indices[name].endswith(last):
-            path = (*_GRAPH, result, "dims") if name == result else ("tensors", name, "dims")
+            of_result, of_tensor = (*_GRAPH, result, "dims"), ("tensors", name, "dims")
             allowed = f"{wanted[name] or 'an index of the queries'} in any order, then {last}"
             given = f"given {clip(indices[name])} beside scores of {own}"
-            raise SpecError(field_path(path), f"{given}; allowed: {allowed}")
+            path = field_path(of_result if name == result else of_tensor)
+            raise SpecError(path, f"{given}; allowed: {allowed}")
     if {depth, width} & set(own):
         problem = f"given {clip(own)}; allowed: indices of Q and K but the last one of each"
         raise SpecError(field_path((*_GRAPH, scores, "dims")), problem)
@@ -154,28 +154,6 @@ def _roles(
         path = field_path((*_GRAPH, weights, "causal"))
         raise SpecError(path, f"given {clip(plan.causal)}; allowed: {allowed}")
     return plan
-
-
-def check_attention(spec: SpecFields) -> None:
-    """Refuse constants, and heads whose extent is not fixed.
-
-    Raises
-    ------
-    SpecError
-        With the path of the field.
-    """
-    graph = spec.block
-    assert graph is not None
-    for name, tensor in spec.tensors.items():
-        if tensor.constant:
-            problem = "given true; allowed in attention: false, for nothing of it is packed ahead"
-            raise SpecError(field_path(["tensors", name, "constant"]), problem)
-    plan = plan_attention(graph.nodes, graph.indices, graph.outputs)
-    for index in dict.fromkeys((plan.depth, plan.width)):
-        dim = spec.dims_parsed[index]
-        if not dim.is_constant or dim.constant_value() > MAX_HEAD:
-            allowed = f"a number up to {MAX_HEAD}, for it is the last index of a head"
-            raise SpecError(f"dims.{index}", f"given {clip(str(spec.dims_given[index]))}; allowed: {allowed}")
 
 
 def num_scores(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:

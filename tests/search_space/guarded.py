@@ -14,13 +14,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from attention_blocks import ATTENTIONS, built_attention
 from compiled import Compiled, all_tails, cpu_target, make_problem
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from row_blocks import BLOCKS, CompiledBlock, built_block
 
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
+from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.cpu.rows.space import row_workspace_bytes
 from dietcode.search_space.reference import reference
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.search_space.tails import TAILS
@@ -84,7 +86,9 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
             block.module["run"](*given, *outputs, category)
             for name, output in zip(block.problem.outputs, outputs, strict=True):
                 assert np.allclose(output, right[name], rtol=1e-4, atol=1e-4, equal_nan=True), where
-            told = row_workspace_bytes(block.problem, micro_kernel, block.limits, extents)
+            told = CPU_CODE[block.problem.form].workspace_bytes(
+                block.problem, micro_kernel, block.limits, extents
+            )
             assert ctypes.CDLL(None).guarded_bytes() <= told, where
 
 
@@ -128,9 +132,23 @@ def check_blocks(mcpu: str) -> None:
             check_block(block, sizes | {block.problem.columns[-1]: width})
 
 
+def check_attentions(mcpu: str) -> None:
+    """Lengths around blocks of keys, of every attention."""
+    for name in ATTENTIONS:
+        block = built_attention(name, mcpu)
+        for number, (num_queries, num_keys) in enumerate(((1, 1), (2, BLOCK + 1), (5, BLOCK - 1), (3, 600))):
+            sizes = {index: extent or 1 + number % 2 for index, extent in block.problem.extents.items()}
+            check_block(block, sizes | {"q": num_queries, "k": num_keys})
+
+
 def main(part: str, mcpu: str) -> None:
     """All of a part; most blocks keep nothing between passes, and take no workspace."""
-    check_part, least = {"contractions": (check_contractions, 1000), "blocks": (check_blocks, 100)}[part]
+    parts = {
+        "contractions": (check_contractions, 1000),
+        "blocks": (check_blocks, 100),
+        "attentions": (check_attentions, 100),
+    }
+    check_part, least = parts[part]
     check_part(mcpu)
     taken = ctypes.CDLL(None).guarded_workspaces()
     assert taken > least, taken

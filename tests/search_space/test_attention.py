@@ -19,7 +19,16 @@ from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cpu import CpuTarget
 
-LENGTHS = [(1, 1), (1, BLOCK), (1, 2 * SEGMENT + 3), (7, 5), (5, BLOCK - 1), (9, BLOCK + 1), (BLOCK, 130), (40, 3)]
+LENGTHS = [
+    (1, 1),
+    (1, BLOCK),
+    (1, 2 * SEGMENT + 3),
+    (7, 5),
+    (5, BLOCK - 1),
+    (9, BLOCK + 1),
+    (BLOCK, 130),
+    (40, 3),
+]
 
 
 def extents_of(problem: AttentionProblem, num_queries: int, num_keys: int, seed: int = 0) -> dict[str, int]:
@@ -145,7 +154,7 @@ def test_problems_travel_as_plain_data(name: str) -> None:
         ("constants", ["K"], "allowed: none"),
         ("extents", {"b": None, "h": None, "q": None, "k": None, "d": None}, "extent None of d"),
         ("nodes", {"S": {"add": ["Q", "K"]}, "P": {"add": ["S", 1]}, "O": {"add": ["P", "V"]}}, "softmax"),
-        ("subscripts", {n: "bhqd" for n in "QKVPO"} | {"S": "bhqk"}, "given"),
+        ("subscripts", dict.fromkeys("QKVPO", "bhqd") | {"S": "bhqk"}, "given"),
     ],
 )
 def test_what_no_spec_lowers_to_is_refused(key: str, value: Any, expected: str) -> None:

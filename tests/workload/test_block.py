@@ -17,7 +17,7 @@ from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.sizes import largest_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise")
+EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise", "attention", "attention-decode")
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {

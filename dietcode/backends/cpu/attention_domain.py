@@ -10,11 +10,11 @@ from dietcode.backends.protocol import Domain
 from dietcode.cost_model.cpu.attention import AttentionEstimator, fit_attention
 from dietcode.cost_model.model import Extents, Fitted
 from dietcode.measure.records import Records
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.candidate import Candidate
-from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.attention.space import allows, around, neighbours, seeds
-from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.seed import Seed
 from dietcode.target.cpu import CpuTarget
 
@@ -66,7 +66,9 @@ class CpuAttentionDomain(Domain):
         return frozenset(name for name, is_on in axes.items() if is_on)
 
     def estimator(self, records: Records) -> AttentionEstimator | None:
-        return None if records.calibration is None else AttentionEstimator.of(self.limits, records.calibration)
+        return (
+            None if records.calibration is None else AttentionEstimator.of(self.limits, records.calibration)
+        )
 
     def fit(self, records: Records, extents: Extents) -> Fitted:
         return fit_attention(self.problem, self.target, records, extents)

@@ -238,7 +238,9 @@ class AttentionEstimator:
         """Return what `dietcode.search_space.cpu.attention.space.allows` does."""
         return allows(problem, micro_kernel, self.limits)
 
-    def estimate(self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents) -> FloatArray:
+    def estimate(
+        self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents
+    ) -> FloatArray:
         """Return the seconds of a call by arithmetic alone, [num_points]."""
         return self._secs(count_attention(problem, micro_kernel, self.limits, extents), problem, micro_kernel)
 

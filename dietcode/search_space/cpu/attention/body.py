@@ -31,7 +31,6 @@ from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
 from dietcode.search_space.cpu.attention.space import pitch
 from dietcode.search_space.tir import (
-    DTYPE,
     TirOps,
     as_int64,
     first_lanes,
@@ -174,7 +173,9 @@ class Body:
         states = [TirOps().bind(state + i * self.pitch) for i in range(len(rows))]
         factors = [self._weigh(i, row, block, count, states[i]) for i, row in enumerate(rows)]
         for begin in range(0, self.width, step):
-            self._add_values(block, count, states, factors, range(begin, min(begin + step, self.width), self.lanes))
+            self._add_values(
+                block, count, states, factors, range(begin, min(begin + step, self.width), self.lanes)
+            )
 
     def _score(self, rows: Sequence[Row], block: Block, begin: int) -> None:
         """Write the products of a tile's queries with some keys."""
@@ -209,12 +210,17 @@ class Body:
         factor = named(exp_of_negative(before - base, lanes), lanes)
         while len(weights) > 1:
             weights = [add(a, b, lanes) for a, b in zip(weights[::2], weights[1::2], strict=True)]
-        store(states, fma(load(states, [state + lanes], lanes), factor, weights[0], lanes), [state + lanes], lanes)
+        store(
+            states,
+            fma(load(states, [state + lanes], lanes), factor, weights[0], lanes),
+            [state + lanes],
+            lanes,
+        )
         store(states, highest, [state], lanes)
         return factor
 
     def _scaled(self, i: int, row: Row, block: Block, count: Any) -> list[Any]:
-        """Return the scores of one query: scaled, with the mask, -inf where a key does not exist or is hidden."""
+        """Return the scores of one query, -inf where a key does not exist or is hidden."""
         lanes, scale = self.lanes, const(self.problem.plan.scale, self.lanes)
         if row.num_seen is not None:
             count = TirOps().bind(tirx.max(tirx.min(count, row.num_seen - block.first), i64(0)))
@@ -252,7 +258,9 @@ class Body:
         with T.serial(i64(0), as_int64(count)) as k:
             at = TirOps().bind(block.values.at(k))
             left = self.width if block.are_padded else width
-            values = {f: named(value_vector(block.values.buffer, at + f, left - f, lanes), lanes) for f in firsts}
+            values = {
+                f: named(value_vector(block.values.buffer, at + f, left - f, lanes), lanes) for f in firsts
+            }
             for i in range(len(states)):
                 weight = named(splat(load(self.scores, [i * BLOCK + k], 1), lanes), lanes)
                 for first, value in values.items():

@@ -65,9 +65,7 @@ def transpose_keys(keys: Lines, count: Any, depth: int, to: Any, lanes: int, ahe
                     store(to, row, [(first + i) * BLOCK + begin], lanes)
         if rest:
             mask = first_lanes(i64(rest), lanes)
-            square = [
-                named(load_masked(keys.buffer, o + whole * lanes, lanes, mask), lanes) for o in offsets
-            ]
+            square = [named(load_masked(keys.buffer, o + whole * lanes, lanes, mask), lanes) for o in offsets]
             for i, row in enumerate(_transposed(square, lanes)[:rest]):
                 store(to, row, [begin + (whole * lanes + i) * BLOCK], lanes)
 

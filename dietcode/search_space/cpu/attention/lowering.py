@@ -128,7 +128,11 @@ class _Lowering:
     """The loops around a `Body`."""
 
     def __init__(
-        self, problem: AttentionProblem, micro_kernel: AttentionKernel, limits: Limits, memory: AttentionMemory
+        self,
+        problem: AttentionProblem,
+        micro_kernel: AttentionKernel,
+        limits: Limits,
+        memory: AttentionMemory,
     ) -> None:
         self.problem, self.plan, self.micro_kernel, self.memory = problem, problem.plan, micro_kernel, memory
         self.lanes, self.num_tasks = limits.lanes, num_tasks(micro_kernel, limits)
