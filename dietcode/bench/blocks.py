@@ -48,10 +48,8 @@ def torch_block(torch: Any, operator: Operator, values: Mapping[str, Any]) -> An
     def compute_node(node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
         if node.operator in _ALONG_ROW:
             return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
-        if node.operator == "einsum":
-            return _einsum(torch, node, operands, own)
-        if node.operator == "slice":
-            return operands[0].select(own[0].index(node.attribute("axis")), node.attribute("at"))
+        if node.operator in _AS_THEY_ARE:
+            return _AS_THEY_ARE[node.operator](torch, node, operands, own)
         if node.operator == "clip":
             return torch.clamp(operands[0], node.attribute("low"), node.attribute("high"))
         if node.operator == "gelu":
@@ -100,6 +98,15 @@ def _einsum(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[
         product = torch.nn.functional.linear(first, second.flatten(0, -2))
         return product.unflatten(-1, second.shape[:-1]) if len(w) > 2 else product
     return torch.einsum(f"{x},{w}->{dims}", first, second)
+
+
+_AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
+    "einsum": _einsum,
+    "relabel": lambda torch, node, operands, own: operands[0],
+    "slice": lambda torch, node, operands, own: operands[0].select(
+        own[0].index(node.attribute("axis")), node.attribute("at")
+    ),
+}
 
 
 def _axes(node: BlockNode) -> list[int]:

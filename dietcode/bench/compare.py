@@ -134,10 +134,12 @@ class _Constants:
         self.arrays: dict[Any, np.ndarray[Any, Any]] = {}
         self.packed: dict[Any, Any] = {}
 
-    def get(self, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, Any]:
+    def get(
+        self, name: str, shape: tuple[int, ...], scale: float, rng: np.random.Generator
+    ) -> tuple[Any, Any]:
         key = (name, shape)
         if key not in self.arrays:
-            self.arrays[key] = _aligned(rng.standard_normal(shape, dtype=np.float32))
+            self.arrays[key] = _aligned(_random(shape, scale, rng))
             packs = name in self.library.manifest["packed"]
             self.packed[key] = self.library.pack(**{name: self.arrays[key]}) if packs else self.arrays[key]
         return self.arrays[key], self.packed[key]
@@ -159,10 +161,11 @@ def _record(
     arrays: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
     for name in operator.inputs:
+        scale = operator.problem.scale(name, operator.extents(binding))
         if name in operator.constants:
-            arrays[name], arguments[name] = constants.get(name, shapes[name], rng)
+            arrays[name], arguments[name] = constants.get(name, shapes[name], scale, rng)
         else:
-            arrays[name] = arguments[name] = _aligned(rng.standard_normal(shapes[name], dtype=np.float32))
+            arrays[name] = arguments[name] = _aligned(_random(shapes[name], scale, rng))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
     problem = operator.problem
@@ -222,6 +225,10 @@ def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:
 def error_of(output: Any, expected: Any) -> float:
     """Return the largest error, relative to the output's scale."""
     return float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
+
+
+def _random(shape: tuple[int, ...], scale: float, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    return rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

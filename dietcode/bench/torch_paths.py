@@ -20,7 +20,6 @@ from dietcode.bench.blocks import torch_block
 from dietcode.bench.operator import Binder, Call, Convolution, Operator, matmul_plan
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.rows.problem import RowProblem
 
 EAGER, COMPILED, CHANNELS_LAST, SDPA = "torch-eager", "torch-compile-freezing", "-channels-last", "-sdpa"
 
@@ -28,7 +27,7 @@ EAGER, COMPILED, CHANNELS_LAST, SDPA = "torch-eager", "torch-compile-freezing", 
 def torch_paths(operator: Operator) -> dict[str, Binder]:
     """Return every path by name; eager ones start with ``torch-eager``."""
     torch._inductor.config.freezing = True  # as an option of `torch.compile` it packs nothing
-    return _PATHS[operator.problem.form](operator)
+    return _PATHS.get(operator.problem.form, _block_paths)(operator)
 
 
 def _block_paths(operator: Operator) -> dict[str, Binder]:
@@ -59,11 +58,8 @@ def _contraction_paths(operator: Operator) -> dict[str, Binder]:
     }
 
 
-_PATHS = {
-    Problem.form: _contraction_paths,
-    RowProblem.form: _block_paths,
-    AttentionProblem.form: _attention_paths,
-}
+# Blocks of other forms are computed node by node.
+_PATHS = {Problem.form: _contraction_paths, AttentionProblem.form: _attention_paths}
 
 
 def _binder(form: _Form, compiled: bool) -> Binder:

@@ -12,9 +12,7 @@ from dietcode.bench.blocks import numpy_block
 from dietcode.bench.operator import Binder, Call, Operator, matmul_plan
 from dietcode.errors import RequestError
 from dietcode.extras import MissingExtraError, what_to_install
-from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.rows.problem import RowProblem
 
 
 def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
@@ -26,7 +24,7 @@ def numpy_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
         It has no kernel for this operator.
     """
     del num_threads  # OpenBLAS takes every core, as the library does
-    return _NUMPY[operator.problem.form](operator)
+    return _NUMPY.get(operator.problem.form, numpy_block)(operator)
 
 
 def _numpy_contraction(operator: Operator) -> dict[str, Binder]:
@@ -74,8 +72,6 @@ def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Map
 
 _NUMPY: dict[str, Callable[[Operator], dict[str, Binder]]] = {
     Problem.form: _numpy_contraction,
-    RowProblem.form: numpy_block,
-    AttentionProblem.form: numpy_block,
 }
 
 

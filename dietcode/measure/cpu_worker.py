@@ -243,7 +243,9 @@ def _error_at(
     problem = request.problem
     rng = np.random.default_rng(request.seed)
     inputs = {
-        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs
+        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
+        * np.float32(problem.scale(name, extents))
+        for name in problem.inputs
     }
     outputs = [nan_filled(problem.shape(name, extents), problem.dtype(name)) for name in problem.outputs]
     right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)

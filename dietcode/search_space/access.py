@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietcode.search_space.problem import Problem, Window
+from dietcode.search_space.problem import AnyProblem, Problem, Window
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Size:
 ZERO, ONE = Size(0), Size(1)
 
 
-def size_of(problem: Problem, indices: tuple[str, ...] | str) -> Size:
+def size_of(problem: AnyProblem, indices: tuple[str, ...] | str) -> Size:
     """Return the product of the extents of `indices`."""
     fixed = [problem.extents[index] for index in indices]
     factor = math.prod(extent for extent in fixed if extent is not None)
@@ -87,7 +87,7 @@ class View:
         Elements of the tensor.
     """
 
-    problem: Problem
+    problem: AnyProblem
     strides: dict[str, Size]
     axis_strides: dict[str, Size]
     size: Size
@@ -123,7 +123,7 @@ class View:
         return groups[0].stride if len(groups) == 1 else None
 
 
-def view_of(problem: Problem, tensor: str, indices: str | None = None) -> View:
+def view_of(problem: AnyProblem, tensor: str, indices: str | None = None) -> View:
     """Return the layout of `tensor`, or of a row-major tensor of these `indices`."""
     strides: dict[str, Size] = {}
     axis_strides: dict[str, Size] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -110,6 +110,10 @@ class BlockProblem:
         """Return the dtype in which callers hold `tensor`."""
         return _DTYPE
 
+    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
+        """Return the standard deviation of random values for a tensor, where results are to be checked."""
+        return 1.0
+
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`."""
         return STORAGE[_DTYPE]
@@ -121,12 +125,16 @@ class BlockProblem:
         """Return the shape of `tensor`."""
         return [extents[index] for index in self.indices[tensor]]
 
-    def product(self, indices: tuple[str, ...] | str, extents: Mapping[str, Any]) -> Any:
+    def product(self, indices: Iterable[str], extents: Mapping[str, Any]) -> Any:
         """Return the product of the extents of `indices`: scalars or arrays; 1 without indices."""
         result: Any = 1
         for index in indices:
             result = result * extents[index]
         return result
+
+    def flops(self, extents: Mapping[str, Any]) -> Any:
+        """Return the operations of a call as floats: scalars or arrays."""
+        raise NotImplementedError
 
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""

@@ -1,7 +1,8 @@
 """From the form of a problem to what computes it; a new form is added here. Imports no compiler.
 
 A form is a kind of problem with a space, code and a cost model of its own: a contraction (an einsum or a
-convolution), a block of rows, attention. Everything else of the pipeline sees `AnyProblem`.
+convolution), a block of rows, a block with products, attention. Everything else of the pipeline sees
+`AnyProblem`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
+from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.spec import Spec
@@ -53,6 +56,9 @@ class Form:
 
 FORMS: dict[str, Form] = {
     Problem.form: Form(problem_from_spec, Problem.from_json, MicroKernel.from_json, expect),
+    ProductProblem.form: Form(
+        ProductProblem.of_spec, ProductProblem.from_json, ProductKernel.from_json, expect_rows
+    ),
     RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
     AttentionProblem.form: Form(
         AttentionProblem.of_spec, AttentionProblem.from_json, AttentionKernel.from_json, expect_rows

@@ -164,6 +164,10 @@ class Problem:
         """Return the dtype in which callers hold `tensor`."""
         return self.output_dtype if tensor == self.output else self.operand_dtype
 
+    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
+        """Return the standard deviation of random values for a tensor, where results are to be checked."""
+        return 1.0
+
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`, see `dietcode.workload.dtypes.STORAGE`."""
         return STORAGE[self.dtype(tensor)]

@@ -4,7 +4,7 @@ A grid has rows and columns. A value has some of the row indices, and all of the
 ``[m, n]``, ``[n]``, ``[m]`` or a number.
 
 - rows: pointwise functions and reductions along a row;
-- products: sums of products of two tensors over the same rows, and pointwise functions of what they give;
+- products: products of two tensors over the same rows, added up, and pointwise functions of the sums;
 - attention: a product, a softmax of it, and a product of that.
 """
 
@@ -53,7 +53,7 @@ def form_of(nodes: Mapping[str, BlockNode]) -> str:
     """Return the form of a graph, a key of `BLOCK_FORMS`."""
     if is_attention(nodes):
         return "attention"
-    return "products" if any(OPERATORS[node.operator].sums for node in nodes.values()) else "rows"
+    return "products" if any(OPERATORS[node.operator].is_product for node in nodes.values()) else "rows"
 
 
 def is_part(indices: str, whole: str) -> bool:
@@ -76,10 +76,9 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
             path = field_path((*GRAPH, name, "axis"))
             raise SpecError(path, f"given {clip(axis)}; allowed: {columns}, as other nodes have it")
     for name, node in nodes.items():
-        if node.operator == "slice":
-            raise SpecError(
-                field_path((*GRAPH, name)), "given slice; allowed: only in a block with a product"
-            )
+        if node.operator in ("slice", "relabel"):
+            problem = f"given {node.operator}; allowed: only in a block with a product"
+            raise SpecError(field_path((*GRAPH, name)), problem)
     if columns is None:
         columns = _common_end(whole, [indices[name] for name in names])
     rows = whole[: -len(columns)]
@@ -114,15 +113,9 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     """
     nodes, indices = graph.nodes, graph.indices
     gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
-    for name, node in nodes.items():
-        if OPERATORS[node.operator].along_row:
-            problem = (
-                f"given {node.operator} beside a product; allowed: pointwise functions, einsum and slice"
-            )
-            raise SpecError(field_path((*GRAPH, name)), problem)
     own_columns: dict[str, set[str]] = {}
     for name, node in nodes.items():
-        if OPERATORS[node.operator].sums:
+        if OPERATORS[node.operator].is_product:
             own_columns[name] = _columns_of(graph, name, node, gates) - gates
     products = list(own_columns)
     inside = {index for name in products for index in indices[name]} - gates
@@ -134,19 +127,59 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             given = f"given {indices[name]}, columns {''.join(sorted(own_columns[name]))}"
             allowed = f"the rows and columns of {products[0]}, {indices[products[0]]}"
             raise SpecError(field_path((*GRAPH, name, "dims")), f"{given}; allowed: {allowed}")
+    reduced = after_reductions(nodes)
+    _check_reductions(graph, reduced, rows, end)
     for output in graph.outputs:
         own = indices[output]
-        if set(own) != inside or not own.endswith(end) or not end:
+        fits = set(own) == inside and own.endswith(end) and bool(end)
+        if not fits and not (output in reduced and own in (rows, rows + end) and own):
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
-    operands = {o for name in products for o in nodes[name].operands if isinstance(o, str)}
+    for name, node in nodes.items():
+        if node.operator == "relabel" and node.operands[0] not in graph.tensors:
+            path = field_path((*GRAPH, name, node.operator, 0))
+            allowed = "a tensor, which is read under other indices"
+            raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
+    operands = {
+        o
+        for node in nodes.values()
+        if OPERATORS[node.operator].is_product or node.operator == "relabel"
+        for o in node.operands
+        if isinstance(o, str)
+    }
     for name in (*graph.tensors, *nodes):
         own = "".join(index for index in indices[name] if index not in gates)
-        fits = own.endswith(end) or not set(own) & columns
+        fits = indices[name].endswith(end) or not set(own) & columns
         if name not in operands and name not in products and not (fits and set(own) <= inside):
             allowed = f"some of {rows}, then {end} or none of it"
             raise SpecError(graph.path(name), f"given {clip(indices[name])}; allowed: {allowed}")
     return rows, end
+
+
+def after_reductions(nodes: Mapping[str, BlockNode]) -> set[str]:
+    """Return the nodes that depend on a reduction along rows, reductions themselves among them."""
+    found: set[str] = set()
+    for name, node in nodes.items():
+        if OPERATORS[node.operator].along_row or found & set(node.operands):
+            found.add(name)
+    return found
+
+
+def _check_reductions(graph: GraphParts, reduced: set[str], rows: str, columns: str) -> None:
+    """Refuse reductions over anything but the columns, and what cannot follow them."""
+    for name in reduced:
+        node, path = graph.nodes[name], (*GRAPH, name)
+        if OPERATORS[node.operator].is_product or node.operator in ("slice", "relabel"):
+            problem = f"given {node.operator} after a reduction; allowed: functions along the row"
+            raise SpecError(field_path(path), problem)
+        if OPERATORS[node.operator].along_row and node.attribute("axis") != columns:
+            problem = f"given {clip(node.attribute('axis'))}; allowed: {columns}, the columns of the products"
+            raise SpecError(field_path((*path, "axis")), problem)
+        for operand in node.operands:
+            own = graph.indices[operand] if isinstance(operand, str) else ""
+            if not is_part(own, rows + columns):
+                problem = f"{operand} has the indices {own}; allowed: some of {rows + columns}, in this order"
+                raise SpecError(field_path((*path, node.operator)), problem)
 
 
 def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) -> set[str]:
@@ -169,7 +202,7 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
         raise SpecError(field_path((*path[:-1], "dims")), f"given {clip(dims)}; allowed: {allowed}")
     alone = (first ^ second) - set(dims)
     if alone:
-        problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: sums over indices of both"
+        problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: indices of both"
         raise SpecError(field_path((*path[:-1], "dims")), problem)
     owner, other = (first, second) if dims[-1] in first else (second, first)
     if set(dims) & other & gates:

@@ -115,8 +115,10 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
             field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node"
         )
     operator = OPERATORS[node.operator]
-    if operator.sums:
+    if operator.is_product:
         return _indices_of_product(path, node, own)
+    if node.operator == "relabel":
+        return _relabelled(path, node, own)
     if node.operator == "slice":
         axis = node.attribute("axis")
         if axis not in own[0]:
@@ -141,6 +143,14 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
         problem = f"given {clip(causal)}; allowed: another index of {result} than {axis}, which has to be one"
         raise SpecError(field_path((*path, "causal")), problem)
     return result[: -len(axis)] if operator.reduces else result
+
+
+def _relabelled(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    dims = str(node.attribute("dims"))
+    if len(dims) != len(own[0]) or len(set(dims)) != len(dims):
+        problem = f"given {clip(dims)}; allowed: {len(own[0])} indices, each once, for those of {own[0]}"
+        raise SpecError(field_path((*path, "dims")), problem)
+    return dims
 
 
 def _indices_of_product(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:

@@ -85,7 +85,7 @@ class BlockOperator:
         Whether its result lacks the indices of its attribute `axis`.
     along_row : bool
         Whether an element of its result depends on others of its row.
-    sums : bool
+    is_product : bool
         Whether it is a product, summed over the indices that its attribute `dims` leaves out.
     """
 
@@ -95,7 +95,7 @@ class BlockOperator:
     needs_attribute: bool = False
     reduces: bool = False
     along_row: bool = False
-    sums: bool = False
+    is_product: bool = False
 
     def allowed_operands(self) -> str:
         """Return how many operands there may be, and what they are."""
@@ -110,7 +110,8 @@ _TWO = BlockOperator(("a", "b"))
 _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
 
 OPERATORS: dict[str, BlockOperator] = {
-    "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, sums=True),
+    "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, is_product=True),
+    "relabel": BlockOperator(("tensor",), {"dims": Attribute(_indices, REQUIRED)}),
     "slice": BlockOperator(
         ("x",), {"axis": Attribute(_index, REQUIRED), "at": Attribute(_position, REQUIRED)}
     ),

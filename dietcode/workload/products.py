@@ -1,4 +1,4 @@
-"""What a block with products computes at each row and column: sums of products, reads, and functions of both.
+"""What a block with products computes at each row and column: sums of products, reads, functions of both.
 
 A value that has an index which slices take apart, the gates of a cell for instance, is one value for each
 position along it, of which only those that are needed are computed. Products that are only added up share
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dietcode.workload.block_forms import after_reductions
 from dietcode.workload.expansion import Primitive, expand
 from dietcode.workload.operators import OPERATORS
 
@@ -31,10 +32,13 @@ class Read:
     tensor : str
     gates : Gates
         The position along each of its indices that slices take apart.
+    indices : str
+        Of the tensor, as the block sees it here.
     """
 
     tensor: str
     gates: Gates
+    indices: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class ProductTerm:
     rows, columns : str
         Tensors.
     reduction : str
-        The indices that are summed over, in the order of `rows`.
+        The indices that are summed over, in the order of `columns`.
     gates : Gates
         Of the column tensor.
     """
@@ -63,16 +67,16 @@ class ProductPlan:
 
     Attributes
     ----------
-    sums : dict of str to tuple of ProductTerm
+    accumulators : dict of str to tuple of ProductTerm
         Sets of accumulators: the products that each adds up, in order.
     reads : dict of str to Read
     primitives : tuple of Primitive
-        Pointwise, each after its operands: names of sums, reads and primitives, or numbers.
+        Pointwise, each after its operands: names of accumulators, reads and primitives, or numbers.
     outputs : dict of str to str
         The value of each output.
     """
 
-    sums: Mapping[str, tuple[ProductTerm, ...]]
+    accumulators: Mapping[str, tuple[ProductTerm, ...]]
     reads: Mapping[str, Read]
     primitives: tuple[Primitive, ...]
     outputs: Mapping[str, str]
@@ -81,7 +85,7 @@ class ProductPlan:
     def terms(self) -> list[tuple[ProductTerm, list[tuple[Gates, str]]]]:
         """Products of the same tensors, each with the gates that are needed and the sum that each goes to."""
         found: dict[tuple[str, str, str], list[tuple[ProductTerm, str]]] = {}
-        for name, terms in self.sums.items():
+        for name, terms in self.accumulators.items():
             for term in terms:
                 found.setdefault((term.rows, term.columns, term.reduction), []).append((term, name))
         return [
@@ -90,10 +94,42 @@ class ProductPlan:
         ]
 
 
+@dataclass(frozen=True)
+class Halves:
+    """A block in two: what is computed before any reduction along rows, and what follows.
+
+    Attributes
+    ----------
+    after : dict of str to BlockNode
+        Nodes that depend on a reduction, reductions themselves among them.
+    inputs : tuple of str
+        Tensors and earlier nodes that these read.
+    set_aside : tuple of str
+        Earlier nodes that they read and that are no outputs.
+    outputs : tuple of str
+        Outputs that are known before any reduction.
+    """
+
+    after: Mapping[str, BlockNode]
+    inputs: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, BlockNode], outputs: tuple[str, ...]) -> Halves:
+        """Return the halves of a block; `nodes` are in order."""
+        late = after_reductions(nodes)
+        after = {name: node for name, node in nodes.items() if name in late}
+        read = dict.fromkeys(o for node in after.values() for o in node.operands if isinstance(o, str))
+        inputs = tuple(name for name in read if name not in late)
+        set_aside = tuple(name for name in inputs if name in nodes and name not in outputs)
+        return cls(after, inputs, set_aside, tuple(name for name in outputs if name not in late))
+
+
 def plan_products(
     nodes: Mapping[str, BlockNode], indices: Mapping[str, str], outputs: tuple[str, ...], columns: str
 ) -> ProductPlan:
-    """Return what a block with products computes.
+    """Return what a block with products computes before any reduction along rows.
 
     Parameters
     ----------
@@ -105,11 +141,11 @@ def plan_products(
     columns : str
         Indices of the columns.
     """
-    writer = _Planner(nodes, indices, set(columns))
-    values = {name: writer.value(name, {}) for name in outputs}
-    values = _merge_sums(writer, values)
+    writer, halves = _Planner(nodes, indices, set(columns)), Halves.of(nodes, outputs)
+    values = {name: writer.value(name, {}) for name in (*halves.outputs, *halves.set_aside)}
+    values = _merge_accumulators(writer, values)
     primitives = expand(writer.functions, writer.own_indices)
-    return ProductPlan(writer.sums, writer.reads, primitives, values)
+    return ProductPlan(writer.accumulators, writer.reads, primitives, values)
 
 
 class _Planner:
@@ -118,7 +154,7 @@ class _Planner:
     def __init__(self, nodes: Mapping[str, BlockNode], indices: Mapping[str, str], columns: set[str]) -> None:
         self.nodes, self.indices, self.columns = nodes, indices, columns
         self.gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
-        self.sums: dict[str, tuple[ProductTerm, ...]] = {}
+        self.accumulators: dict[str, tuple[ProductTerm, ...]] = {}
         self.reads: dict[str, Read] = {}
         self.functions: dict[str, BlockNode] = {}
         self.own_indices: dict[str, str] = {}
@@ -132,11 +168,13 @@ class _Planner:
         indices = "".join(k for k in self.indices[name] if k not in self.gates)
         node = self.nodes.get(name)
         if node is None:
-            self.reads[key] = Read(name, own)
+            self.reads[key] = Read(name, own, self.indices[name])
+        elif node.operator == "relabel":
+            self.reads[key] = Read(str(node.operands[0]), own, self.indices[name])
         elif node.operator == "slice":
             return self.value(str(node.operands[0]), {**at, node.attribute("axis"): node.attribute("at")})
-        elif OPERATORS[node.operator].sums:
-            self.sums[key] = (self._term(name, node, own),)
+        elif OPERATORS[node.operator].is_product:
+            self.accumulators[key] = (self._term(name, node, own),)
         else:
             operands = tuple(self.value(o, at) if isinstance(o, str) else o for o in node.operands)
             self.functions[key] = replace(node, operands=operands)
@@ -147,12 +185,11 @@ class _Planner:
         first, second = (str(operand) for operand in node.operands)
         if set(self.indices[first]) & set(self.indices[name]) & self.columns:
             first, second = second, first
-        own = self.indices[first]
-        reduction = "".join(k for k in own if k not in self.indices[name])
+        reduction = "".join(k for k in self.indices[second] if k not in self.indices[name])
         return ProductTerm(first, second, reduction, at)
 
 
-def _merge_sums(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:
+def _merge_accumulators(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:
     """Let products that are only added up share accumulators; returns the value of each output."""
     values = dict(outputs)
     uses = Counter(o for node in planner.functions.values() for o in node.operands if isinstance(o, str))
@@ -166,13 +203,13 @@ def _merge_sums(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]
     }
     for root in [name for name in planner.functions if _is_add(planner, name) and name not in inner]:
         leaves, adds = _leaves(planner, root, inner)
-        merged = [leaf for leaf in leaves if leaf in planner.sums and uses[leaf] == 1]
+        merged = [leaf for leaf in leaves if leaf in planner.accumulators and uses[leaf] == 1]
         if len(merged) < 2:
             continue
         first, *others = merged
-        planner.sums[str(first)] = sum((planner.sums[str(leaf)] for leaf in merged), ())
+        planner.accumulators[str(first)] = sum((planner.accumulators[str(leaf)] for leaf in merged), ())
         for leaf in others:
-            del planner.sums[str(leaf)]
+            del planner.accumulators[str(leaf)]
         rest = [leaf for leaf in leaves if leaf not in others and leaf != first]
         _write_chain(planner, root, adds, [first, *rest], values)
     return values

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dietcode.workload.attention import attention_flops, plan_attention
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.expansion import count_flops, expand
-from dietcode.workload.products import plan_products
+from dietcode.workload.products import Halves, plan_products
 
 if TYPE_CHECKING:  # needs no pydantic
     from dietcode.workload.block_graph import BlockGraph
@@ -55,9 +55,12 @@ def call_flops(spec: SpecFields, bindings: Mapping[str, NDArray[np.int64]]) -> N
 def _flops_of_products(
     graph: BlockGraph, product: Callable[[str], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
+    """Return two for each multiply-add, and one for each function of an element."""
+    after = Halves.of(graph.nodes, graph.outputs).after
+    counts = count_flops(expand(after, graph.indices), graph.columns)
     plan = plan_products(graph.nodes, graph.indices, graph.outputs, graph.columns)
     grid = product(graph.rows) * product(graph.columns)
-    total = grid * len(plan.primitives)
-    for term, sums in plan.terms:
-        total = total + 2 * len(sums) * grid * product(term.reduction)
+    total = grid * (len(plan.primitives) + counts["element"]) + product(graph.rows) * counts["row"]
+    for term, accumulators in plan.terms:
+        total = total + 2 * len(accumulators) * grid * product(term.reduction)
     return total

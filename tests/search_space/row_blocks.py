@@ -1,21 +1,17 @@
-"""Blocks of rows, compiled with several micro-kernels, and the arrays to call them with."""
+"""Blocks of rows, compiled with several micro-kernels."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from compile_cache import load_compiled
-from compiled import cpu_target, numbered
+from compiled import cpu_target
+from compiled_block import CompiledBlock
 
-from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.space import allows, neighbours
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.rows.reference import block_reference
 from dietcode.workload.parse import spec_from_data
 
 Node = dict[str, Any]
@@ -119,50 +115,7 @@ def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
     return list(dict.fromkeys([*found, *neighbours(problem, found[0], limits)]))
 
 
-class CompiledBlock:
-    """Micro-kernels of one block as machine code; the last argument chooses one."""
-
-    def __init__(self, problem: RowProblem, mcpu: str) -> None:
-        target = cpu_target(mcpu)
-        self.problem, self.limits = problem, Limits.of(target)
-        self.kernels = micro_kernels(problem, self.limits)
-        tree = numbered(len(self.kernels))
-        self.module = load_compiled(
-            build_module(problem, self.kernels, tree, ("kernel",), self.limits), target
-        )
-
-    def inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-        rng, indices = np.random.default_rng(seed), self.problem.indices
-        return {
-            name: rng.standard_normal([extents[k] for k in indices[name]], dtype=np.float32)
-            for name in self.problem.inputs
-        }
-
-    def empty(self, extents: dict[str, int]) -> list[Any]:
-        shapes = ([extents[k] for k in self.problem.indices[name]] for name in self.problem.outputs)
-        return [np.full(shape, np.nan, np.float32) for shape in shapes]
-
-    def run(self, inputs: dict[str, Any], extents: dict[str, int], category: int = 0) -> list[Any]:
-        """The outputs, which were NaN everywhere beforehand."""
-        outputs = self.empty(extents)
-        self.module["run"](*(inputs[name] for name in self.problem.inputs), *outputs, category)
-        return outputs
-
-    def check(self, extents: dict[str, int], seed: int = 0) -> None:
-        """Every micro-kernel is right, and all give the same bits."""
-        inputs = self.inputs(extents, seed)
-        right = block_reference(self.problem, inputs)
-        first: Sequence[Any] = ()
-        for category, kernel in enumerate(self.kernels):
-            outputs = self.run(inputs, extents, category)
-            for name, output in zip(self.problem.outputs, outputs, strict=True):
-                error = np.abs(output - right[name]).max() / (np.abs(right[name]).max() or 1.0)
-                assert error < 1e-5, (kernel.name, name, extents, error)
-            first = first or outputs
-            same = [np.array_equal(a, b) for a, b in zip(first, outputs, strict=True)]
-            assert all(same), (kernel.name, self.kernels[0].name, extents)
-
-
 @functools.cache
 def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -> CompiledBlock:
-    return CompiledBlock(problem_of(name, dict(fixed)), mcpu)
+    problem, target = problem_of(name, dict(fixed)), cpu_target(mcpu)
+    return CompiledBlock(problem, micro_kernels(problem, Limits.of(target)), target)

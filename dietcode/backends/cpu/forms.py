@@ -8,6 +8,7 @@ from typing import Any
 
 from dietcode.backends.cpu.attention_domain import CpuAttentionDomain
 from dietcode.backends.cpu.domain import CpuDomain
+from dietcode.backends.cpu.product_domain import CpuProductDomain
 from dietcode.backends.cpu.row_domain import CpuRowDomain
 from dietcode.backends.cpu.row_report import row_facts
 from dietcode.backends.protocol import Domain
@@ -15,6 +16,7 @@ from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.task import Task
 
@@ -24,6 +26,11 @@ _MAX_SEED_TRIALS = 32
 
 def _no_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
     return {}
+
+
+def _product_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
+    """Return why there is no T0 from MetaSchedule."""
+    return {"seed_note": "not sought: every tile is in the space from the beginning"}
 
 
 def _share(num_trials: int) -> int:
@@ -58,6 +65,7 @@ class CpuForm:
 
 CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
+    ProductProblem.form: CpuForm(CpuProductDomain, _none, _product_facts),
     RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
     AttentionProblem.form: CpuForm(CpuAttentionDomain, _none, row_facts, measures_bandwidth=True),
 }

@@ -11,9 +11,12 @@ from dietcode.search_space.cpu.attention.lowering import lower_attention
 from dietcode.search_space.cpu.attention.space import attention_workspace_bytes
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.lowering import lower
+from dietcode.search_space.cpu.products.lowering import lower_products
+from dietcode.search_space.cpu.products.space import product_workspace_bytes
 from dietcode.search_space.cpu.rows.lowering import lower_rows
 from dietcode.search_space.cpu.rows.space import row_workspace_bytes
 from dietcode.search_space.problem import Problem
+from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
 
 
@@ -36,6 +39,7 @@ class CpuCode:
 
 CPU_CODE: dict[str, CpuCode] = {
     Problem.form: CpuCode(lower, workspace_bytes),
+    ProductProblem.form: CpuCode(lower_products, product_workspace_bytes),
     RowProblem.form: CpuCode(lower_rows, row_workspace_bytes),
     AttentionProblem.form: CpuCode(lower_attention, attention_workspace_bytes),
 }

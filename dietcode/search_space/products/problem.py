@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import PackedLayout
+from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.block import BlockNode
 from dietcode.workload.operators import MAX_GATES, OPERATORS
-from dietcode.workload.products import ProductPlan, plan_products
+from dietcode.workload.products import Halves, ProductPlan, plan_products
 from dietcode.workload.text import clip
 
 
@@ -36,18 +37,40 @@ class ProductProblem(BlockProblem):
 
         A constant is packed before a call tells any extent.
         """
-        read = {o for node in nodes.values() if not OPERATORS[node.operator].sums for o in node.operands}
-        multiplied = {o for node in nodes.values() if OPERATORS[node.operator].sums for o in node.operands}
-        fits = (name in multiplied and name not in read for name in constants)
+        read: dict[bool, set[Any]] = {True: set(), False: set()}
+        for node in nodes.values():
+            read[OPERATORS[node.operator].is_product].update(node.operands)
+        fits = (name in read[True] and name not in read[False] for name in constants)
         fixed = (all(extents[index] is not None for index in indices[name]) for name in constants)
         found = [name for name, ok, known in zip(constants, fits, fixed, strict=True) if ok and known]
         columns = [name for name in found if _is_of_columns(name, indices, nodes)]
         return tuple(columns)
 
     @cached_property
+    def halves(self) -> Halves:
+        """The nodes before any reduction along rows, and the others."""
+        return Halves.of(self.nodes, self.outputs)
+
+    @cached_property
     def plan(self) -> ProductPlan:
-        """What is computed at each row and column."""
+        """What is computed at each row and column before any reduction."""
         return plan_products(self.nodes, self.indices, self.outputs, "".join(self.columns))
+
+    @cached_property
+    def rest(self) -> RowProblem | None:
+        """What follows the first reduction along rows, over what was computed before; None without one."""
+        halves = self.halves
+        if not halves.after:
+            return None
+        return RowProblem(
+            inputs=halves.inputs,
+            outputs=tuple(name for name in self.outputs if name in halves.after),
+            indices={name: self.indices[name] for name in (*halves.inputs, *halves.after)},
+            nodes=dict(halves.after),
+            rows=self.rows,
+            columns=self.columns,
+            extents={index: self.extents[index] for index in (*self.rows, *self.columns)},
+        )
 
     @cached_property
     def gates(self) -> tuple[str, ...]:
@@ -77,19 +100,31 @@ class ProductProblem(BlockProblem):
         """Tensors that products read in panels of columns."""
         return tuple(dict.fromkeys(term.columns for term, _ in self.plan.terms))
 
+    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
+        """Return 1/√k for a column tensor, so that sums over k are of the size of 1, as those of models are.
+
+        Functions of larger ones are saturated, or so steep that they magnify rounding errors.
+        """
+        if tensor not in self.column_tensors:
+            return 1.0
+        layout = self.layout(tensor)
+        depth = self.product([k for k in layout.reduction if k not in self.gates], extents)
+        return float(float(depth) ** -0.5)
+
     def sizes(self, extents: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
-        """Return ``(1, rows, columns, reduction)``, the last one of all products and sums together."""
+        """Return ``(1, rows, columns, reduction)``, the last once for each set of accumulators."""
         rows, columns = self.product(self.rows, extents), self.product(self.columns, extents)
-        depth = sum(len(sums) * self.product(term.reduction, extents) for term, sums in self.plan.terms)
+        depth = sum(len(to) * self.product(term.reduction, extents) for term, to in self.plan.terms)
         return 1, rows, columns, depth
 
     def flops(self, extents: Mapping[str, Any]) -> Any:
         """Return the operations as floats: two for each multiply-add, one for each function of an element."""
         _, rows, columns, depth = self.sizes(extents)
-        return 1.0 * rows * columns * (2.0 * depth + len(self.plan.primitives))
+        later = 0.0 if self.rest is None else self.rest.flops(extents)
+        return 1.0 * rows * columns * (2.0 * depth + len(self.plan.primitives)) + later
 
     def _check_form(self) -> None:
-        if not any(OPERATORS[node.operator].sums for node in self.nodes.values()):
+        if not any(OPERATORS[node.operator].is_product for node in self.nodes.values()):
             raise ValueError(f"nodes {clip(list(self.nodes))}; allowed: at least one einsum")
         for gate in self.gates:
             if not 1 <= (self.extents.get(gate) or 0) <= MAX_GATES:
@@ -105,5 +140,7 @@ class ProductProblem(BlockProblem):
 
 def _is_of_columns(name: str, indices: Mapping[str, str], nodes: Mapping[str, BlockNode]) -> bool:
     """Return whether a tensor is the operand with the last index of each product that reads it."""
-    products = [node for node in nodes.values() if OPERATORS[node.operator].sums and name in node.operands]
+    products = [
+        node for node in nodes.values() if OPERATORS[node.operator].is_product and name in node.operands
+    ]
     return all(str(node.attribute("dims"))[-1] in indices[name] for node in products)

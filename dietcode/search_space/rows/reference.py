@@ -62,7 +62,7 @@ def aligned(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> tup
         Indices of each; none of a number.
     """
     whole = max(own, key=len)
-    if node.operator in ("einsum", "slice"):
+    if node.operator in _AS_THEY_ARE:
         return list(operands), whole
     return [
         o if isinstance(o, float) else along(o, k, whole) for o, k in zip(operands, own, strict=True)
@@ -79,13 +79,8 @@ def compute(node: BlockNode, operands: Sequence[Any], indices: str, own: Sequenc
     own : sequence of str
         Indices of each operand.
     """
-    if node.operator == "einsum":
-        subscripts = f"{own[0]},{own[1]}->{node.attribute('dims')}"
-        return np.asarray(np.einsum(subscripts, *operands, optimize=True))
-    if node.operator == "slice":
-        return np.asarray(
-            np.take(operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis")))
-        )
+    if node.operator in _AS_THEY_ARE:
+        return np.asarray(_AS_THEY_ARE[node.operator](node, operands, own))
     if node.operator in _ALONG_ROW:
         axis = node.attribute("axis")
         axes = tuple(range(len(indices) - len(axis), len(indices)))
@@ -165,6 +160,15 @@ def _rmsnorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], in
     return np.asarray(y * operands[1] if len(operands) > 1 else y)
 
 
+_AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
+    "einsum": lambda node, operands, own: np.einsum(
+        f"{own[0]},{own[1]}->{node.attribute('dims')}", *operands, optimize=True
+    ),
+    "relabel": lambda node, operands, own: operands[0],
+    "slice": lambda node, operands, own: np.take(
+        operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis"))
+    ),
+}
 _ALONG_ROW: dict[str, Callable[..., Any]] = {
     "sum": lambda node, operands, axes, indices: operands[0].sum(axis=axes),
     "mean": lambda node, operands, axes, indices: operands[0].mean(axis=axes),

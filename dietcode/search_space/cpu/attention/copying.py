@@ -9,9 +9,18 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
-from dietcode.search_space.tir import TirOps, as_int64, first_lanes, i64, load, load_masked, prefetch, store
+from dietcode.search_space.tir import (
+    FROM_L2,
+    TirOps,
+    as_int64,
+    first_lanes,
+    i64,
+    load,
+    load_masked,
+    prefetch,
+    store,
+)
 from dietcode.search_space.vectors import named
-
 
 _QUARTER = 4  # floats within which shuffles of x86 are cheapest
 
@@ -61,8 +70,8 @@ def transpose_keys(keys: Lines, count: Any, depth: int, to: Any, lanes: int, ahe
                 first = bind(number * lanes)
                 if ahead is not None:
                     for i in range(lanes):
-                        prefetch(keys.buffer, keys.at(begin + (i + BLOCK)) + first)
-                        prefetch(ahead.buffer, ahead.at(begin + i) + first)
+                        prefetch(keys.buffer, keys.at(begin + (i + BLOCK)) + first, FROM_L2)
+                        prefetch(ahead.buffer, ahead.at(begin + i) + first, FROM_L2)
                 square = [named(load(keys.buffer, [o + first], lanes), lanes) for o in offsets]
                 for i, row in enumerate(_transposed(square, lanes)):
                     store(to, row, [(first + i) * BLOCK + begin], lanes)
@@ -94,7 +103,9 @@ def _four_by_four(rows: list[Any], lanes: int) -> list[Any]:
     """Return four vectors: in each quarter of number c, column c of that quarter of the rows."""
     begins = range(0, lanes, _QUARTER)
     singles = [[k for b in begins for i in (0, 1) for k in (b + h + i, lanes + b + h + i)] for h in (0, 2)]
-    pairs = [[k for b in begins for k in (b + h, b + h + 1, lanes + b + h, lanes + b + h + 1)] for h in (0, 2)]
+    pairs = [
+        [k for b in begins for k in (b + h, b + h + 1, lanes + b + h, lanes + b + h + 1)] for h in (0, 2)
+    ]
     upper, lower = (
         [_shuffled(two, order, lanes) for order in singles] for two in (tuple(rows[:2]), tuple(rows[2:]))
     )

@@ -62,13 +62,23 @@ def lower_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, nam
             scopes.enter_context(T.attr(i64(0), "device_id", 0))
             if micro_kernel.stream:
                 scopes.enter_context(streaming(limits.lanes))
-            memory = RowMemory(problem, extents, pointers)
-            tasks = num_tasks(micro_kernel, limits)
-            loop = T.serial if micro_kernel.serial else T.parallel
-            with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-                _task(problem, micro_kernel, limits, memory, task)
+            lower_row_tasks(problem, micro_kernel, limits, RowMemory(problem, extents, pointers))
         T.Return(tirx.IntImm("int32", 0))
     return builder.get()
+
+
+def lower_row_tasks(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory) -> None:
+    """Emit the loop over tasks, within a function whose tensors are declared.
+
+    Parameters
+    ----------
+    memory : RowMemory
+        The tensors.
+    """
+    tasks = num_tasks(micro_kernel, limits)
+    loop = T.serial if micro_kernel.serial else T.parallel
+    with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
+        _task(problem, micro_kernel, limits, memory, task)
 
 
 def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: RowMemory, task: Any) -> None:

@@ -1,0 +1,326 @@
+"""f_local of blocks with products: seconds of a call from the multiply-adds, the panels and the tiles.
+
+    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
+
+The terms are multiply-adds of vectors, rows and columns rounded up to tiles; elements of panels that a core
+streams, once for each block of rows; tiles, with the functions of what they sum; elements of column tensors
+that a call packs; and vectors of rows that follow a reduction along them. f_spatial and f_pad are those of
+contractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.fitting import fit_each
+from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
+from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.measure.records import Records
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.products.space import allows, num_tasks
+from dietcode.search_space.cpu.rows.passes import COSTLY
+from dietcode.search_space.partition import NumpyOps, choose_partition, row_tiles_in_l2
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.target.cpu import CpuTarget
+
+VERSION = 2001  # of features; those of other forms have numbers of their own
+_CYCLES_PER_PRIMITIVE = 0.6  # of a vector
+_CYCLES_PER_COSTLY = 12.0
+_CYCLES_PER_VECTOR_AFTER = 8.0  # a norm, from L2
+_TILE_CYCLES = 40.0  # begin and end of a tile
+_LEAST_CHAIN = 8  # multiply-adds that have to be in flight on two ports
+_PANEL_BYTES_PER_CYCLE = 16.0
+_PACKED_PER_CYCLE = 1.0
+_FLOAT_BYTES = 4
+TERMS = (
+    "secs_per_multiply_add",
+    "secs_per_panel_element",
+    "secs_per_tile",
+    "secs_per_packed_element",
+    "secs_per_vector_after",
+)
+
+FEATURES = (
+    Feature("rows", "elements", "rows of the tile"),
+    Feature("vectors", "registers", "vectors of a row of the tile"),
+    Feature("accumulators", "accumulators", "sets of accumulators"),
+    Feature("registers_share", "ratio", "registers that the tile takes over those that there are"),
+    Feature("is_serial", "0/1", "one core computes everything"),
+    Feature("functions", "functions", "functions of an element, those that take long twenty times"),
+    Feature("log_rows", "log2 rows", "flattened rows"),
+    Feature("log_columns", "log2 elements", "flattened columns"),
+    Feature("log_depth", "log2 elements", "reductions of all products, once for each set of accumulators"),
+    Feature("padding", "ratio", "computed over needed rows and columns"),
+    Feature("imbalance", "ratio", "the most loaded core's tiles over the mean"),
+    Feature("log_tiles", "log2 tiles", "tiles of a core"),
+    Feature("packed_share", "ratio", "packed elements over multiply-adds"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
+)
+
+
+@dataclass(frozen=True)
+class ProductCounts:
+    """Counts for each instance; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : operations of the instance.
+    padded_flops : the same with rows and columns rounded up to tiles.
+    imbalance : the most loaded core's tiles over the mean.
+    tiles : tiles of a core, mean.
+    multiply_adds : vectors that a core multiplies and adds, mean.
+    panel_elements : elements of panels that a core streams, mean.
+    packed : elements of column tensors that a core packs, mean.
+    after : vectors of rows that a core computes after a reduction along them, mean.
+    depth : extents of the reductions of all products, once for each set of accumulators.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+    tiles: FloatArray
+    multiply_adds: FloatArray
+    panel_elements: FloatArray
+    packed: FloatArray
+    after: FloatArray
+    depth: FloatArray
+
+    def stretch(self, kappa: float) -> FloatArray:
+        """Return 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
+    def work(self) -> FloatArray:
+        """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
+        terms = (self.multiply_adds, self.panel_elements, self.tiles, self.packed, self.after)
+        return np.stack(terms, axis=1)
+
+
+def count_products(
+    problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, extents: Extents
+) -> ProductCounts:
+    """Count for all instances at once.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extent of every index.
+    """
+    shape, tasks, ops = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits), NumpyOps()
+    _, rows, columns, depth = (
+        np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
+    )
+    row_tiles, column_tiles = -(-rows // micro_kernel.rows), -(-columns // micro_kernel.columns)
+    grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, ops)
+    tiles = row_tiles * column_tiles / tasks
+    vectors = micro_kernel.columns // limits.lanes
+    flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
+    in_l2 = row_tiles_in_l2(_row_depth(problem, extents), micro_kernel.rows, limits.l2_bytes, ops)
+    blocks = np.ceil(np.maximum(row_tiles / grid.row_parts, 1.0) / in_l2)
+    packed = sum(
+        1.0 * problem.product(problem.layout(name).reduction, extents) * columns
+        for name in problem.column_tensors
+        if name not in problem.constants
+    )
+    return ProductCounts(
+        flops=flops,
+        padded_flops=flops
+        * (row_tiles * micro_kernel.rows / rows)
+        * (column_tiles * micro_kernel.columns / columns),
+        imbalance=np.asarray(grid.largest_load * tasks / (row_tiles * column_tiles), dtype=np.float64),
+        tiles=tiles,
+        multiply_adds=tiles * micro_kernel.rows * vectors * depth,
+        panel_elements=blocks * column_tiles * micro_kernel.columns * depth / grid.column_parts,
+        packed=np.broadcast_to(np.asarray(packed, dtype=np.float64), shape) / limits.num_cores,
+        after=rows * -(-columns // limits.lanes) / tasks * (problem.rest is not None),
+        depth=depth.astype(np.float64),
+    )
+
+
+def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
+    found = {}
+    for term, _ in problem.plan.terms:
+        found[term.rows, term.reduction] = problem.product(term.reduction, extents)
+    return sum(found.values())
+
+
+@dataclass(frozen=True)
+class ProductModel:
+    """The fitted f_local of one micro-kernel.
+
+    Attributes
+    ----------
+    coefficients : float64 array [1 + num_terms]
+        c₀, then one for each of `TERMS`.
+    fit_error : float
+        Median relative error on the measured waves.
+    """
+
+    micro_kernel: ProductKernel
+    coefficients: FloatArray
+    fit_error: float
+
+    def predict(self, problem: ProductProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
+        """Return the three factors and their product for every instance.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        extents : dict of str to int64 array [num_instances]
+        """
+        counts = count_products(problem, self.micro_kernel, limits, extents)
+        work = np.maximum(counts.work() @ self.coefficients[1:], 1e-12)
+        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
+        secs = self.coefficients[0] + work / f_spatial
+        return Factors(
+            counts.padded_flops / work, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the report."""
+        names = ("launch_secs", *TERMS)
+        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
+            "median_fit_error": self.fit_error
+        }
+
+
+def fit_products(problem: ProductProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
+    return fit_each(problem, target, records, extents, (allows, fit_product))
+
+
+def fit_product(
+    problem: ProductProblem,
+    micro_kernel: ProductKernel,
+    limits: Limits,
+    kappa: float,
+    points: Sequence[Mapping[str, int]],
+    secs: Sequence[float],
+) -> ProductModel:
+    """Fit f_local of one micro-kernel on its measured waves.
+
+    Parameters
+    ----------
+    kappa : float
+        κ of f_spatial.
+    points : sequence of dict
+        Extent of every index at each wave.
+    secs : sequence of float
+        Seconds of one call at each.
+
+    Raises
+    ------
+    CandidateError
+        Too few of them are usable.
+    """
+    waves, times = measured(problem, micro_kernel, points, secs)
+    counts = count_products(problem, micro_kernel, limits, waves)
+    work = counts.work() * counts.stretch(kappa)[:, None]
+    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
+    return ProductModel(micro_kernel, coefficients, error)
+
+
+@dataclass(frozen=True)
+class ProductEstimator:
+    """`dietcode.cost_model.model.Estimator` of blocks with products on a CPU.
+
+    Attributes
+    ----------
+    cycles_per_sec : float
+        Of a core, by the calibration.
+    launch_secs : float
+        Seconds of a call without work.
+    """
+
+    limits: Limits
+    kappa: float
+    cycles_per_sec: float
+    launch_secs: float
+    version: ClassVar[int] = VERSION
+
+    @classmethod
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> ProductEstimator:
+        """Return a calibration's estimator."""
+        known = CpuEstimator.of(limits, calibration)
+        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
+
+    def allows(self, problem: ProductProblem, micro_kernel: ProductKernel) -> bool:
+        """Return what `dietcode.search_space.cpu.products.space.allows` does."""
+        return allows(problem, micro_kernel, self.limits)
+
+    def estimate(self, problem: ProductProblem, micro_kernel: ProductKernel, extents: Extents) -> FloatArray:
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
+        counts = count_products(problem, micro_kernel, self.limits, extents)
+        return self._secs(problem, micro_kernel, counts)
+
+    def _secs(
+        self, problem: ProductProblem, micro_kernel: ProductKernel, counts: ProductCounts
+    ) -> FloatArray:
+        vectors = micro_kernel.columns // self.limits.lanes
+        sets = len(problem.plan.accumulators)
+        registers = micro_kernel.rows * vectors * sets
+        # Of one step of one sum: FMAs, loads, the chains' latency, and the panel from L2.
+        step = max(
+            micro_kernel.rows * vectors / 2,
+            (micro_kernel.rows / sets + vectors) / 2,
+            micro_kernel.rows * vectors / registers * _LEAST_CHAIN / 2,
+            micro_kernel.columns * _FLOAT_BYTES / _PANEL_BYTES_PER_CYCLE / 2,
+        )
+        per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
+        cycles = counts.tiles * (counts.depth * step + per_tile)
+        cycles += counts.after * _CYCLES_PER_VECTOR_AFTER
+        cycles = cycles * counts.stretch(self.kappa) + counts.packed / _PACKED_PER_CYCLE
+        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
+        secs: FloatArray = launch + cycles / self.cycles_per_sec
+        return secs
+
+    def features(
+        self, problem: ProductProblem, micro_kernel: ProductKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """Return features and estimate of one micro-kernel at many shapes.
+
+        Returns
+        -------
+        float32 [num_points, num_features], float64 [num_points]
+            Columns as in `FEATURES`; seconds as in `estimate`.
+        """
+        counts = count_products(problem, micro_kernel, self.limits, extents)
+        estimate = self._secs(problem, micro_kernel, counts)
+        _, rows, columns, depth = problem.sizes(extents)
+        vectors, sets = micro_kernel.columns // self.limits.lanes, len(problem.plan.accumulators)
+        values = (
+            micro_kernel.rows,
+            vectors,
+            sets,
+            (micro_kernel.rows * vectors * sets + vectors + 1) / self.limits.num_registers,
+            micro_kernel.serial,
+            _function_cycles(problem) / _CYCLES_PER_PRIMITIVE,
+            np.log2(rows),
+            np.log2(columns),
+            np.log2(depth),
+            counts.padded_flops / counts.flops,
+            counts.imbalance,
+            np.log2(counts.tiles),
+            counts.packed / np.maximum(counts.multiply_adds, 1.0),
+            np.log2(estimate),
+        )
+        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate(values):
+            table[:, column] = value
+        return table, estimate
+
+
+def _function_cycles(problem: ProductProblem) -> float:
+    """Return the cycles of the functions of one vector."""
+    kinds = [primitive.kind for primitive in problem.plan.primitives]
+    costly = sum(kind in COSTLY for kind in kinds)
+    return costly * _CYCLES_PER_COSTLY + (len(kinds) - costly) * _CYCLES_PER_PRIMITIVE

@@ -1,0 +1,156 @@
+"""A micro-kernel of a block with products lowered to a TIR function with symbolic extents.
+
+    column tensors that are not constant are packed
+    for task in parallel(P):                      # one rectangle of tiles each
+      for block of rows that fits L2, column tile, row tile:
+        accumulators[name, row, columns] = 0              # registers
+        for product: for k: accumulators[name, …] += A[row, k] · packed_B[columns // lanes, k, gate, lanes]
+        functions of the accumulators and of other tensors; outputs
+    for task in parallel(P): what follows a reduction along rows, as a block of rows
+
+A tile that reaches past an edge computes clamped rows and panels, and writes what exists.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.access import view_of
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.packing import emit_packing
+from dietcode.search_space.cpu.products.memory import ProductMemory
+from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.products.space import num_tasks, row_kernel
+from dietcode.search_space.cpu.products.tile import Edge, Tile
+from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
+from dietcode.search_space.cpu.rows.memory import RowMemory
+from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
+
+
+def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, name: str) -> Any:
+    """Return the private function ``name(inputs…, outputs…, dynamic extents…) -> status`` on raw pointers.
+
+    Parameters
+    ----------
+    problem : ProductProblem
+        What is computed.
+    micro_kernel : ProductKernel
+        The tile.
+    limits : Limits
+        Lanes, cores and cache of the target.
+    name : str
+        Symbol of the function.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Pointers of inputs and outputs, then an int64 for each index of `ProductProblem.dynamic`.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True, private=True):
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True})
+        pointers = {
+            tensor: T.arg(tensor, T.ptr(str(problem.storage(tensor))))
+            for tensor in (*problem.inputs, *problem.outputs)
+        }
+        sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
+        T.func_ret(INT32)
+        extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
+        # Local buffers need to know their device; a packed function learns it from its tensors.
+        with ExitStack() as scopes:
+            scopes.enter_context(T.attr(i64(0), "device_type", CPU))
+            scopes.enter_context(T.attr(i64(0), "device_id", 0))
+            memory = ProductMemory(problem, extents, pointers, limits.lanes)
+            packed = {tensor: _panels(memory, tensor, scopes) for tensor in problem.column_tensors}
+            for value in problem.halves.set_aside:
+                size = memory.value(view_of(problem, value).size)
+                memory.buffers[value] = scopes.enter_context(workspace(size))
+            tasks = num_tasks(micro_kernel, limits)
+            loop = T.serial if micro_kernel.serial else T.parallel
+            # A loop of one iteration without annotations is dropped, and the scope of the device with it.
+            with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
+                _task(Tile(problem, micro_kernel, memory, packed, limits.lanes), limits, task)
+            if problem.rest is not None:
+                own = {n: memory.buffers[n].data for n in (*problem.rest.inputs, *problem.rest.outputs)}
+                rows_memory = RowMemory(problem.rest, {k: extents[k] for k in problem.rest.extents}, own)
+                lower_row_tasks(problem.rest, row_kernel(micro_kernel, limits), limits, rows_memory)
+        T.Return(tirx.IntImm("int32", 0))
+    return builder.get()
+
+
+def _panels(memory: ProductMemory, tensor: str, scopes: ExitStack) -> Any:
+    """Return the buffer of a column tensor's panels; packs them first where it is not constant."""
+    if tensor in memory.problem.constants:
+        return memory.buffers[tensor]
+    panels = scopes.enter_context(workspace(memory.packed_size(tensor)))
+    layout = memory.problem.layout(tensor)
+    emit_packing(memory, tensor, layout, (memory.buffers[tensor], panels), memory.lanes)
+    return panels
+
+
+def _task(tile: Tile, limits: Limits, task: Any) -> None:
+    """Emit one task's rectangle of tiles."""
+    problem, micro_kernel, ops = tile.problem, tile.micro_kernel, TirOps()
+    bind, tasks = ops.bind, num_tasks(micro_kernel, limits)
+    _, rows, columns, _ = (as_int64(size) for size in problem.sizes(tile.memory.extents))
+    row_tiles = bind(ceildiv(rows, micro_kernel.rows, ops))
+    column_tiles = bind(ceildiv(columns, micro_kernel.columns, ops))
+    grid = choose_partition(i64(1), row_tiles, column_tiles, tasks, False, ops)
+    column_part = bind(tirx.truncmod(task, grid.column_parts))
+    row_part = bind(tirx.truncdiv(task, grid.column_parts))
+    first, last = _part(row_tiles, row_part, grid.row_parts)
+    column_range = _part(column_tiles, column_part, grid.column_parts)
+    height = bind(last - first)
+    in_l2 = row_tiles_in_l2(_depth(tile), micro_kernel.rows, limits.l2_bytes, ops)
+    num_blocks = bind(ceildiv(height, in_l2, ops))
+    edge = Edge(rows, columns, bind(ceildiv(columns, tile.lanes, ops)))
+    fits = _always_fits(problem, micro_kernel)
+    with T.serial(i64(0), num_blocks) as block, T.serial(*column_range) as column_tile:
+        low, high = _part(height, block, num_blocks)
+        column = bind(column_tile * micro_kernel.columns)
+        panel = bind(column_tile * tile.vectors)
+        with T.serial(bind(first + low), bind(first + high)) as row_tile:
+            row = bind(row_tile * micro_kernel.rows)
+            if fits:
+                tile.emit(row, column, panel, None)
+            else:
+                whole = tirx.And(row + micro_kernel.rows <= rows, column + micro_kernel.columns <= columns)
+                with T.If(whole):
+                    with T.Then():
+                        tile.emit(row, column, panel, None)
+                    with T.Else():
+                        tile.emit(row, column, panel, edge)
+
+
+def _depth(tile: Tile) -> Any:
+    """Return the elements of a row of all row tensors."""
+    problem, found = tile.problem, {}
+    for term, _ in problem.plan.terms:
+        found[term.rows, term.reduction] = problem.product(term.reduction, tile.memory.extents)
+    return as_int64(sum(found.values()))
+
+
+def _always_fits(problem: ProductProblem, micro_kernel: ProductKernel) -> bool:
+    """Return whether tiles never reach past an edge, whatever the dynamic extents are."""
+    fixed = [
+        int(
+            problem.product(
+                tuple(k for k in indices if problem.extents[k] is not None), dict(problem.extents)
+            )
+        )
+        for indices in (problem.rows, problem.columns)
+    ]
+    return fixed[0] % micro_kernel.rows == 0 and fixed[1] % micro_kernel.columns == 0
+
+
+def _part(total: Any, part: Any, parts: Any) -> tuple[Any, Any]:
+    """Return the bounds of one of `parts` nearly equal ranges of ``0…total``."""
+    bind = TirOps().bind
+    return bind(tirx.truncdiv(part * total, parts)), bind(tirx.truncdiv((part + 1) * total, parts))

@@ -1,0 +1,94 @@
+"""The tensors of a block with products in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.access import ZERO, View, view_of
+from dietcode.search_space.cpu.packing import packed_shape
+from dietcode.search_space.memory import Addressing
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.tir import i64
+from dietcode.workload.products import Gates, Read
+
+
+class ProductMemory(Addressing):
+    """The tensors of one function.
+
+    Parameters
+    ----------
+    extents : mapping of str to int64 expression
+        Of every index.
+    pointers : mapping of str to pointer
+        By tensor name, as the function was given them.
+    lanes : int
+        Of a vector.
+
+    Attributes
+    ----------
+    buffers : dict of str to Buffer
+        One-dimensional, on the pointers that the function was given; constants are packed.
+    """
+
+    problem: ProductProblem
+
+    def __init__(
+        self,
+        problem: ProductProblem,
+        extents: Mapping[str, Any],
+        pointers: Mapping[str, Any],
+        lanes: int,
+    ) -> None:
+        super().__init__(problem, extents)
+        self.lanes = lanes
+        self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
+
+    def _declare(self, name: str, pointer: Any) -> Any:
+        size = self.value(view_of(self.problem, name).size)
+        if name in self.problem.constants:
+            size = self.packed_size(name)
+        # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
+        storage = self.problem.storage(name)
+        return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
+
+    def packed_size(self, tensor: str) -> Any:
+        """Return the elements of a packed column tensor."""
+        _, panels, reduction, lanes = packed_shape(
+            self.problem, self.problem.layout(tensor), dict(self.extents), self.lanes
+        )
+        return panels * reduction * lanes
+
+    def view(self, read: Read) -> View:
+        """Return the layout of a tensor under the indices that it is read with."""
+        return view_of(self.problem, read.tensor, read.indices)
+
+    def row_begin(self, view: View, row: Any, gates: Gates = ()) -> Any:
+        """Return the offset of a tensor's first element for a flattened row.
+
+        Parameters
+        ----------
+        gates : Gates
+            Positions along indices that are no rows.
+        """
+        offset = self.offset(view, self.problem.rows, row)
+        for gate, position in gates:
+            offset = offset + i64(position) * self.value(view.strides.get(gate, ZERO))
+        return offset
+
+    def gate_offset(self, tensor: str, gates: Gates) -> int:
+        """Return the flattened position among the innermost indices of a packed column tensor."""
+        result, position = 0, dict(gates)
+        for index in self.problem.layout(tensor).reduction:
+            if index in self.problem.gates:
+                extent = self.problem.extents[index]
+                assert extent is not None
+                result = result * extent + position.get(index, 0)
+        return result
+
+    def num_gates(self, tensor: str) -> int:
+        """Return the positions along all of its gates."""
+        gates = [k for k in self.problem.layout(tensor).reduction if k in self.problem.gates]
+        return int(self.problem.product(tuple(gates), dict(self.problem.extents)))

@@ -1,0 +1,77 @@
+"""Which micro-kernels a block with products has. Imports no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
+from dietcode.search_space.cpu.rows.space import row_workspace_bytes
+from dietcode.search_space.products.problem import ProductProblem
+
+_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
+_VECTORS = (1, 2, 3, 4)
+_FLOAT_BYTES = 4
+
+
+def num_tasks(micro_kernel: ProductKernel, limits: Limits) -> int:
+    """Return the tasks that a call is cut into."""
+    return 1 if micro_kernel.serial else limits.num_cores
+
+
+def row_kernel(micro_kernel: ProductKernel, limits: Limits) -> RowKernel:
+    """Return how what follows a reduction is computed: row by row; any other way has the same bits."""
+    return RowKernel(1, 4 * limits.lanes, serial=micro_kernel.serial)
+
+
+def allows(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> bool:
+    """Return whether all accumulators, a row of vectors and a broadcast fit the registers.
+
+    The least tile is allowed in any case: with many accumulators some of them lie in L1.
+    """
+    vectors, remainder = divmod(micro_kernel.columns, limits.lanes)
+    if remainder or vectors < 1 or (micro_kernel.serial and limits.num_cores == 1):
+        return False
+    registers = micro_kernel.rows * vectors * len(problem.plan.accumulators) + vectors + 1
+    return registers <= limits.num_registers or (micro_kernel.rows, vectors) == (1, 1)
+
+
+def seeds(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
+    """Return the tallest tile of each width, and a single row of the widest."""
+    found: dict[int, ProductKernel] = {}
+    for kernel in tiles(problem, limits):
+        if not kernel.serial:
+            found[kernel.columns] = kernel  # rows ascend
+    widest = max(found.values(), key=lambda kernel: kernel.columns)
+    return list(dict.fromkeys([*found.values(), replace(widest, rows=1)]))
+
+
+def tiles(problem: ProductProblem, limits: Limits) -> list[ProductKernel]:
+    """Return every tile, on all cores."""
+    kernels = [ProductKernel(rows, vectors * limits.lanes) for vectors in _VECTORS for rows in _ROWS]
+    return [kernel for kernel in kernels if allows(problem, kernel, limits)]
+
+
+def neighbours(problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits) -> list[ProductKernel]:
+    """Return the same tile on one core, or on all."""
+    other = replace(micro_kernel, serial=not micro_kernel.serial)
+    return [other] if allows(problem, other, limits) else []
+
+
+def product_workspace_bytes(
+    problem: ProductProblem, micro_kernel: ProductKernel, limits: Limits, extents: Mapping[str, int]
+) -> int:
+    """Return the bytes that a call takes from the workspace pool: what it packs and sets aside."""
+    total = 0
+    for tensor in problem.column_tensors:
+        if tensor not in problem.constants:
+            layout = problem.layout(tensor)
+            panels = -(-int(problem.product(layout.columns, extents)) // limits.lanes)
+            total += panels * limits.lanes * int(problem.product(layout.reduction, extents))
+    total += sum(int(problem.product(problem.indices[name], extents)) for name in problem.halves.set_aside)
+    later = 0
+    if problem.rest is not None:
+        later = row_workspace_bytes(problem.rest, row_kernel(micro_kernel, limits), limits, extents)
+    return total * _FLOAT_BYTES + later

@@ -1,0 +1,77 @@
+"""Code for blocks with products: right at every edge, the same bits whatever computes them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from product_blocks import BLOCKS, built_block, problem_of
+
+from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.reference import block_reference
+from dietcode.target.cpu import CpuTarget
+
+
+def extents_of(problem: ProductProblem, rows: int, seed: int) -> dict[str, int]:
+    """So many values of the last row index, and some of what else is dynamic."""
+    rng = random.Random(seed)
+    free = {k: rng.choice([1, 5, 17, 33]) for k, extent in problem.extents.items() if extent is None}
+    if problem.rows[-1] in free:
+        free[problem.rows[-1]] = rows
+    return {k: free.get(k, extent or 0) for k, extent in problem.extents.items()}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    for seed, rows in enumerate([1, 2, 7, 8, 29]):
+        block.check(extents_of(block.problem, rows, seed), seed)
+
+
+@pytest.mark.parametrize("name", ["swiglu", "lstm", "gru", "dense-add-layernorm"])
+def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    problem = block.problem
+    extents = extents_of(problem, 13, 0)
+    inputs = block.inputs(extents)
+    for category in range(len(block.kernels)):
+        together = block.run(inputs, extents, category)
+        for row in (0, 5, 12):
+            alone = {
+                tensor: value[row : row + 1] if problem.indices[tensor].startswith("m") else value
+                for tensor, value in inputs.items()
+            }
+            outputs = block.run(alone, extents | {"m": 1})
+            for one, other in zip(outputs, together, strict=True):
+                assert np.array_equal(one[0], other[row])
+
+
+def test_nan_stays_in_its_row(avx2: CpuTarget) -> None:
+    block = built_block("lstm", avx2.mcpu)
+    extents = extents_of(block.problem, 9, 0)
+    inputs = block.inputs(extents)
+    inputs["X"][3, 2] = np.nan
+    right = block_reference(block.problem, inputs)
+    for category in range(len(block.kernels)):
+        for name, output in zip(block.problem.outputs, block.run(inputs, extents, category), strict=True):
+            assert np.array_equal(np.isnan(output), np.isnan(right[name]))
+            assert np.isnan(output[3]).all() and not np.isnan(output[4]).any()
+
+
+def test_what_is_only_added_up_shares_accumulators() -> None:
+    assert [len(terms) for terms in problem_of("lstm").plan.accumulators.values()] == [2, 2, 2, 2]
+    gru = problem_of("gru").plan
+    assert sorted(len(terms) for terms in gru.accumulators.values()) == [1, 1, 2, 2]
+    assert problem_of("gru").packed["W"].reduction == ("k", "g")
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_problems_and_micro_kernels_are_read_and_written(name: str) -> None:
+    problem = problem_of(name)
+    again = problem_from_json(problem.to_json())
+    assert again.to_json() == problem.to_json() and again.plan == problem.plan
+    for kernel in (ProductKernel(4, 32), ProductKernel(1, 16, serial=True)):
+        assert cpu_micro_kernel(kernel.to_json()) == kernel
