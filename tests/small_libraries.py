@@ -135,6 +135,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.library.parts import Parts
     from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
+    from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
     from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
     from dietcode.search_space.task import Task
     from dietcode.target.cpu import resolve_target
@@ -146,9 +147,12 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     lanes = Limits.of(target).lanes
     kernels: tuple[Any, ...] = (MicroKernel(3, lanes), MicroKernel(4, 2 * lanes))
     if spec.block is not None:
-        kernels = (RowKernel(1, 4 * lanes), RowKernel(2, 4 * lanes, "all", serial=True))
-    if spec.block is not None and spec.block.form == "attention":
-        kernels = (AttentionKernel(1, 2 * lanes, split=True), AttentionKernel(3, 2 * lanes, 4))
+        of_form: dict[str, tuple[Any, ...]] = {
+            "products": (ProductKernel(2, lanes), ProductKernel(1, 2 * lanes, serial=True)),
+            "rows": (RowKernel(1, 4 * lanes), RowKernel(2, 4 * lanes, "all", serial=True)),
+            "attention": (AttentionKernel(1, 2 * lanes, split=True), AttentionKernel(3, 2 * lanes, 4)),
+        }
+        kernels = of_form[spec.block.form]
     bindings = np.asarray(instances.bindings)
     middle = int(bindings[:, 0].min() + bindings[:, 0].max()) // 2
     rule = Rule(tuple(spec.variables), 2, Branch(spec.variables[0], middle, Leaf(0), Leaf(1)))

@@ -113,6 +113,11 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     """
     nodes, indices = graph.nodes, graph.indices
     gates = {node.attribute("axis") for node in nodes.values() if node.operator == "slice"}
+    for name, node in nodes.items():
+        if node.operator == "relabel" and node.operands[0] not in graph.tensors:
+            path = field_path((*GRAPH, name, node.operator, 0))
+            allowed = "a tensor, which is read under other indices"
+            raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
     own_columns: dict[str, set[str]] = {}
     for name, node in nodes.items():
         if OPERATORS[node.operator].is_product:
@@ -135,11 +140,6 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
         if not fits and not (output in reduced and own in (rows, rows + end) and own):
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
-    for name, node in nodes.items():
-        if node.operator == "relabel" and node.operands[0] not in graph.tensors:
-            path = field_path((*GRAPH, name, node.operator, 0))
-            allowed = "a tensor, which is read under other indices"
-            raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
     operands = {
         o
         for node in nodes.values()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dietcode.errors import SpecError
-from dietcode.workload.attention import MAX_HEAD, plan_attention
+from dietcode.workload.block_extents import check_block_extents
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INPUT_DTYPES
@@ -190,24 +190,11 @@ def _check_dims(spec: SpecFields) -> Iterator[SpecError]:
 def _check_roles(spec: SpecFields) -> None:
     if spec.block is None:
         Contraction.from_spec(spec)
-    elif spec.block.form == "attention":
-        _check_attention(spec)
-
-
-def _check_attention(spec: SpecFields) -> None:
-    """Refuse constants, and heads whose extent is not fixed."""
-    graph = spec.block
-    assert graph is not None
-    for name, tensor in spec.tensors.items():
-        if tensor.constant:
-            problem = "given true; allowed in attention: false, for nothing of it is packed ahead"
-            raise SpecError(field_path(["tensors", name, "constant"]), problem)
-    plan = plan_attention(graph.nodes, graph.indices, graph.outputs)
-    for index in dict.fromkeys((plan.depth, plan.width)):
-        dim = spec.dims_parsed[index]
-        if not dim.is_constant or dim.constant_value() > MAX_HEAD:
-            allowed = f"a number up to {MAX_HEAD}, for it is the last index of a head"
-            raise SpecError(f"dims.{index}", f"given {clip(str(spec.dims_given[index]))}; allowed: {allowed}")
+        return
+    check_block_extents(spec.block, spec.operand_indices, spec.dims_given)
+    if spec.block.form == "attention" and spec.constants:
+        problem = "given true; allowed in attention: false, for nothing of it is packed ahead"
+        raise SpecError(field_path(["tensors", spec.constants[0], "constant"]), problem)
 
 
 def _check_convolution(spec: SpecFields) -> None:

@@ -28,8 +28,10 @@ def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
     return Operator.of_spec(spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors)))
 
 
+OF_PRODUCTS = {"einsum", "relabel", "slice"}
+POINTWISE = {word: operator for word, operator in OPERATORS.items() if word not in OF_PRODUCTS}
 CASES = [
-    *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in OPERATORS.items()),
+    *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in POINTWISE.items()),
     ("layernorm", 1, {}),
     ("rmsnorm", 1, {"eps": 0.1}),
     ("softmax", 1, {"scale": 0.5, "causal": "m"}),
@@ -55,6 +57,44 @@ def test_every_operator(vendor: str, word: str, num_operands: int, options: dict
     result = np.asarray(eager(arrays)())
     assert result.dtype == np.float32 and result.shape == right.shape
     assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
+
+
+PRODUCTS = {
+    "linear": ({"P": {"einsum": ["X", "W"], "dims": "mn"}, "Y": {"relu": "P"}}, "mk", "nk"),
+    "transposed": ({"P": {"einsum": ["X", "W"], "dims": "mn"}, "Y": {"relu": "P"}}, "km", "kn"),
+    "gates": (
+        {
+            "P": {"einsum": ["X", "W"], "dims": "mgn"},
+            "a": {"slice": "P", "axis": "g", "at": 0},
+            "b": {"slice": "P", "axis": "g", "at": 2},
+            "R": {"relabel": "X", "dims": "mn"},
+            "c": {"mul": ["a", "b"]},
+            "Y": {"add": ["c", "R"]},
+        },
+        "mk",
+        "gnk",
+    ),
+}
+
+
+@pytest.mark.parametrize("vendor", ["numpy", "torch"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(vendor: str, name: str) -> None:
+    if vendor == "torch":
+        pytest.importorskip("torch", reason=of_extra("bench"))
+    graph, x, w = PRODUCTS[name]
+    tensors = {key: {"dims": dims, "dtype": "float32"} for key, dims in (("X", x), ("W", w))}
+    dims = {"m": "M", "n": 24, "k": 24, "g": 3}
+    data = block_data("case", graph, ["Y"], tensors=tensors, dims={k: dims[k] for k in {*x, *w}})
+    operator = Operator.of_spec(spec_from_data(data))
+    rng, shapes = np.random.default_rng(0), operator.shapes({"M": 5})
+    arrays = {name: rng.standard_normal(shapes[name], dtype=np.float32) for name in operator.inputs}
+    right = block_reference(operator.problem, arrays)["Y"]
+    for path, bind in vendor_paths(vendor, operator, 1).items():
+        if "compile" not in path:
+            result = np.asarray(bind(arrays)())
+            assert result.shape == right.shape
+            assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
 
 
 def test_a_library_with_two_outputs_beside_numpy() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from compile_cache import load_compiled
-from compiled import cpu_target, numbered
-from row_blocks import CompiledBlock
+from compiled import cpu_target
+from compiled_block import CompiledBlock
 
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.attention.space import allows
-from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.workload.parse import spec_from_data
 
@@ -69,19 +67,7 @@ def attention_kernels(problem: AttentionProblem, limits: Limits) -> list[Attenti
     return kernels
 
 
-class CompiledAttention(CompiledBlock):
-    """Micro-kernels of one attention as machine code; the last argument chooses one."""
-
-    def __init__(self, problem: AttentionProblem, mcpu: str) -> None:
-        target = cpu_target(mcpu)
-        self.problem, self.limits = problem, Limits.of(target)
-        self.kernels = attention_kernels(problem, self.limits)
-        tree = numbered(len(self.kernels))
-        self.module = load_compiled(
-            build_module(problem, self.kernels, tree, ("kernel",), self.limits), target
-        )
-
-
 @functools.cache
-def built_attention(name: str, mcpu: str) -> CompiledAttention:
-    return CompiledAttention(attention_of(name), mcpu)
+def built_attention(name: str, mcpu: str) -> CompiledBlock:
+    problem, target = attention_of(name), cpu_target(mcpu)
+    return CompiledBlock(problem, attention_kernels(problem, Limits.of(target)), target)

@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 from attention_blocks import ATTENTIONS, built_attention
 from compiled import Compiled, all_tails, cpu_target, make_problem
+from compiled_block import CompiledBlock
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
-from row_blocks import BLOCKS, CompiledBlock, built_block
+from product_blocks import BLOCKS as PRODUCTS
+from product_blocks import built_block as built_product
+from row_blocks import BLOCKS, built_block
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
@@ -79,7 +82,12 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
     right = block_reference(block.problem, inputs)
     for at_end in (True, False):
         guard_workspaces(at_end)
-        given = [guarded(inputs[name], at_end) for name in block.problem.inputs]
+        packed = {name: block.pack(name, inputs[name], extents) for name in block.problem.packed}
+        for name, layout in block.problem.packed.items():
+            room = guarded(np.full_like(packed[name], np.nan), at_end)
+            block.module[layout.function](guarded(inputs[name], at_end), room)
+            assert np.array_equal(room, packed[name])
+        given = [guarded((inputs | packed)[name], at_end) for name in block.problem.inputs]
         for category, micro_kernel in enumerate(block.kernels):
             where = block.problem.nodes, micro_kernel.name, extents
             outputs = [guarded(empty, at_end) for empty in block.empty(extents)]
@@ -141,14 +149,23 @@ def check_attentions(mcpu: str) -> None:
             check_block(block, sizes | {"q": num_queries, "k": num_keys})
 
 
+def check_products(mcpu: str) -> None:
+    """Few rows and columns, and many, of every block with products."""
+    for name in PRODUCTS:
+        block = built_product(name, mcpu)
+        for number in (1, 2, 9, 31):
+            free = {k: number + at for at, k in enumerate(block.problem.dynamic)}
+            check_block(block, {k: free.get(k, extent or 0) for k, extent in block.problem.extents.items()})
+
+
 def main(part: str, mcpu: str) -> None:
     """All of a part; most blocks keep nothing between passes, and take no workspace."""
-    parts = {
+    check_part, least = {
         "contractions": (check_contractions, 1000),
         "blocks": (check_blocks, 100),
+        "products": (check_products, 10),
         "attentions": (check_attentions, 100),
-    }
-    check_part, least = parts[part]
+    }[part]
     check_part(mcpu)
     taken = ctypes.CDLL(None).guarded_workspaces()
     assert taken > least, taken

@@ -17,7 +17,12 @@ from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.sizes import largest_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise", "attention", "attention-decode")
+EXAMPLES = (
+    *("softmax", "layernorm", "add-rmsnorm", "pointwise"),
+    *("swiglu", "qkv", "lstm-cell", "gru-cell"),
+    *("attention", "attention-decode"),
+)
+OF_PRODUCTS = {"einsum", "relabel", "slice"}
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {
@@ -57,7 +62,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 GRAPH = "op.block.graph"
 REFUSALS = [
-    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "allowed: one of einsum, slice, add,"),
+    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "allowed: one of einsum, relabel, slice, add,"),
     (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "did you mean 'mul'?"),
     (f"{GRAPH}.T", {"conv": ["S", "R"]}, f"{GRAPH}.T", "given ['conv']; allowed: one of einsum"),
     (
@@ -171,7 +176,7 @@ def test_flops_are_primitives_of_each_element() -> None:
     assert largest_sizes(spec_from_data(data)).flops == 64 * (7 * 48 + 2)
 
 
-@pytest.mark.parametrize("word", [word for word in OPERATORS if word not in ("einsum", "slice")])
+@pytest.mark.parametrize("word", [word for word in OPERATORS if word not in OF_PRODUCTS])
 def test_every_operator_is_read_and_written_out(word: str) -> None:
     operator = OPERATORS[word]
     operands = ["X", "R", "X"][: len(operator.operands)]

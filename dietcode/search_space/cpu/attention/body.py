@@ -26,7 +26,7 @@ from dietcode.search_space.cpu.attention.arithmetic import (
     larger_number,
     product,
 )
-from dietcode.search_space.cpu.attention.copying import Lines, value_vector
+from dietcode.search_space.cpu.attention.copying import KeyRows, value_vector
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, AttentionKernel
 from dietcode.search_space.cpu.attention.space import pitch
@@ -46,7 +46,7 @@ from dietcode.search_space.vectors import const, named
 
 
 @dataclass(frozen=True)
-class Row:
+class QueryRow:
     """One query of a tile.
 
     Attributes
@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Block:
+class KeyBlock:
     """A block of keys and its values.
 
     Attributes
@@ -75,7 +75,7 @@ class Block:
         Keys of it that exist.
     keys : Buffer
         float32 [depth, BLOCK], flattened.
-    values : Lines
+    values : KeyRows
         Where values are read.
     are_padded : bool
         Whether whole vectors of values can be read.
@@ -84,12 +84,12 @@ class Block:
     first: Any
     count: Any
     keys: Any
-    values: Lines
+    values: KeyRows
     are_padded: bool
 
 
 @dataclass(frozen=True)
-class Body:
+class TileBody:
     """Code for a tile of queries.
 
     Attributes
@@ -117,7 +117,7 @@ class Body:
         """Elements that are kept of a query."""
         return pitch(self.problem, self.lanes)
 
-    def rows(self, group: Mapping[str, Any], first: Any, num_rows: Any) -> list[Row]:
+    def rows(self, group: Mapping[str, Any], first: Any, num_rows: Any) -> list[QueryRow]:
         """Return the queries of a tile; the last one again in the place of those that do not exist.
 
         Parameters
@@ -134,7 +134,7 @@ class Body:
             found.append(self._row({**group, **own}))
         return found
 
-    def _row(self, at: Mapping[str, Any]) -> Row:
+    def _row(self, at: Mapping[str, Any]) -> QueryRow:
         memory, plan, seen = self.memory, self.problem.plan, None
         if plan.causal is not None:
             keys = as_int64(memory.extents[plan.keys])
@@ -142,7 +142,7 @@ class Body:
             seen = TirOps().bind(tirx.min(last, keys))
         mask = None if plan.mask is None else memory.offset(plan.mask, at)
         output = memory.offset(self.problem.outputs[0], at)
-        return Row(memory.offset(plan.query, at), output, mask, seen)
+        return QueryRow(memory.offset(plan.query, at), output, mask, seen)
 
     def clear(self, state: Any, count: Any) -> None:
         """Begin `count` queries with no key, their states from an offset on."""
@@ -153,7 +153,7 @@ class Body:
             for first in range(lanes, self.pitch, lanes):
                 store(self.states, const(0.0, lanes), [offset + first], lanes)
 
-    def attend(self, rows: Sequence[Row], block: Block, state: Any) -> None:
+    def attend(self, rows: Sequence[QueryRow], block: KeyBlock, state: Any) -> None:
         """Add a block of keys to a tile of queries, whose states begin at an offset."""
         seen, count = rows[0].num_seen, block.count
         if seen is None:
@@ -165,7 +165,7 @@ class Body:
         with T.If(count > i64(0)), T.Then():
             self._attend(rows, block, state, count)
 
-    def _attend(self, rows: Sequence[Row], block: Block, state: Any, count: Any) -> None:
+    def _attend(self, rows: Sequence[QueryRow], block: KeyBlock, state: Any, count: Any) -> None:
         step = self.micro_kernel.columns
         for begin in range(0, BLOCK, step):
             with T.If(count > i64(begin)), T.Then():
@@ -177,11 +177,11 @@ class Body:
                 block, count, states, factors, range(begin, min(begin + step, self.width), self.lanes)
             )
 
-    def _score(self, rows: Sequence[Row], block: Block, begin: int) -> None:
+    def _score(self, rows: Sequence[QueryRow], block: KeyBlock, begin: int) -> None:
         """Write the products of a tile's queries with some keys."""
         lanes, firsts = self.lanes, range(begin, begin + self.micro_kernel.columns, self.lanes)
-        sums = {(i, first): small_buffer(lanes) for i in range(len(rows)) for first in firsts}
-        for one in sums.values():
+        accumulators = {(i, first): small_buffer(lanes) for i in range(len(rows)) for first in firsts}
+        for one in accumulators.values():
             store(one, const(0.0, lanes), [0], lanes)
         queries = self.memory.buffers[self.problem.plan.query]
         with T.serial(i64(0), i64(self.problem.head[0])) as d:
@@ -189,12 +189,12 @@ class Body:
             for i, row in enumerate(rows):
                 query = named(splat(load(queries, [row.query + d], 1), lanes), lanes)
                 for first, key in keys.items():
-                    one = sums[i, first]
+                    one = accumulators[i, first]
                     store(one, fma(query, key, load(one, [0], lanes), lanes), [0], lanes)
-        for (i, first), one in sums.items():
+        for (i, first), one in accumulators.items():
             store(self.scores, load(one, [0], lanes), [i64(i * BLOCK + first)], lanes)
 
-    def _weigh(self, i: int, row: Row, block: Block, count: Any, state: Any) -> Any:
+    def _weigh(self, i: int, row: QueryRow, block: KeyBlock, count: Any, state: Any) -> Any:
         """Turn the products of one query into weights; returns what earlier sums are multiplied with."""
         lanes, states = self.lanes, self.states
         scores = self._scaled(i, row, block, count)
@@ -219,7 +219,7 @@ class Body:
         store(states, highest, [state], lanes)
         return factor
 
-    def _scaled(self, i: int, row: Row, block: Block, count: Any) -> list[Any]:
+    def _scaled(self, i: int, row: QueryRow, block: KeyBlock, count: Any) -> list[Any]:
         """Return the scores of one query, -inf where a key does not exist or is hidden."""
         lanes, scale = self.lanes, const(self.problem.plan.scale, self.lanes)
         if row.num_seen is not None:
@@ -237,7 +237,7 @@ class Body:
             found.append(named(tirx.Select(exists, value, const(-math.inf, lanes)), lanes))
         return found
 
-    def _mask(self, row: Row, key: Any, exists: Any) -> Any:
+    def _mask(self, row: QueryRow, key: Any, exists: Any) -> Any:
         """Return the mask of some keys, nothing being read where `exists` is not."""
         plan = self.problem.plan
         assert plan.mask is not None
@@ -247,12 +247,12 @@ class Body:
         return named(load_masked(buffer, row.mask + key, self.lanes, exists), self.lanes)
 
     def _add_values(
-        self, block: Block, count: Any, states: Sequence[Any], factors: Sequence[Any], firsts: range
+        self, block: KeyBlock, count: Any, states: Sequence[Any], factors: Sequence[Any], firsts: range
     ) -> None:
         """Add some elements of the values of a block, weighted, to those of a tile of queries."""
         lanes, width = self.lanes, self.problem.head[1]
-        sums = {(i, first): small_buffer(lanes) for i in range(len(states)) for first in firsts}
-        for (i, first), one in sums.items():
+        accumulators = {(i, first): small_buffer(lanes) for i in range(len(states)) for first in firsts}
+        for (i, first), one in accumulators.items():
             before = load(self.states, [states[i] + 2 * lanes + first], lanes)
             store(one, product(before, factors[i], lanes), [0], lanes)
         with T.serial(i64(0), as_int64(count)) as k:
@@ -264,9 +264,9 @@ class Body:
             for i in range(len(states)):
                 weight = named(splat(load(self.scores, [i * BLOCK + k], 1), lanes), lanes)
                 for first, value in values.items():
-                    one = sums[i, first]
+                    one = accumulators[i, first]
                     store(one, fma(weight, value, load(one, [0], lanes), lanes), [0], lanes)
-        for (i, first), one in sums.items():
+        for (i, first), one in accumulators.items():
             store(self.states, load(one, [0], lanes), [states[i] + 2 * lanes + first], lanes)
 
     def combine(self, state: Any, other: Any) -> None:

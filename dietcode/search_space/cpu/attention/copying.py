@@ -26,7 +26,7 @@ _QUARTER = 4  # floats within which shuffles of x86 are cheapest
 
 
 @dataclass(frozen=True)
-class Lines:
+class KeyRows:
     """Where the keys, or the values, of a block lie.
 
     Attributes
@@ -46,7 +46,7 @@ class Lines:
         return self.begin + number * self.stride
 
 
-def transpose_keys(keys: Lines, count: Any, depth: int, to: Any, lanes: int, ahead: Lines | None) -> None:
+def transpose_keys(keys: KeyRows, count: Any, depth: int, to: Any, lanes: int, ahead: KeyRows | None) -> None:
     """Write ``to[d, k] = keys[k, d]`` for a block of keys.
 
     Parameters
@@ -57,7 +57,7 @@ def transpose_keys(keys: Lines, count: Any, depth: int, to: Any, lanes: int, ahe
         Elements of a key.
     to : Buffer
         float32 [depth, BLOCK], flattened.
-    ahead : Lines or None
+    ahead : KeyRows or None
         Values of the block, which are prefetched together with the next block's keys.
     """
     bind, whole, rest = TirOps().bind, depth // lanes, depth % lanes
@@ -122,7 +122,7 @@ def _shuffled(vectors: tuple[Any, Any], order: list[int], lanes: int, size: int 
     return named(tirx.Shuffle(list(vectors), numbers), lanes)
 
 
-def copy_values(values: Lines, count: Any, width: int, to: Any, lanes: int) -> None:
+def copy_values(values: KeyRows, count: Any, width: int, to: Any, lanes: int) -> None:
     """Write ``to[k, e] = values[k, e]`` for a block of values, whole vectors for each key.
 
     Parameters

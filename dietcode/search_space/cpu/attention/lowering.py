@@ -25,8 +25,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.attention.problem import AttentionProblem
-from dietcode.search_space.cpu.attention.body import Block, Body
-from dietcode.search_space.cpu.attention.copying import Lines, copy_values, transpose_keys
+from dietcode.search_space.cpu.attention.body import KeyBlock, TileBody
+from dietcode.search_space.cpu.attention.copying import KeyRows, copy_values, transpose_keys
 from dietcode.search_space.cpu.attention.memory import AttentionMemory
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import num_tasks, pitch
@@ -111,7 +111,7 @@ class _Scratch:
 
     Attributes
     ----------
-    body : Body
+    body : TileBody
         The code for a tile, with the task's buffers.
     keys : Buffer
         A block of keys, transposed.
@@ -119,13 +119,13 @@ class _Scratch:
         A block of values; None where they are read where they lie.
     """
 
-    body: Body
+    body: TileBody
     keys: Any
     values: Any
 
 
 class _Lowering:
-    """The loops around a `Body`."""
+    """The loops around a `TileBody`."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Lowering:
             with self._tasks() as task:
                 own = self._grid()
                 first, last = self._part(own.groups * own.tiles, task)
-                body = Body(self.problem, self.memory, self.micro_kernel, self.lanes, None, partial)
+                body = TileBody(self.problem, self.memory, self.micro_kernel, self.lanes, None, partial)
                 with T.serial(first, last) as tile:
                     states = _bind(tile * own.segments * of_tile)
                     with T.serial(i64(1), own.segments) as segment, T.serial(i64(0), i64(self.height)) as row:
@@ -219,7 +219,7 @@ class _Lowering:
             values = allocate((self.pitch - 2 * self.lanes) * BLOCK) if tiles > 1 else None
             if states is None:
                 states = allocate(2 * self.height * tiles * self.pitch)
-            body = Body(self.problem, self.memory, self.micro_kernel, self.lanes, scores, states)
+            body = TileBody(self.problem, self.memory, self.micro_kernel, self.lanes, scores, states)
             yield _Scratch(body, keys, values)
 
     def _tiles(self, scratch: _Scratch, grid: _Grid, at: Mapping[str, Any], first: Any, count: Any) -> None:
@@ -241,7 +241,7 @@ class _Lowering:
         with T.serial(i64(0), count) as tile:
             self._finish(body, grid, at, first + tile, _bind(tile * (self.height * self.pitch)))
 
-    def _finish(self, body: Body, grid: _Grid, at: Mapping[str, Any], tile: Any, states: Any) -> None:
+    def _finish(self, body: TileBody, grid: _Grid, at: Mapping[str, Any], tile: Any, states: Any) -> None:
         for i, row in enumerate(body.rows(at, tile * self.height, grid.rows)):
             body.finish(_bind(states + i * self.pitch), row.output)
 
@@ -279,17 +279,17 @@ class _Lowering:
         with T.serial(i64(0), _ceildiv(end - begin, BLOCK)) as number:
             key = _bind(begin + number * BLOCK)
             num = _bind(tirx.min(end - key, i64(BLOCK)))
-            keys, values = (self._lines(name, {**at, plan.keys: key}) for name in (plan.key, plan.value))
+            keys, values = (self._key_rows(name, {**at, plan.keys: key}) for name in (plan.key, plan.value))
             ahead = values if scratch.values is None else None
             transpose_keys(keys, num, depth, scratch.keys, self.lanes, ahead)
             if scratch.values is not None:
                 copy_values(values, num, width, scratch.values, self.lanes)
-                values = Lines(scratch.values, i64(0), i64(self.pitch - 2 * self.lanes))
-            block = Block(key, num, scratch.keys, values, scratch.values is not None)
+                values = KeyRows(scratch.values, i64(0), i64(self.pitch - 2 * self.lanes))
+            block = KeyBlock(key, num, scratch.keys, values, scratch.values is not None)
             with T.serial(i64(0), count) as tile:
                 rows = body.rows(at, (first + tile) * self.height, grid.rows)
                 body.attend(rows, block, _bind(states + tile * (self.height * self.pitch)))
 
-    def _lines(self, tensor: str, place: Mapping[str, Any]) -> Lines:
+    def _key_rows(self, tensor: str, at: Mapping[str, Any]) -> KeyRows:
         stride = _bind(as_int64(self.memory.stride(tensor, self.plan.keys)))
-        return Lines(self.memory.buffers[tensor], self.memory.offset(tensor, place), stride)
+        return KeyRows(self.memory.buffers[tensor], self.memory.offset(tensor, at), stride)

@@ -1,0 +1,111 @@
+"""Libraries of blocks with products: several packed constants, and PyTorch's cells as what is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from needs import of_extra
+from small_libraries import built_of
+
+import dietcode
+from dietcode.errors import ShapeError, TensorError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+HIDDEN, READ = 40, 24
+
+
+def small(name: str, **dims: int) -> str:
+    """A library of an example over M = 1…30, with other extents."""
+    data = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    data |= {"shape_vars": {"M": {"min": 1, "max": 30}}, "target": {"kind": "llvm"}}
+    data["dims"] |= dims
+    return str(built_of(json.dumps(data)))
+
+
+@pytest.fixture(scope="module")
+def lstm() -> Any:
+    return dietcode.load(small("lstm-cell", n=HIDDEN, k=READ, u=HIDDEN))
+
+
+@pytest.fixture(scope="module")
+def gru() -> Any:
+    return dietcode.load(small("gru-cell", n=HIDDEN, k=READ, u=HIDDEN))
+
+
+def draw(rows: int, gates: int) -> dict[str, Any]:
+    rng = np.random.default_rng(rows)
+    shapes = {
+        "X": (rows, READ),
+        "H": (rows, HIDDEN),
+        "C": (rows, HIDDEN),
+        "W": (gates, HIDDEN, READ),
+        "U": (gates, HIDDEN, HIDDEN),
+        "b": (gates, HIDDEN),
+        "d": (gates, HIDDEN),
+    }
+    return {name: 0.3 * rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+
+
+def of(library: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a library, its constants packed."""
+    packed = library.manifest["packed"]
+    given = {name: arrays[name] for name in library.manifest["argument_order"]}
+    return given | {name: library.pack(**{name: arrays[name]}) for name in packed}
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 30])
+def test_lstm_cell_is_that_of_torch(lstm: Any, rows: int) -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    arrays = draw(rows, 4)
+    cell = torch.nn.LSTMCell(READ, HIDDEN)
+    with torch.no_grad():
+        for parameter, name in ((cell.weight_ih, "W"), (cell.weight_hh, "U"), (cell.bias_ih, "b")):
+            parameter.copy_(torch.from_numpy(arrays[name]).reshape(parameter.shape))
+        cell.bias_hh.zero_()
+        x, h, c = (torch.from_numpy(arrays[name]) for name in "XHC")
+        right = cell(x, (h, c))
+    for result, wanted in zip(lstm(**of(lstm, arrays)), right, strict=True):
+        assert np.allclose(result, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 30])
+def test_gru_cell_is_that_of_torch(gru: Any, rows: int) -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    arrays = draw(rows, 3)
+    cell = torch.nn.GRUCell(READ, HIDDEN)
+    names = {"weight_ih": "W", "weight_hh": "U", "bias_ih": "b", "bias_hh": "d"}
+    with torch.no_grad():
+        for parameter, name in names.items():
+            own = getattr(cell, parameter)
+            own.copy_(torch.from_numpy(arrays[name]).reshape(own.shape))
+        right = cell(torch.from_numpy(arrays["X"]), torch.from_numpy(arrays["H"]))
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    assert torch.allclose(gru(**of(gru, tensors)), right, rtol=1e-5, atol=1e-5)
+    operator = gru.torch_op(W=tensors["W"], U=tensors["U"], b=tensors["b"], d=tensors["d"])
+    assert torch.allclose(operator(tensors["X"], tensors["H"]), right, rtol=1e-5, atol=1e-5)
+
+
+def test_bound_and_repeated(gru: Any) -> None:
+    arrays = draw(7, 3)
+    plain = gru(**of(gru, arrays))
+    call = gru.bind(**{name: arrays[name] for name in "WUbd"})
+    out = np.full_like(plain, np.nan)
+    for _ in range(3):
+        call(arrays["X"], arrays["H"], out=out)
+        assert np.array_equal(out, plain) and np.array_equal(gru(**of(gru, arrays)), plain)
+
+
+def test_constants_are_not_taken_for_each_other(gru: Any) -> None:
+    arrays = draw(5, 3)
+    given = of(gru, arrays)
+    with pytest.raises(TensorError, match="W: packed as U"):
+        gru(**given | {"W": given["U"]})
+    with pytest.raises(TensorError, match=r"pass what lib.pack\(W=…\) returned"):
+        gru(**given | {"W": arrays["W"]})
+    with pytest.raises(ShapeError, match="W: extent 40 of axis 2; allowed: 24"):
+        gru.pack(W=arrays["U"])
