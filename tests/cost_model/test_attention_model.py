@@ -94,6 +94,8 @@ def test_counts(target: Any) -> None:
     assert counts.copied[0] == 3 * 2 * 130 / 2  # once for each two tiles
     assert counts.imbalance[0] == pytest.approx(5 / 4.5)
     assert counts.padded_flops[0] / counts.flops[0] == pytest.approx(12 / 10 * 192 / 130)
+    narrow = count_attention(problem_of(), AttentionKernel(4, 16, 2), limits, point)
+    assert narrow.padded_flops[0] / narrow.flops[0] == pytest.approx(12 / 10 * 144 / 130)
     causal = count_attention(problem_of(causal="q"), AttentionKernel(4, 64, 2), limits, point)
     assert causal.keys[0] == pytest.approx(3 * 3 * (130 - 4.5) / 2)
     one = columns_of([{"b": 1, "h": 3, "q": 1, "k": 2048, "d": 64}])

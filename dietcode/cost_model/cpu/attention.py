@@ -65,7 +65,7 @@ class AttentionCounts:
     Attributes
     ----------
     flops : operations of the instance.
-    padded_flops : the same with whole tiles of queries and whole blocks of keys.
+    padded_flops : the same with whole tiles of queries and whole steps of keys.
     imbalance : the most loaded core's share over the mean.
     tiles : tiles of queries that a core computes, mean of the cores, as all below.
     blocks : blocks of keys that its tiles take.
@@ -117,7 +117,9 @@ def count_attention(
     parts = tiles * (-(-keys // SEGMENT) if micro_kernel.split else 1)
     copies = groups * np.maximum(-(-of_group // micro_kernel.tiles), 1)
     flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
-    padding = (of_group * micro_kernel.rows / rows) * (blocks * BLOCK / np.maximum(seen, 1.0))
+    # Steps of a block's last keys that do not exist are left out.
+    computed = np.where(seen < keys, blocks * BLOCK, -(-keys // micro_kernel.columns) * micro_kernel.columns)
+    padding = (of_group * micro_kernel.rows / rows) * (computed / np.maximum(seen, 1.0))
     return AttentionCounts(
         flops=flops,
         padded_flops=flops * np.maximum(padding, 1.0),
