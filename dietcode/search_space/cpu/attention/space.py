@@ -55,11 +55,11 @@ def _volume(micro_kernel: AttentionKernel) -> tuple[int, int]:
 
 
 def around(problem: AttentionProblem, limits: Limits) -> list[AttentionKernel]:
-    """Return every tile, one query with one tile at once, others with several; neighbours bring the rest."""
+    """Return every tile, alone and with others; neighbours bring the rest."""
     found = []
     for rows in ROWS:
         for vectors in VECTORS:
-            for tiles in (1,) if rows == 1 else (4, 16):
+            for tiles in (1,) if rows == 1 else (1, 16):
                 found.append(AttentionKernel(rows, vectors * limits.lanes, tiles))
     return [kernel for kernel in found if allows(problem, kernel, limits)]
 
