@@ -31,7 +31,11 @@ _GROUPS = {
     ),
     "engines": ("engines/",),  # these count the seconds of what they measure
     "browser": ("dashboard/test_browser", "dashboard/test_no_browser.py"),  # share a server that has tuned
-    "kinds": ("search_space/test_guard_pages.py", "search_space/test_kinds.py"),  # run the same code
+    "kinds": (  # run the same code
+        "search_space/test_guard_pages.py",
+        "search_space/test_kinds.py",
+        "search_space/test_row_blocks.py",
+    ),
 }
 _LONG = bool(os.environ.get("DIETCODE_TEST_LONG"))
 

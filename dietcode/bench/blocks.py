@@ -102,6 +102,9 @@ def _einsum(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[
 
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
     "einsum": _einsum,
+    "gather": lambda torch, node, operands, own: torch.nn.functional.embedding(
+        operands[1], operands[0].flatten(1)
+    ).unflatten(-1, operands[0].shape[1:]),
     "relabel": lambda torch, node, operands, own: operands[0],
     "slice": lambda torch, node, operands, own: operands[0].select(
         own[0].index(node.attribute("axis")), node.attribute("at")

@@ -134,12 +134,10 @@ class _Constants:
         self.arrays: dict[Any, np.ndarray[Any, Any]] = {}
         self.packed: dict[Any, Any] = {}
 
-    def get(
-        self, name: str, shape: tuple[int, ...], scale: float, rng: np.random.Generator
-    ) -> tuple[Any, Any]:
-        key = (name, shape)
+    def get(self, name: str, extents: Mapping[str, int], rng: np.random.Generator) -> tuple[Any, Any]:
+        key = (name, *(int(n) for n in self.operator.problem.shape(name, extents)))
         if key not in self.arrays:
-            self.arrays[key] = _aligned(_random(shape, scale, rng))
+            self.arrays[key] = _aligned(self.operator.problem.draw(name, extents, rng))
             packs = name in self.library.manifest["packed"]
             self.packed[key] = self.library.pack(**{name: self.arrays[key]}) if packs else self.arrays[key]
         return self.arrays[key], self.packed[key]
@@ -157,15 +155,14 @@ def _record(
 ) -> dict[str, Any]:
     binding: dict[str, int] = row["shape_vars"]
     shapes = operator.shapes(binding)
-    rng = np.random.default_rng(list(binding.values()))
+    rng, extents = np.random.default_rng(list(binding.values())), operator.extents(binding)
     arrays: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
     for name in operator.inputs:
-        scale = operator.problem.scale(name, operator.extents(binding))
         if name in operator.constants:
-            arrays[name], arguments[name] = constants.get(name, shapes[name], scale, rng)
+            arrays[name], arguments[name] = constants.get(name, extents, rng)
         else:
-            arrays[name] = arguments[name] = _aligned(_random(shapes[name], scale, rng))
+            arrays[name] = arguments[name] = _aligned(operator.problem.draw(name, extents, rng))
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
     problem = operator.problem
@@ -227,13 +224,9 @@ def error_of(output: Any, expected: Any) -> float:
     return float(np.abs(output - expected).max() / (np.abs(expected).max() or 1.0))
 
 
-def _random(shape: tuple[int, ...], scale: float, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    return rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-
-
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a copy at a multiple of 64 bytes, as torch aligns its own; all paths use the same memory."""
-    copy = aligned_empty(array.shape)
+    copy = aligned_empty(array.shape, dtype=array.dtype.name)
     copy[...] = array
     return copy
 

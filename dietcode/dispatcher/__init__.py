@@ -5,7 +5,7 @@ Processing order::
     objective   what to trade: mean and worst loss, kernels, bytes
     problem     the cost array, checked and normalised: ratios, utilities, Equation 1's terms
     covering    each instance votes for its k best; greedy coverings, and forward greedy paths
-    exact       the covering of fewest bytes, as an integer program
+    exact       the covering of fewest bytes, by branch and bound
     trimming    fewer bytes: kernels dropped one after another, local search under bounds
     select      the curve of all candidates and the best point of it (Equation 2)
     smooth      longer runs of one category, within a tolerance

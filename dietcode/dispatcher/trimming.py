@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import reduce
-from itertools import chain, combinations, cycle, islice
+from itertools import chain, combinations, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dietcode.dispatcher.problem import (
 
 MAX_TRIALS = 400
 _TRIAL_CELLS = 1_000_000  # bounds (trials x instances) of one local search
+_JUDGED_CELLS = 20_000  # additions x instances that are judged at once
 _GONE = -1.0  # the ratio of a dropped micro-kernel: below every need
 
 Allowed = Callable[["Trim"], NDArray[np.bool_]]
@@ -78,6 +79,48 @@ class Trim:
         self.cost: FloatArray = price.astype(np.float64)
         self.blocked = np.bincount(self._first, fails, minlength=count) > 0
         self.blocked |= ~self.alive | self.keep | (self.alive.sum() == 1)
+
+    def freeable(self, pairs: IntArray, mean_bound: float) -> IntArray:
+        """Return at least the bytes that drops could free after two micro-kernels have been added.
+
+        Members that cannot be dropped first cannot be dropped later: instances depend on them ever more.
+
+        Parameters
+        ----------
+        pairs : int64 [num_pairs, 2]
+            Micro-kernels; where one is there twice, it alone is added.
+        mean_bound : float
+            Of the mean loss after each drop.
+
+        Returns
+        -------
+        int64 [num_pairs]
+        """
+        problem, weight, (num_pairs, count) = (
+            self.problem,
+            self.problem.mean_weight,
+            (len(pairs), len(self.rows)),
+        )
+        first, second = self._ratio[self._first, self._columns], self._ratio[self._second, self._columns]
+        best, next_best = (
+            problem.utility[self.rows[owner], self._columns] for owner in (self._first, self._second)
+        )
+        if count == 1:  # it is its own second
+            second, next_best = np.full_like(second, _GONE), np.full_like(best, -np.inf)
+        ratio, utility = problem.ratio[pairs].max(axis=1), problem.utility[pairs].max(axis=1)
+        stays = ratio <= first
+        price = np.where(stays, weight * (best - np.maximum(next_best, utility)), 0.0)
+        fails = stays & (np.maximum(second, ratio) < self.need)
+        owners = (self._first + count * np.arange(num_pairs)[:, None]).ravel()
+        cost, blocked = (
+            np.bincount(owners, values.ravel(), minlength=num_pairs * count).reshape(num_pairs, count)
+            for values in (price, fails)
+        )
+        mean_utility = weighted_sum(weight, np.maximum(best, utility))
+        losses = problem.losses(mean_utility[:, None] - cost)
+        droppable = (blocked == 0) & self.alive & ~self.keep & (losses <= mean_bound + 2 * LOSS_EPS)
+        freeable: IntArray = np.where(droppable, self.sizes, 0).sum(axis=1)
+        return freeable
 
     @property
     def num_bytes(self) -> int:
@@ -165,7 +208,13 @@ def fewer_bytes(problem: SelectionProblem, start: MicroKernelSet, mean_bound: fl
     def better(new: MicroKernelSet, old: MicroKernelSet) -> bool:
         return problem.within_bounds(new, mean_bound) and g_key(new) < g_key(old)
 
-    return _search(Trim(problem, start.micro_kernels, problem.accept_ratio), trial, better)
+    def promising(base: Trim, pairs: IntArray) -> NDArray[np.bool_]:
+        added = problem.size_bytes[pairs].sum(axis=1)
+        added[pairs[:, 0] == pairs[:, 1]] //= 2
+        enough: NDArray[np.bool_] = base.freeable(pairs, mean_bound) >= added
+        return enough
+
+    return _search(Trim(problem, start.micro_kernels, problem.accept_ratio), trial, better, promising)
 
 
 def less_loss(problem: SelectionProblem, start: MicroKernelSet) -> MicroKernelSet:
@@ -205,21 +254,40 @@ def _search(
     base: Trim,
     trial: Callable[[Trim], MicroKernelSet],
     better: Callable[[MicroKernelSet, MicroKernelSet], bool],
+    promising: Callable[[Trim, IntArray], NDArray[np.bool_]] | None = None,
 ) -> MicroKernelSet:
-    """Add nothing, each micro-kernel, each pair, in turn; take improvements, stop after a round without."""
+    """Add nothing, each micro-kernel, each pair, in turn; take improvements, stop after a round without.
+
+    Parameters
+    ----------
+    base : Trim
+        The set to begin with.
+    trial : function
+        Drops what it can from a set.
+    better : function
+        Whether its first argument is to replace the second.
+    promising : function or None
+        Marks pairs of micro-kernels, int64 [num_pairs, 2], whose trial may be better; a micro-kernel alone is
+        there twice.
+    """
     problem, best = base.problem, base.candidate()
     num_kernels, num_instances = problem.ratio.shape
     trials = max(num_kernels + 1, min(MAX_TRIALS, _TRIAL_CELLS // num_instances))
     sets = (combinations(range(num_kernels), count) for count in range(3))
     additions = list(islice(chain.from_iterable(sets), trials))
-    idle = 0
-    for added in islice(cycle(additions), trials):
-        idle += 1
-        if not set(added) & set(best.micro_kernels):
-            new = trial(reduce(Trim.plus, added, base))
-            if problem.within_caps(new) and better(new, best):
-                best, idle = new, 0
-                base = Trim(problem, best.micro_kernels, base.need)
-        if idle >= len(additions):
-            break
+    pairs = np.array([(added * 2)[:2] or (0, 0) for added in additions], dtype=np.int64)
+    at_once = max(1, _JUDGED_CELLS // num_instances)
+    num_tried = idle = 0
+    while num_tried < trials and idle < len(additions):
+        begin = num_tried % len(additions)
+        end = min(begin + at_once, begin + trials - num_tried, begin + len(additions) - idle, len(additions))
+        judged = [True] * (end - begin) if promising is None else promising(base, pairs[begin:end])
+        for added, may_be_better in zip(additions[begin:end], judged, strict=True):
+            num_tried, idle = num_tried + 1, idle + 1
+            if (may_be_better or not added) and not set(added) & set(best.micro_kernels):
+                new = trial(reduce(Trim.plus, added, base))
+                if problem.within_caps(new) and better(new, best):
+                    best, idle = new, 0
+                    base = Trim(problem, best.micro_kernels, base.need)
+                    break  # the others were judged by the set before
     return best

@@ -165,7 +165,9 @@ def layouts(problem: Any, extents: dict[str, int], lanes: int) -> list[tuple[str
     return found
 
 
-def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Generator) -> Any:
+def random_array(
+    problem: Any, name: str, shape: list[int], extents: Mapping[str, int], rng: np.random.Generator
+) -> Any:
     """Return random numbers for an input, NaN for an output.
 
     Parameters
@@ -174,12 +176,16 @@ def random_array(problem: Any, name: str, shape: list[int], rng: np.random.Gener
         A tensor of the problem.
     shape : list of int
         As `layouts` gives it.
+    extents : mapping of str to int
+        Of every index.
     rng : Generator
         Source of the numbers.
     """
     if name in problem.outputs:
         return nan_filled(shape, problem.dtype(name))
-    return rng.standard_normal(shape, dtype=np.float32)
+    if name in problem.packed:
+        return rng.standard_normal(shape, dtype=np.float32)
+    return problem.draw(name, extents, rng)
 
 
 def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
@@ -190,7 +196,7 @@ def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
     if _RESOURCES.get("tensors_key") != key:
         rng = np.random.default_rng(0)
         _RESOURCES["tensors"] = [
-            tvm.runtime.tensor(random_array(problem, name, shape, rng))
+            tvm.runtime.tensor(random_array(problem, name, shape, extents, rng))
             for name, shape in layouts(problem, extents, lanes)
         ]
         _RESOURCES["tensors_key"] = key
@@ -242,11 +248,7 @@ def _error_at(
     """Return the largest error at one point, relative to the output's scale."""
     problem = request.problem
     rng = np.random.default_rng(request.seed)
-    inputs = {
-        name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32)
-        * np.float32(problem.scale(name, extents))
-        for name in problem.inputs
-    }
+    inputs = {name: problem.draw(name, extents, rng) for name in problem.inputs}
     outputs = [nan_filled(problem.shape(name, extents), problem.dtype(name)) for name in problem.outputs]
     right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)
     arguments = dict(inputs)

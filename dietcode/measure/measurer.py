@@ -127,7 +127,7 @@ class Measurer:
                 # Drift shows on both sides of the batch; a spike on one side must not flatter the batch.
                 drift = self._trend(usual) * float(np.clip(min(before, after) / usual, 1.0, _DISTURBED))
                 result = RunResult(tuple(s / drift for s in outcome.secs), drift, disturbed, attempt)
-            if disturbed <= _DISTURBED:
+            if disturbed <= _DISTURBED or attempt == _MAX_ATTEMPTS:
                 break
             time.sleep(_REST_SECS * attempt)
         return replace(result, attempts=attempt)

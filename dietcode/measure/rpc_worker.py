@@ -54,7 +54,7 @@ class RpcSession:
             key = (f"{name} of {problem}", tuple(shape))
             kept[key] = self._tensors.get(key)
             if kept[key] is None:
-                kept[key] = self.tensor(cpu_worker.random_array(problem, name, shape, rng))
+                kept[key] = self.tensor(cpu_worker.random_array(problem, name, shape, extents, rng))
         self._tensors = kept
         return list(kept.values())
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from dietcode.search_space.problem import PackedLayout
 from dietcode.workload.block import BlockNode, read_node
-from dietcode.workload.dtypes import STORAGE
+from dietcode.workload.dtypes import INDEX_DTYPE, STORAGE
 from dietcode.workload.field_checks import MAX_EXTENT
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
@@ -102,21 +103,39 @@ class BlockProblem:
         """Indices whose extents are arguments of a kernel, in alphabetical order."""
         return tuple(sorted(index for index, extent in self.extents.items() if extent is None))
 
+    @cached_property
+    def gathers(self) -> dict[str, tuple[str, str]]:
+        """Of each node that gathers rows, the table and the tensor of positions."""
+        found = {name: node.operands for name, node in self.nodes.items() if node.operator == "gather"}
+        return {name: (str(table), str(positions)) for name, (table, positions) in found.items()}
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Of each tensor of positions, the tables that they are rows of."""
+        found: dict[str, list[str]] = {}
+        for table, positions in self.gathers.values():
+            found.setdefault(positions, []).append(table)
+        return found
+
     def is_wide(self, indices: str) -> bool:
         """Whether a value of these indices differs from column to column."""
         return indices.endswith("".join(self.columns))
 
     def dtype(self, tensor: str) -> str:
         """Return the dtype in which callers hold `tensor`."""
-        return _DTYPE
+        return INDEX_DTYPE if tensor in self.tables else _DTYPE
 
-    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
-        """Return the standard deviation of random values for a tensor, where results are to be checked."""
-        return 1.0
+    def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
+        """Return random values for an input, of the size of those of models; positions are in the tables."""
+        shape = [int(extent) for extent in self.shape(tensor, extents)]
+        if tensor in self.tables:
+            least = min(int(extents[self.indices[table][0]]) for table in self.tables[tensor])
+            return rng.integers(0, least, shape, dtype=np.int32)
+        return rng.standard_normal(shape, dtype=np.float32)
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`."""
-        return STORAGE[_DTYPE]
+        return STORAGE[self.dtype(tensor)]
 
     def window_over(self, axis: str) -> None:
         """Return None: no window slides over an axis."""
@@ -138,7 +157,8 @@ class BlockProblem:
 
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""
-        names = (*self.inputs, *self.outputs)
+        tables = {table for table, _ in self.gathers.values()}
+        names = (*(name for name in self.inputs if name not in tables), *self.outputs, *self.gathers)
         return sum(1.0 * _FLOAT_BYTES * self.product(self.indices[n], extents) for n in names)
 
     def to_json(self) -> dict[str, Any]:

@@ -164,9 +164,9 @@ class Problem:
         """Return the dtype in which callers hold `tensor`."""
         return self.output_dtype if tensor == self.output else self.operand_dtype
 
-    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
-        """Return the standard deviation of random values for a tensor, where results are to be checked."""
-        return 1.0
+    def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
+        """Return random values for an input, of the size of those of models."""
+        return rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`, see `dietcode.workload.dtypes.STORAGE`."""

@@ -65,7 +65,8 @@ def is_part(indices: str, whole: str) -> bool:
 def _row_grid(graph: GraphParts) -> tuple[str, str]:
     """Return the row and the column indices of a graph without products."""
     nodes, indices = graph.nodes, graph.indices
-    names = (*graph.tensors, *nodes)
+    tables = _tables(graph)
+    names = [name for name in (*graph.tensors, *nodes) if name not in tables]
     whole = max((indices[name] for name in names), key=len)
     axes = {
         name: node.attribute("axis") for name, node in nodes.items() if OPERATORS[node.operator].along_row
@@ -94,6 +95,19 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
             allowed = " or ".join(grid for grid in (rows + columns, rows) if grid)
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
     return rows, columns
+
+
+def _tables(graph: GraphParts) -> set[str]:
+    """Return the tensors that rows are gathered from; refuses operands that are no tensors."""
+    found = set()
+    for name, node in graph.nodes.items():
+        if node.operator == "gather":
+            for number, operand in enumerate(node.operands):
+                if operand not in graph.tensors:
+                    path = field_path((*GRAPH, name, node.operator, number))
+                    raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
+            found.add(str(node.operands[0]))
+    return found
 
 
 def _common_end(whole: str, others: Iterable[str]) -> str:
@@ -140,6 +154,7 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
         if not fits and not (output in reduced and own in (rows, rows + end) and own):
             allowed = f"all of {rows} in any order, then {end or 'the columns'}"
             raise SpecError(OUTPUTS, f"{output} has the indices {own or 'none'}; allowed: {allowed}")
+    tables = _tables(graph)
     operands = {
         o
         for node in nodes.values()
@@ -150,7 +165,8 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
     for name in (*graph.tensors, *nodes):
         own = "".join(index for index in indices[name] if index not in gates)
         fits = indices[name].endswith(end) or not set(own) & columns
-        if name not in operands and name not in products and not (fits and set(own) <= inside):
+        elsewhere = operands | tables
+        if name not in elsewhere and name not in products and not (fits and set(own) <= inside):
             allowed = f"some of {rows}, then {end} or none of it"
             raise SpecError(graph.path(name), f"given {clip(indices[name])}; allowed: {allowed}")
     return rows, end
@@ -187,8 +203,9 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
     path = (*GRAPH, name, node.operator)
     dims = graph.indices[name]
     for number, operand in enumerate(node.operands):
-        if operand not in graph.tensors:
-            allowed = "a tensor; a product of what the block computes itself is a block of its own"
+        gathers = operand in graph.nodes and graph.nodes[str(operand)].operator == "gather"
+        if operand not in graph.tensors and not gathers:
+            allowed = "a tensor or a gather; a product of what the block computes is a block of its own"
             raise SpecError(field_path((*path, number)), f"given {clip(operand)}; allowed: {allowed}")
     first, second = (set(graph.indices[str(operand)]) for operand in node.operands)
     shared = [index for index in dims if index in first and index in second]
@@ -204,6 +221,11 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
     if alone:
         problem = f"{sorted(alone)[0]} is of one operand and left out; allowed: indices of both"
         raise SpecError(field_path((*path[:-1], "dims")), problem)
+    number = 0 if dims[-1] in first else 1
+    last = str(node.operands[number])
+    if last in graph.nodes:
+        allowed = f"a tensor, since it has the last index of {dims}"
+        raise SpecError(field_path((*path, number)), f"given {clip(last)}; allowed: {allowed}")
     owner, other = (first, second) if dims[-1] in first else (second, first)
     if set(dims) & other & gates:
         problem = f"given {clip(dims)}; allowed: a sliced index beside {dims[-1]}, in its tensor"

@@ -117,6 +117,8 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
     operator = OPERATORS[node.operator]
     if operator.is_product:
         return _indices_of_product(path, node, own)
+    if node.operator == "gather":
+        return _indices_of_rows(path, node, own)
     if node.operator == "relabel":
         return _relabelled(path, node, own)
     if node.operator == "slice":
@@ -143,6 +145,17 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
         problem = f"given {clip(causal)}; allowed: another index of {result} than {axis}, which has to be one"
         raise SpecError(field_path((*path, "causal")), problem)
     return result[: -len(axis)] if operator.reduces else result
+
+
+def _indices_of_rows(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    if len(own) != len(node.operands):
+        raise SpecError(field_path((*path, node.operator)), "given a number; allowed: tensors")
+    table, positions = own
+    if len(table) < 2 or set(table[1:]) & set(positions):
+        allowed = "a table of rows, and positions with other indices than a row has"
+        problem = f"given {table or 'no index'} and {positions or 'none'}; allowed: {allowed}"
+        raise SpecError(field_path((*path, node.operator)), problem)
+    return positions + table[1:]
 
 
 def _relabelled(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:

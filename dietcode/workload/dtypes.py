@@ -9,11 +9,14 @@ import numpy.typing as npt
 
 INPUT_DTYPES = ("float32", "float16", "bfloat16")
 """Dtypes of operands; on a CPU only the first."""
+INDEX_DTYPE = "int32"
+"""Dtype of the positions that a block gathers."""
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16")
 STORAGE: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(np.uint16),
+    "int32": np.dtype(np.int32),
 }
 """The dtype of each in generated code and NumPy, which has no bfloat16: its bits are held as integers."""
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # needs pydantic
 REDUCTIONS = ("sum", "mean", "max", "max-of-numbers")
 """Primitives along the row; the last one ignores NaN, which another of the row brings into the result."""
 
+ROWS = ".rows"
+"""After the name of a node that gathers: what it reads, row by row."""
+
 Value = str | float
 
 
@@ -68,6 +71,11 @@ class _Writer:
         return name
 
 
+def gathered_rows(node: str) -> str:
+    """Return the name of what a node that gathers reads."""
+    return node + ROWS
+
+
 def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[Primitive, ...]:
     """Return the primitives of a block, each after its operands; a node's last one has the node's name.
 
@@ -110,6 +118,13 @@ def _as_it_is(writer: _Writer, node: BlockNode) -> None:
     writer.emit(node.operator, *node.operands, option=option, axis=node.attribute("axis") or "")
 
 
+def _gather(writer: _Writer, node: BlockNode) -> None:
+    """Write a copy of what is read: the rows are a value that no primitive computes."""
+    rows = gathered_rows(writer.name)
+    writer.indices[rows] = writer.indices[writer.name]
+    writer.emit("copy", rows)
+
+
 def _softmax(writer: _Writer, node: BlockNode) -> None:
     axis, z = node.attribute("axis"), node.operands[0]
     if node.attribute("scale") != 1.0:
@@ -142,4 +157,4 @@ def _rmsnorm(writer: _Writer, node: BlockNode) -> None:
         writer.emit("mul", y, parameter)
 
 
-_WRITTEN_OUT = {"softmax": _softmax, "layernorm": _layernorm, "rmsnorm": _rmsnorm}
+_WRITTEN_OUT = {"gather": _gather, "softmax": _softmax, "layernorm": _layernorm, "rmsnorm": _rmsnorm}

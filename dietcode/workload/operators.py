@@ -111,6 +111,7 @@ _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
 
 OPERATORS: dict[str, BlockOperator] = {
     "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, is_product=True),
+    "gather": BlockOperator(("table", "positions")),
     "relabel": BlockOperator(("tensor",), {"dims": Attribute(_indices, REQUIRED)}),
     "slice": BlockOperator(
         ("x",), {"axis": Attribute(_index, REQUIRED), "at": Attribute(_position, REQUIRED)}

@@ -33,12 +33,15 @@ class Read:
     gates : Gates
         The position along each of its indices that slices take apart.
     indices : str
-        Of the tensor, as the block sees it here.
+        Of what is read, as the block sees it here.
+    positions : str or None
+        The tensor of the rows to read of a table; None where `tensor` is none.
     """
 
     tensor: str
     gates: Gates
     indices: str
+    positions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,17 @@ class ProductTerm:
 
     Attributes
     ----------
-    rows, columns : str
-        Tensors.
+    rows : Read
+        What has the rows.
+    columns : str
+        The tensor that has the columns.
     reduction : str
         The indices that are summed over, in the order of `columns`.
     gates : Gates
         Of the column tensor.
     """
 
-    rows: str
+    rows: Read
     columns: str
     reduction: str
     gates: Gates
@@ -84,7 +89,7 @@ class ProductPlan:
     @property
     def terms(self) -> list[tuple[ProductTerm, list[tuple[Gates, str]]]]:
         """Products of the same tensors, each with the gates that are needed and the sum that each goes to."""
-        found: dict[tuple[str, str, str], list[tuple[ProductTerm, str]]] = {}
+        found: dict[tuple[Read, str, str], list[tuple[ProductTerm, str]]] = {}
         for name, terms in self.accumulators.items():
             for term in terms:
                 found.setdefault((term.rows, term.columns, term.reduction), []).append((term, name))
@@ -167,8 +172,8 @@ class _Planner:
             return key
         indices = "".join(k for k in self.indices[name] if k not in self.gates)
         node = self.nodes.get(name)
-        if node is None:
-            self.reads[key] = Read(name, own, self.indices[name])
+        if node is None or node.operator == "gather":
+            self.reads[key] = self._read(name, own)
         elif node.operator == "relabel":
             self.reads[key] = Read(str(node.operands[0]), own, self.indices[name])
         elif node.operator == "slice":
@@ -186,7 +191,15 @@ class _Planner:
         if set(self.indices[first]) & set(self.indices[name]) & self.columns:
             first, second = second, first
         reduction = "".join(k for k in self.indices[second] if k not in self.indices[name])
-        return ProductTerm(first, second, reduction, at)
+        return ProductTerm(self._read(first, ()), second, reduction, at)
+
+    def _read(self, name: str, at: Gates) -> Read:
+        """Return what is read for a tensor, or for rows of a table."""
+        node = self.nodes.get(name)
+        if node is None:
+            return Read(name, at, self.indices[name])
+        table, positions = (str(operand) for operand in node.operands)
+        return Read(table, at, self.indices[name], positions)
 
 
 def _merge_accumulators(planner: _Planner, outputs: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dietcode.errors import SpecError
 from dietcode.workload.block_extents import check_block_extents
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
-from dietcode.workload.dtypes import INPUT_DTYPES
+from dietcode.workload.dtypes import INDEX_DTYPE, INPUT_DTYPES
 from dietcode.workload.field_checks import MAX_EXTENT, MAX_RANK
 from dietcode.workload.polynomial import MAX_NAME_CHARS
 from dietcode.workload.quotient import Dim, bounds
@@ -137,13 +137,23 @@ def _check_block(spec: SpecFields) -> None:
 def _check_dtypes(spec: SpecFields) -> None:
     """Refuse operands of a dtype that the target lacks, and of two dtypes."""
     if spec.op.block is not None:
-        check_operand_dtypes(spec)
+        _check_block_dtypes(spec)
         return
     check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
     (first, one), (second, other) = spec.tensors.items()
     if one.dtype != other.dtype:
         problem = f"given {clip(other.dtype)}; allowed: {one.dtype}, as tensors.{first} has it"
         raise SpecError(f"tensors.{second}.dtype", problem)
+
+
+def _check_block_dtypes(spec: SpecFields) -> None:
+    positions = {n.operands[1] for n in spec.op.block.graph.values() if n.operator == "gather"}  # type: ignore[union-attr]
+    for name, tensor in spec.tensors.items():
+        allowed = INDEX_DTYPE if name in positions else INPUT_DTYPES[0]
+        if tensor.dtype != allowed:
+            why = ", positions in a table" if name in positions else ""
+            problem = f"given {clip(tensor.dtype)}; allowed on this target: {allowed}{why}"
+            raise SpecError(f"tensors.{name}.dtype", problem)
 
 
 def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES[:1]) -> None:
@@ -154,6 +164,8 @@ def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES
     SpecError
         With the field, what was given and what is allowed.
     """
+    if spec.op.block is not None:
+        return  # checked with the block
     for name, tensor in spec.tensors.items():
         if tensor.dtype not in allowed:
             problem = f"given {clip(tensor.dtype)}; allowed on this target: {', '.join(allowed)}"

@@ -103,7 +103,8 @@ class TensorSpec(SpecModel):
     dims : str
         Its indices, one letter an axis.
     dtype : str
-        ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike.
+        ``float32``; on cuda also ``float16`` or ``bfloat16``, both operands alike; ``int32`` for positions
+        whose rows a block gathers.
     constant : bool
         Whether it may be packed once, ahead of time.
     """
@@ -277,7 +278,7 @@ class SpecFields(SpecModel):
     @property
     def operand_dtype(self) -> str:
         """The dtype of both operands and of the epilogue's tensors."""
-        return next(iter(self.tensors.values())).dtype
+        return _ONE_DTYPE if self.op.block is not None else next(iter(self.tensors.values())).dtype
 
     @property
     def operand_indices(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
     return Operator.of_spec(spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors)))
 
 
-OF_PRODUCTS = {"einsum", "relabel", "slice"}
+OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
 POINTWISE = {word: operator for word, operator in OPERATORS.items() if word not in OF_PRODUCTS}
 CASES = [
     *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in POINTWISE.items()),

@@ -29,7 +29,7 @@ SPEC = spec_data(
     "tiny",
     shape_vars={"T": {"min": 1, "max": 4}},
     dims={"m": "4*T", "n": 32, "k": 24},
-    budget={"trials": 12, "seconds": 400},
+    budget={"trials": 8, "seconds": 400},
 )
 
 

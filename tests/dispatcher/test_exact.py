@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dietcode.dispatcher import exact
 from dietcode.dispatcher.exact import MAX_CELLS, minimal_cover
 from dietcode.dispatcher.objective import Objective
 from dietcode.dispatcher.select import select_categories
@@ -31,6 +33,24 @@ def test_no_covering_has_fewer_bytes(num_kernels: int, num_instances: int, seed:
     assert cover is not None
     assert votes[list(cover)].any(axis=0).all()
     assert int(sizes[list(cover)].sum()) == brute_force(votes, sizes)
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_a_second_search_finds_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the better bounds of the divided covering; and where it gives up, nothing is called minimal."""
+    monkeypatch.setattr(exact, "_FEW_NODES", few)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        votes = rng.random((9, 30)) < 0.3
+        votes[rng.integers(9, size=30), np.arange(30)] = True
+        sizes = rng.integers(1, 50, size=9)
+        cover = minimal_cover(votes, sizes)
+        assert cover is not None
+        assert votes[list(cover)].any(axis=0).all()
+        assert int(sizes[list(cover)].sum()) == brute_force(votes, sizes)
+    monkeypatch.setattr(exact, "_FEW_NODES", 0)
+    monkeypatch.setattr(exact, "_MANY_NODES", 0)
+    assert minimal_cover(votes, sizes) is None
 
 
 def test_greedy_is_beaten_where_it_must_be() -> None:

@@ -86,12 +86,15 @@ def test_a_slow_drift_is_scaled_away(make: Any) -> None:
     assert result.secs == pytest.approx(expected_secs())
 
 
-def test_what_stays_disturbed_is_not_flattered(make: Any) -> None:
+def test_what_stays_disturbed_is_not_flattered(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(measurer_module.time, "sleep", rests.append)
     _, measuring = make(disturbed=dict.fromkeys(range(7, 100), 1.5))
     _, measurer = attach(measuring)
     usual = measurer.usual_reference_secs
     result = measurer.time(built(measuring), POINTS)
     assert result.attempts == 4
+    assert rests == pytest.approx([0.2, 0.4, 0.6]), "nobody waits for the last attempt"
     assert measurer.usual_reference_secs == pytest.approx(usual)
     assert result.disturbed == pytest.approx(1.5)
     assert all(1 <= got / right <= 1.5 for got, right in zip(result.secs, expected_secs(), strict=True))

@@ -109,3 +109,37 @@ def test_constants_are_not_taken_for_each_other(gru: Any) -> None:
         gru(**given | {"W": arrays["W"]})
     with pytest.raises(ShapeError, match="W: extent 40 of axis 2; allowed: 24"):
         gru.pack(W=arrays["U"])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_tree_lstm_cell_gathers_its_children(kind: str) -> None:
+    library = dietcode.load(small("treelstm-cell", n=HIDDEN, k=READ, u=HIDDEN, t=50))
+    rng, rows = np.random.default_rng(0), 9
+    shapes = {
+        "X": (rows, READ),
+        "H": (50, HIDDEN),
+        "C": (50, HIDDEN),
+        "W": (4, HIDDEN, READ),
+        "U": (3, HIDDEN, HIDDEN),
+        "V": (HIDDEN, HIDDEN),
+        "b": (4, HIDDEN),
+    }
+    arrays: dict[str, Any] = {n: 0.3 * rng.standard_normal(s, dtype=np.float32) for n, s in shapes.items()}
+    arrays |= {name: rng.integers(0, 50, rows, dtype=np.int32) for name in ("left", "right")}
+    wide = {name: value.astype(np.float64) for name, value in arrays.items() if value.dtype == np.float32}
+    x = np.einsum("mk,gnk->gmn", wide["X"], wide["W"]) + wide["b"][:, None]
+    left, right = (wide["H"][arrays[side]] for side in ("left", "right"))
+    i, o, j = x[:3] + np.einsum("mu,gnu->gmn", left + right, wide["U"])
+    sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
+    c = sigmoid(i) * np.tanh(j)
+    for side, state in (("left", left), ("right", right)):
+        c = c + sigmoid(x[3] + state @ wide["V"].T) * wide["C"][arrays[side]]
+    h = sigmoid(o) * np.tanh(c)
+    if kind == "torch":
+        torch = pytest.importorskip("torch", reason=of_extra("bench"))
+        arrays = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    for result, wanted in zip(library(**of(library, arrays)), (h, c), strict=True):
+        assert np.allclose(np.asarray(result), wanted, rtol=1e-5, atol=1e-5)
+    wrong = arrays | {"left": np.zeros(rows, np.int64)}
+    with pytest.raises(TensorError, match="left: dtype int64; allowed: int32"):
+        library(**of(library, wrong))

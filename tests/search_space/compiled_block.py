@@ -29,11 +29,8 @@ class CompiledBlock:
         )
 
     def inputs(self, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-        rng, indices = np.random.default_rng(seed), self.problem.indices
-        return {
-            name: rng.standard_normal([extents[k] for k in indices[name]], dtype=np.float32)
-            for name in self.problem.inputs
-        }
+        rng = np.random.default_rng(seed)
+        return {name: self.problem.draw(name, extents, rng) for name in self.problem.inputs}
 
     def empty(self, extents: dict[str, int]) -> list[Any]:
         shapes = ([extents[k] for k in self.problem.indices[name]] for name in self.problem.outputs)

@@ -131,6 +131,24 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str], str, dict[st
         "",
         {},
     ),
+    "gathered": (
+        {
+            "A": {"gather": ["T", "left"]},
+            "B": {"gather": ["T", "right"]},
+            "P": {"einsum": ["A", "W"], "dims": "mgn"},
+            "Q": {"einsum": ["B", "U"], "dims": "mgn"},
+            "S": {"add": ["P", "Q"]},
+            "i": {"slice": "S", "axis": "g", "at": 0},
+            "f": {"slice": "S", "axis": "g", "at": 1},
+            "c": {"gather": ["C", "left"]},
+            "fc": {"mul": ["f", "c"]},
+            "h": {"add": ["i", "fc"]},
+        },
+        ["h"],
+        {"T": "tk", "left": "m", "right": "m", "W": "gnk", "U": "gnk", "C": "tn"},
+        "WU",
+        {"g": 2, "n": 35, "k": 19},
+    ),
     "two-indices": (
         {"P": {"einsum": ["X", "W"], "dims": "abcd"}, "Y": {"relu": "P"}},
         ["Y"],
@@ -150,7 +168,11 @@ def problem_of(name: str) -> ProductProblem:
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
         "tensors": {
-            tensor: {"dims": dims, "dtype": "float32", "constant": tensor in constants}
+            tensor: {
+                "dims": dims,
+                "dtype": "int32" if tensor in ("left", "right") else "float32",
+                "constant": tensor in constants,
+            }
             for tensor, dims in tensors.items()
         },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free},

@@ -45,6 +45,16 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
         ["total", "Y", "half"],
         {"X": "mn", "flag": "m"},
     ),
+    "embedding": (
+        {
+            "word": {"gather": ["words", "at"]},
+            "S": {"add": ["word", "X"]},
+            "Y": {"layernorm": ["S", "gamma"], "axis": "n"},
+        },
+        ["Y", "word"],
+        {"words": "tn", "at": "m", "X": "mn", "gamma": "n"},
+    ),
+    "lookup": ({"Y": {"gather": ["words", "at"]}}, ["Y"], {"words": "tn", "at": "ab"}),
     "broadcast": (
         {
             "a": {"mul": ["X", "K"]},
@@ -100,7 +110,10 @@ def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
     data = {
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
-        "tensors": {tensor: {"dims": dims, "dtype": "float32"} for tensor, dims in tensors.items()},
+        "tensors": {
+            tensor: {"dims": dims, "dtype": "int32" if tensor == "at" else "float32"}
+            for tensor, dims in tensors.items()
+        },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free[:4]},
         "dims": {index: f"V{index}" if index in free else (fixed or {})[index] for index in indices},
     }

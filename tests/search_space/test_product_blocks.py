@@ -49,6 +49,17 @@ def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> N
                 assert np.array_equal(one[0], other[row])
 
 
+def test_positions_outside_of_a_table_read_its_first_or_last_row(target: CpuTarget) -> None:
+    block = built_block("gathered", target.mcpu)
+    extents = extents_of(block.problem, 6, 0) | {"t": 5}
+    inputs = block.inputs(extents)
+    inputs["left"][:] = [-1, 5, 2**31 - 1, -(2**31), 4, 0]
+    right = block_reference(block.problem, inputs | {"left": np.array([0, 4, 4, 0, 4, 0])})
+    for category in range(len(block.kernels)):
+        (output,) = block.run(inputs, extents, category)
+        assert np.allclose(output, right["h"], rtol=1e-5, atol=1e-5)
+
+
 def test_nan_stays_in_its_row(avx2: CpuTarget) -> None:
     block = built_block("lstm", avx2.mcpu)
     extents = extents_of(block.problem, 9, 0)

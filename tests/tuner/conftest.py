@@ -10,11 +10,37 @@ import pytest
 from small_runs import make_spec
 
 from benchmarks.fake_children import FakeChildren, FakeSeedSearch
+from dietcode.library import build as build_module
+from dietcode.library.parts import Parts
 from dietcode.measure import gpu as gpu_module
 from dietcode.measure import measurer as measurer_module
 from dietcode.measure.seed_search import SeedRequest
 from dietcode.tuner.tune import TuneResult, tune
 from dietcode.workload.spec import Spec
+
+_compile = build_module.compile_code
+_compiled: dict[str, bytes] = {}
+
+
+@pytest.fixture
+def compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries of the same micro-kernels, rule and processor are compiled by the first test that asks."""
+
+    def compile_code(parts: Parts) -> bytes:
+        rule, task = parts.rule.to_json(), parts.task
+        made_of = repr((task.problem, parts.micro_kernels, rule, task.variables, parts.target))
+        if made_of not in _compiled:
+            _compiled[made_of] = _compile(parts)
+        return _compiled[made_of]
+
+    monkeypatch.setattr(build_module, "compile_code", compile_code)
+
+
+@pytest.fixture
+def compiled_each_time(compiled_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compares the bytes of two libraries takes nothing from another test."""
+    del compiled_once
+    monkeypatch.setattr(build_module, "compile_code", _compile)
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,7 @@ from dietcode.workload.instances import make_instances
 
 make_spec = partial(make_spec_for, target=AVX512)
 MANY = {"trials": 400, "seconds": 1000.0}
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture(autouse=True)
@@ -258,6 +259,7 @@ def test_records_of_before_the_search_had_rounds_are_gone_on_with(tuned: Any, ow
     assert set(old.measurements) <= set(read_records(path).measurements)
 
 
+@pytest.mark.usefixtures("compiled_each_time")
 def test_the_same_records_give_the_same_bytes_after_a_search_that_converged(
     tuned: Any, tmp_path: Path
 ) -> None:

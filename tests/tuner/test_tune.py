@@ -20,6 +20,8 @@ from dietcode.tuner.events import STAGES, Event
 from dietcode.tuner.tune import tune
 from dietcode.workload.parse import spec_from_data
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list[int]) -> None:
     heard: list[Event] = []
@@ -41,6 +43,7 @@ def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list
         assert 0 <= lib.select(T=t) < len(result.report["selection"]["micro_kernels"])
 
 
+@pytest.mark.usefixtures("compiled_each_time")
 def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
     tuned: Any, tmp_path: Path, seeds: list[int]
 ) -> None:
@@ -52,6 +55,7 @@ def test_a_second_run_measures_nothing_and_gives_the_same_bytes(
     assert contents(tmp_path / "lib") == contents(tmp_path / "again")
 
 
+@pytest.mark.usefixtures("compiled_each_time")
 def test_records_alone_give_the_same_bytes(tuned: Any, tmp_path: Path, own_cache: Path) -> None:
     tuned()
     kept = tmp_path / "kept.jsonl"

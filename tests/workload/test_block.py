@@ -22,7 +22,7 @@ EXAMPLES = (
     *("swiglu", "qkv", "lstm-cell", "gru-cell"),
     *("attention", "attention-decode"),
 )
-OF_PRODUCTS = {"einsum", "relabel", "slice"}
+OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {
@@ -62,7 +62,12 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 GRAPH = "op.block.graph"
 REFUSALS = [
-    (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "allowed: one of einsum, relabel, slice, add,"),
+    (
+        f"{GRAPH}.T",
+        {"mull": ["S", 0.5]},
+        f"{GRAPH}.T",
+        "allowed: one of einsum, gather, relabel,",
+    ),
     (f"{GRAPH}.T", {"mull": ["S", 0.5]}, f"{GRAPH}.T", "did you mean 'mul'?"),
     (f"{GRAPH}.T", {"conv": ["S", "R"]}, f"{GRAPH}.T", "given ['conv']; allowed: one of einsum"),
     (

@@ -85,6 +85,58 @@ def test_refusals(nodes: dict[str, Any], field: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def gathers(**changes: Any) -> dict[str, Any]:
+    """A product of rows that are gathered."""
+    graph = {"G": {"gather": ["T", "at"]}, "Y": {"einsum": ["G", "W"], "dims": "mn"}}
+    tensors = {
+        "T": {"dims": "tk", "dtype": "float32"},
+        "at": {"dims": "m", "dtype": "int32"},
+        "W": {"dims": "nk", "dtype": "float32", "constant": True},
+    }
+    dims = {"m": "M", "n": 40, "k": 24, "t": 100}
+    data = block_data("rows", graph, ["Y"], tensors=tensors, dims=dims)
+    data["op"]["block"]["graph"] |= changes.pop("graph", {})
+    data["tensors"] |= changes
+    return data
+
+
+def test_rows_are_gathered() -> None:
+    graph = spec_from_data(gathers()).block
+    assert graph is not None and (graph.rows, graph.columns, graph.indices["G"]) == ("m", "n", "mk")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        (
+            {"at": {"dims": "m", "dtype": "float32"}},
+            "tensors.at.dtype",
+            "given 'float32'; allowed on",
+        ),
+        (
+            {"T": {"dims": "tk", "dtype": "int32"}},
+            "tensors.T.dtype",
+            "given 'int32'; allowed on",
+        ),
+        (
+            {"T": {"dims": "k", "dtype": "float32"}},
+            f"{GRAPH}.G.gather",
+            "given k and m; allowed: a table",
+        ),
+        ({"graph": {"G": {"gather": ["T", 3]}}}, f"{GRAPH}.G.gather", "given a number; allowed: tensors"),
+        (
+            {"graph": {"Y": {"einsum": ["W", "G"], "dims": "nm"}}},
+            f"{GRAPH}.Y.einsum.1",
+            "given 'G'; allowed: a tensor, since it has the last index",
+        ),
+    ],
+)
+def test_what_is_no_table(changes: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(gathers(**changes))
+    assert caught.value.field == field and said in caught.value.problem, caught.value
+
+
 def test_gates_have_a_fixed_extent() -> None:
     data = copy.deepcopy(DATA)
     data["dims"]["g"] = "M"

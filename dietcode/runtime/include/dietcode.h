@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,9 +38,10 @@ class Tensor {
 
 /* The functions of a library; any thread may call them. They throw tvm::ffi::Error where a dtype or an extent does not fit.
  * Values outside of the declared ranges, and an output that overlaps an input, are not looked for. */
-struct Library {
+class Library {
+ public:
   tvm::ffi::Function run;    /* inputs, the output that it writes, values of the shape variables */
-  tvm::ffi::Function pack;   /* a constant, and where its panels go; only where there is one */
+  tvm::ffi::Function pack;   /* a constant, and where its panels go; where there is one, see packing() */
   tvm::ffi::Function select; /* values of the shape variables; returns the category that serves them */
 
   /* `folder` is what was tuned or pulled, and has been verified; `launcher` is the path of launcher.so. */
@@ -50,13 +52,20 @@ struct Library {
     own->GetFunction("attach").value()(path);
     auto bind = own->GetFunction("bind").value();
     const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-    auto bound = [&](const tvm::ffi::Function& function) {
+    find_ = [=](const std::string& name) {
+      auto function = code->GetFunction(name).value();
       return bind(function, num_threads, static_cast<std::int64_t>(team), cores).cast<tvm::ffi::Function>();
     };
-    run = bound(code->GetFunction("run").value());
+    run = find_("run");
     select = code->GetFunction("select").value();
-    if (auto function = code->GetFunction("pack")) pack = bound(*function);
+    if (code->GetFunction("pack")) pack = find_("pack");
   }
+
+  /* What packs one of several constants, by the `function` that the manifest names for it. */
+  tvm::ffi::Function packing(const std::string& name) const { return find_(name); }
+
+ private:
+  std::function<tvm::ffi::Function(const std::string&)> find_;
 };
 
 }  // namespace dietcode

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.problem import PackedLayout
 from dietcode.search_space.rows.problem import RowProblem
@@ -100,16 +102,16 @@ class ProductProblem(BlockProblem):
         """Tensors that products read in panels of columns."""
         return tuple(dict.fromkeys(term.columns for term, _ in self.plan.terms))
 
-    def scale(self, tensor: str, extents: Mapping[str, Any]) -> float:
-        """Return 1/√k for a column tensor, so that sums over k are of the size of 1, as those of models are.
+    def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
+        """Return random values; of a column tensor over √k, so that sums over k are of the size of 1.
 
         Functions of larger ones are saturated, or so steep that they magnify rounding errors.
         """
+        values = super().draw(tensor, extents, rng)
         if tensor not in self.column_tensors:
-            return 1.0
-        layout = self.layout(tensor)
-        depth = self.product([k for k in layout.reduction if k not in self.gates], extents)
-        return float(float(depth) ** -0.5)
+            return values
+        depth = self.product([k for k in self.layout(tensor).reduction if k not in self.gates], extents)
+        return values * np.float32(float(depth) ** -0.5)
 
     def sizes(self, extents: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
         """Return ``(1, rows, columns, reduction)``, the last once for each set of accumulators."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dietcode.search_space.block_problem import BlockProblem
-from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand
+from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand, gathered_rows
 from dietcode.workload.text import clip
 
 
@@ -21,6 +21,13 @@ class RowProblem(BlockProblem):
 
     form: ClassVar[str] = "rows"
     reduction: ClassVar[tuple[str, ...]] = ()
+
+    @cached_property
+    def reads(self) -> dict[str, str]:
+        """Values that are read, by name: the tensor of each, a table for rows that are gathered."""
+        tables = {table for table, _ in self.gathers.values()}
+        plain = {name: name for name in self.inputs if name not in tables and name not in self.tables}
+        return plain | {gathered_rows(name): table for name, (table, _) in self.gathers.items()}
 
     @cached_property
     def primitives(self) -> tuple[Primitive, ...]:
@@ -44,9 +51,13 @@ class RowProblem(BlockProblem):
 
     def _check_form(self) -> None:
         grid = (*self.rows, *self.columns)
+        tables = {table for table, _ in self.gathers.values()}
+        used = {index for table in tables for index in self.indices[table]}
         for name, indices in self.indices.items():
             own = indices.removesuffix("".join(self.columns))
+            if name in tables:
+                continue
             if not set(own) <= set(self.rows) or len(set(own)) != len(own):
                 raise ValueError(f"subscripts {clip(indices)} of {clip(name)}; allowed: of {clip(grid)}")
-        if set(grid) != set(self.extents):
+        if set(grid) | used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(grid)}")

@@ -164,6 +164,9 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
     "einsum": lambda node, operands, own: np.einsum(
         f"{own[0]},{own[1]}->{node.attribute('dims')}", *operands, optimize=True
     ),
+    "gather": lambda node, operands, own: np.take(
+        operands[0], np.asarray(operands[1]).astype(np.int64), axis=0, mode="clip"
+    ),
     "relabel": lambda node, operands, own: operands[0],
     "slice": lambda node, operands, own: np.take(
         operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis"))

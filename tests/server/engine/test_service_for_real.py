@@ -23,7 +23,7 @@ from small_libraries import SAFE_ERROR, error, spec_data
 
 import dietcode
 
-BUDGET = {"trials": 12, "seconds": 120}
+BUDGET = {"trials": 8, "seconds": 120}
 SPEC = spec_data(
     "real", shape_vars={"T": {"min": 1, "max": 4}}, dims={"m": "4*T", "n": 32, "k": 24}, budget=BUDGET
 )

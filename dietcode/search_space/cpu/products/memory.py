@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import ZERO, View, view_of
+from dietcode.search_space.access import ZERO, View, size_of, view_of
 from dietcode.search_space.cpu.packing import packed_shape
 from dietcode.search_space.memory import Addressing
 from dietcode.search_space.products.problem import ProductProblem
-from dietcode.search_space.tir import i64
+from dietcode.search_space.tir import i64, load
 from dietcode.workload.products import Gates, Read
 
 
@@ -62,19 +63,26 @@ class ProductMemory(Addressing):
         return panels * reduction * lanes
 
     def view(self, read: Read) -> View:
-        """Return the layout of a tensor under the indices that it is read with."""
-        return view_of(self.problem, read.tensor, read.indices)
+        """Return the layout of what is read: of a table, or of a tensor under the indices of the read."""
+        if read.positions is None:
+            return view_of(self.problem, read.tensor, read.indices)
+        return view_of(self.problem, read.tensor)
 
-    def row_begin(self, view: View, row: Any, gates: Gates = ()) -> Any:
-        """Return the offset of a tensor's first element for a flattened row.
+    def begin(self, read: Read, row: Any) -> Any:
+        """Return the offset of the first element that is read for a flattened row.
 
-        Parameters
-        ----------
-        gates : Gates
-            Positions along indices that are no rows.
+        Positions outside of a table read its first or its last row.
         """
-        offset = self.offset(view, self.problem.rows, row)
-        for gate, position in gates:
+        view = self.view(read)
+        if read.positions is None:
+            offset = self.offset(view, self.problem.rows, row)
+        else:
+            where = self.offset(view_of(self.problem, read.positions), self.problem.rows, row)
+            found = tirx.Cast("int64", load(self.buffers[read.positions], [where], 1))
+            index = self.problem.indices[read.tensor][0]
+            last = self.value(size_of(self.problem, index)) - 1
+            offset = tirx.max(tirx.min(found, last), i64(0)) * self.value(view.strides[index])
+        for gate, position in read.gates:
             offset = offset + i64(position) * self.value(view.strides.get(gate, ZERO))
         return offset
 

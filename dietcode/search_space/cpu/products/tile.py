@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.access import size_of, view_of
+from dietcode.search_space.access import size_of
 from dietcode.search_space.cpu.products.memory import ProductMemory
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.rows.functions import pointwise
@@ -115,12 +115,12 @@ class Tile:
             Position of the gate, and the sum that it is added to.
         """
         memory, lanes, bind = self.memory, self.lanes, TirOps().bind
-        view = view_of(self.problem, term.rows)
+        view = memory.view(term.rows)
         reduction, extent = tuple(term.reduction), memory.value(size_of(self.problem, term.reduction))
-        starts = [bind(memory.row_begin(view, row)) for row in rows]
+        starts = [bind(memory.begin(term.rows, row)) for row in rows]
         gates = memory.num_gates(term.columns)
         begins = [bind(panel * extent * (gates * lanes)) for panel in panels]
-        source, packed = memory.buffers[term.rows], self.packed[term.columns]
+        source, packed = memory.buffers[term.rows.tensor], self.packed[term.columns]
         with T.serial(i64(0), extent) as k:
             vectors = {
                 (name, v): T.Bind(load(packed, [begin + (k * gates + gate) * lanes], lanes))
@@ -139,10 +139,9 @@ class Tile:
     ) -> None:
         """Emit the functions of one row's accumulators, and its outputs."""
         plan, bind, lanes = self.problem.plan, TirOps().bind, self.lanes
-        views = {name: self.memory.view(read) for name, read in plan.reads.items()}
-        begins = {n: bind(self.memory.row_begin(views[n], row, r.gates)) for n, r in plan.reads.items()}
-        outputs = {name: view_of(self.problem, name) for name in plan.outputs}
-        targets = {name: bind(self.memory.row_begin(view, row)) for name, view in outputs.items()}
+        begins = {name: bind(self.memory.begin(read, row)) for name, read in plan.reads.items()}
+        outputs = {name: Read(name, (), self.problem.indices[name]) for name in plan.outputs}
+        targets = {name: bind(self.memory.begin(output, row)) for name, output in outputs.items()}
         for v in range(self.vectors):
             first = column + v * lanes
             mask = None if edge is None else named(first_lanes(edge.columns - first, lanes), lanes, "bool")

@@ -107,10 +107,10 @@ class RowBody:
         self._rows = list(rows)
         self._scalars, self._begins = {}, {}
         for i, row in enumerate(rows):
-            for name in (*self.problem.inputs, *self.problem.outputs):
+            for name in (*self.problem.reads, *self.problem.outputs):
                 self._begins[name, i] = bind(self.memory.begin(name, row))
-            for name in self.problem.inputs:
-                if not self.problem.is_wide(self.problem.indices[name]):
+            for name in self.problem.reads:
+                if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
                     value = load(self.memory.buffers[name], [self._begins[name, i]], 1)
                     self._scalars[name, i] = named(value, 1)
             self._narrow(self.schedule.before, i)
@@ -252,14 +252,14 @@ class RowBody:
         if name in shared:
             return shared[name]
         offset = self._begins[name, i] + column
-        buffer = self.memory.buffers[name]
+        buffer = self.memory.buffers[self.problem.reads.get(name, name)]
         value = (
             load(buffer, [offset], self.lanes)
             if mask is None
             else load_masked(buffer, offset, self.lanes, mask)
         )
         value = named(value, self.lanes)
-        if self.problem.indices[name] == "".join(self.problem.columns):
+        if self.problem.indices.get(name) == "".join(self.problem.columns):
             shared[name] = value
         return value
 

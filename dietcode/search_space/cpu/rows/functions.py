@@ -163,6 +163,7 @@ def _stage(kind: str) -> Callable[[int, Any], Any]:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "copy": lambda lanes, x: x,
     "add": lambda lanes, a, b: a + b,
     "sub": lambda lanes, a, b: a - b,
     "mul": _product,

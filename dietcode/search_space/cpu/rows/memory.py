@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.search_space.tir import as_int64, i64
+from dietcode.search_space.tir import as_int64, i64, load
+from dietcode.workload.expansion import ROWS
 
 
 class RowMemory:
@@ -39,12 +40,22 @@ class RowMemory:
         return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
 
     def begin(self, tensor: str, row: Any) -> Any:
-        """Return the offset of a tensor's first element for a flattened row of the grid.
+        """Return the offset of the first element of a read or an output for a flattened row of the grid.
+
+        Positions outside of a table read its first or its last row.
 
         Parameters
         ----------
         row : int64 expression
         """
+        node = tensor.removesuffix(ROWS)
+        if tensor != node and node in self.problem.gathers:
+            table, positions = self.problem.gathers[node]
+            first, rest = self.problem.indices[table][0], self.problem.indices[table][1:]
+            found = tirx.Cast("int64", load(self.buffers[positions], [self.begin(positions, row)], 1))
+            last = as_int64(self.extents[first]) - 1
+            width = as_int64(self.problem.product(tuple(rest), self.extents))
+            return tirx.max(tirx.min(found, last), i64(0)) * width
         own = self.problem.indices[tensor]
         offset: Any = i64(0)
         for run in self._runs(own):

@@ -125,7 +125,7 @@ def _is_wide(problem: RowProblem, primitive: Primitive) -> bool:
 
 def _levels(problem: RowProblem) -> dict[str, int]:
     """Return the pass in which each value is known, 0 being the first, by name."""
-    levels = dict.fromkeys(problem.inputs, 0)
+    levels = dict.fromkeys(problem.reads, 0)
     for p in problem.primitives:
         own = max((levels[operand] for operand in p.operands if isinstance(operand, str)), default=0)
         levels[p.name] = own + (p.kind in REDUCTIONS)
