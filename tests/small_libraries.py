@@ -133,6 +133,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
     from dietcode.dispatcher.rule import Branch, Leaf, Rule
     from dietcode.dispatcher.table import dispatch_table
     from dietcode.library.parts import Parts
+    from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
     from dietcode.search_space.cpu.limits import Limits, MicroKernel
     from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
     from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
@@ -149,6 +150,7 @@ def make_parts(data: Mapping[str, Any]) -> Any:
         of_form: dict[str, tuple[Any, ...]] = {
             "products": (ProductKernel(2, lanes), ProductKernel(1, 2 * lanes, serial=True)),
             "rows": (RowKernel(1, 4 * lanes), RowKernel(2, 4 * lanes, "all", serial=True)),
+            "attention": (AttentionKernel(1, 2 * lanes, split=True), AttentionKernel(3, 2 * lanes, 4)),
         }
         kernels = of_form[spec.block.form]
     bindings = np.asarray(instances.bindings)

@@ -15,11 +15,13 @@ import torch._inductor.config
 import torch._inductor.exc
 from torch.nn import functional
 
+from dietcode.bench.attention import torch_attention
 from dietcode.bench.blocks import torch_block
 from dietcode.bench.operator import Binder, Call, Convolution, Operator, matmul_plan
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.problem import Problem
 
-EAGER, COMPILED, CHANNELS_LAST = "torch-eager", "torch-compile-freezing", "-channels-last"
+EAGER, COMPILED, CHANNELS_LAST, SDPA = "torch-eager", "torch-compile-freezing", "-channels-last", "-sdpa"
 
 
 def torch_paths(operator: Operator) -> dict[str, Binder]:
@@ -31,6 +33,11 @@ def torch_paths(operator: Operator) -> dict[str, Binder]:
 def _block_paths(operator: Operator) -> dict[str, Binder]:
     form = _Block(operator)
     return {EAGER: _binder(form, compiled=False), COMPILED: _binder(form, compiled=True)}
+
+
+def _attention_paths(operator: Operator) -> dict[str, Binder]:
+    form = _Attention(operator)
+    return {EAGER + SDPA: _binder(form, compiled=False), COMPILED + SDPA: _binder(form, compiled=True)}
 
 
 def _contraction_paths(operator: Operator) -> dict[str, Binder]:
@@ -51,7 +58,8 @@ def _contraction_paths(operator: Operator) -> dict[str, Binder]:
     }
 
 
-_PATHS = {Problem.form: _contraction_paths}  # blocks of any form are computed node by node
+# Blocks of other forms are computed node by node.
+_PATHS = {Problem.form: _contraction_paths, AttentionProblem.form: _attention_paths}
 
 
 def _binder(form: _Form, compiled: bool) -> Binder:
@@ -179,6 +187,13 @@ class _Block(_Form):
 
     def compute(self, values: Mapping[str, Any]) -> Any:
         return torch_block(torch, self.operator, values)
+
+
+class _Attention(_Form):
+    """``scaled_dot_product_attention``."""
+
+    def compute(self, values: Mapping[str, Any]) -> Any:
+        return torch_attention(torch, self.operator.problem, values)
 
 
 class _Convolution(_Form):

@@ -1,7 +1,8 @@
 """From the form of a problem to what computes it; a new form is added here. Imports no compiler.
 
 A form is a kind of problem with a space, code and a cost model of its own: a contraction (an einsum or a
-convolution), a block of rows, or a block with products. Everything else of the pipeline sees `AnyProblem`.
+convolution), a block of rows, a block with products, attention. Everything else of the pipeline sees
+`AnyProblem`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.limits import MicroKernel
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
@@ -61,6 +64,9 @@ FORMS: dict[str, Form] = {
     RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
     DepthwiseProblem.form: Form(
         depthwise_from_spec, DepthwiseProblem.from_json, DepthwiseKernel.from_json, expect
+    ),
+    AttentionProblem.form: Form(
+        AttentionProblem.of_spec, AttentionProblem.from_json, AttentionKernel.from_json, expect_rows
     ),
 }
 

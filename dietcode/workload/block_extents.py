@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dietcode.errors import SpecError
+from dietcode.workload.attention import MAX_HEAD, plan_attention
 from dietcode.workload.block import BlockNode
 from dietcode.workload.block_forms import GRAPH
 from dietcode.workload.block_graph import BlockGraph
@@ -14,7 +15,7 @@ from dietcode.workload.text import clip, field_path
 
 
 def check_block_extents(graph: BlockGraph, tensors: Mapping[str, str], dims: Mapping[str, Dim]) -> None:
-    """Refuse slices past an extent, or of one that is not fixed, and other extents under a new label.
+    """Refuse slices past an extent, other extents under a new label, and what is not fixed but has to be.
 
     Parameters
     ----------
@@ -28,6 +29,8 @@ def check_block_extents(graph: BlockGraph, tensors: Mapping[str, str], dims: Map
     SpecError
         With the path of the field that does not fit.
     """
+    if graph.form == "attention":
+        _check_heads(graph, dims)
     for name, node in graph.nodes.items():
         if node.operator == "slice":
             _check_slice(name, node, dims)
@@ -51,3 +54,11 @@ def _check_relabelled(name: str, node: BlockNode, own: str, dims: Mapping[str, D
         if str(dims[new]) != str(dims[old]):
             problem = f"{new} is {dims[new]} and {old} is {dims[old]}; allowed: the same extents"
             raise SpecError(field_path((*GRAPH, name, "dims")), problem)
+
+
+def _check_heads(graph: BlockGraph, dims: Mapping[str, Dim]) -> None:
+    plan = plan_attention(graph.nodes, graph.indices, graph.outputs)
+    for index in (plan.depth, plan.width):
+        if not dims[index].is_constant or dims[index].constant_value() > MAX_HEAD:
+            allowed = f"a number up to {MAX_HEAD}, for it is the last index of a head"
+            raise SpecError(f"dims.{index}", f"given {clip(str(dims[index]))}; allowed: {allowed}")

@@ -4,7 +4,8 @@ A grid has rows and columns. A value has some of the row indices, and all of the
 ``[m, n]``, ``[n]``, ``[m]`` or a number.
 
 - rows: pointwise functions and reductions along a row;
-- products: products of two tensors over the same rows, added up, and pointwise functions of the sums.
+- products: products of two tensors over the same rows, added up, and pointwise functions of the sums;
+- attention: a product, a softmax of it, and a product of that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dietcode.errors import SpecError
+from dietcode.workload.attention import is_attention, plan_attention
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.text import clip, field_path
 
@@ -49,6 +51,8 @@ class GraphParts:
 
 def form_of(nodes: Mapping[str, BlockNode]) -> str:
     """Return the form of a graph, a key of `BLOCK_FORMS`."""
+    if is_attention(nodes):
+        return "attention"
     return "products" if any(OPERATORS[node.operator].is_product for node in nodes.values()) else "rows"
 
 
@@ -229,8 +233,16 @@ def _columns_of(graph: GraphParts, name: str, node: BlockNode, gates: set[str]) 
     return set(dims) & owner
 
 
+def _attention_grid(graph: GraphParts) -> tuple[str, str]:
+    """Return the indices of the result but the last one, and the last one."""
+    plan_attention(graph.nodes, graph.indices, graph.outputs)
+    (output,) = graph.outputs
+    return graph.indices[output][:-1], graph.indices[output][-1]
+
+
 BLOCK_FORMS: dict[str, Callable[[GraphParts], tuple[str, str]]] = {
     "rows": _row_grid,
     "products": _product_grid,
+    "attention": _attention_grid,
 }
 """From the form to what returns the row and the column indices, or raises SpecError with the field's path."""

@@ -202,8 +202,11 @@ def _check_dims(spec: SpecFields) -> Iterator[SpecError]:
 def _check_roles(spec: SpecFields) -> None:
     if spec.block is None:
         Contraction.from_spec(spec)
-    else:
-        check_block_extents(spec.block, spec.operand_indices, spec.dims_given)
+        return
+    check_block_extents(spec.block, spec.operand_indices, spec.dims_given)
+    if spec.block.form == "attention" and spec.constants:
+        problem = "given true; allowed in attention: false, for nothing of it is packed ahead"
+        raise SpecError(field_path(["tensors", spec.constants[0], "constant"]), problem)
 
 
 def _check_convolution(spec: SpecFields) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dietcode.workload.attention import attention_flops, plan_attention
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.expansion import count_flops, expand
 from dietcode.workload.products import Halves, plan_products
@@ -42,6 +43,11 @@ def call_flops(spec: SpecFields, bindings: Mapping[str, NDArray[np.int64]]) -> N
         return 2 * product("".join(Contraction.from_spec(spec).indices))
     if graph.form == "products":
         return _flops_of_products(graph, product)
+    if graph.form == "attention":
+        plan = plan_attention(graph.nodes, graph.indices, graph.outputs)
+        every = set("".join(graph.indices[name] for name in spec.tensors))
+        extents = {index: product(index) for index in every}
+        return np.asarray(attention_flops(plan, extents), dtype=np.float64)
     counts = count_flops(expand(graph.nodes, graph.indices), graph.columns)
     return product(graph.rows) * (counts["element"] * product(graph.columns) + counts["row"])
 

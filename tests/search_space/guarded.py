@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from attention_blocks import ATTENTIONS, built_attention
 from compiled import Compiled, all_tails, cpu_target, make_problem
 from compiled_block import CompiledBlock
 from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
@@ -22,6 +23,7 @@ from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
 from row_blocks import BLOCKS, built_block
 
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
 from dietcode.search_space.cpu.forms import CPU_CODE
@@ -156,6 +158,15 @@ def check_blocks(mcpu: str) -> None:
             check_block(block, sizes | {block.problem.columns[-1]: width})
 
 
+def check_attentions(mcpu: str) -> None:
+    """Lengths around blocks of keys, of every attention."""
+    for name in ATTENTIONS:
+        block = built_attention(name, mcpu)
+        for number, (num_queries, num_keys) in enumerate(((1, 1), (2, BLOCK + 1), (5, BLOCK - 1), (3, 600))):
+            sizes = {index: extent or 1 + number % 2 for index, extent in block.problem.extents.items()}
+            check_block(block, sizes | {"q": num_queries, "k": num_keys})
+
+
 def check_products(mcpu: str) -> None:
     """Few rows and columns, and many, of every block with products."""
     for name in PRODUCTS:
@@ -180,6 +191,7 @@ def main(part: str, mcpu: str) -> None:
         "blocks": (check_blocks, 100),
         "products": (check_products, 10),
         "depthwise": (check_all_depthwise, 20),
+        "attentions": (check_attentions, 100),
     }
     check_part, least = parts[part]
     check_part(mcpu)

@@ -33,7 +33,7 @@ def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.C
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.mark.parametrize("part", ["contractions", "blocks", "products", "depthwise"])
+@pytest.mark.parametrize("part", ["contractions", "blocks", "products", "depthwise", "attentions"])
 def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], part: str) -> None:
     done = run_guarded(preloaded, part, target.mcpu)
     assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"

@@ -17,7 +17,11 @@ from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.sizes import largest_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ("softmax", "layernorm", "add-rmsnorm", "pointwise", "swiglu", "qkv", "lstm-cell", "gru-cell")
+EXAMPLES = (
+    *("softmax", "layernorm", "add-rmsnorm", "pointwise"),
+    *("swiglu", "qkv", "lstm-cell", "gru-cell"),
+    *("attention", "attention-decode"),
+)
 OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
 DATA: dict[str, Any] = {
     "name": "block",

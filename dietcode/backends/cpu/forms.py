@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.backends.cpu.attention_domain import CpuAttentionDomain
 from dietcode.backends.cpu.depthwise_domain import CpuDepthwiseDomain
 from dietcode.backends.cpu.domain import CpuDomain
 from dietcode.backends.cpu.product_domain import CpuProductDomain
@@ -14,6 +15,7 @@ from dietcode.backends.cpu.row_report import depthwise_facts, row_facts
 from dietcode.backends.protocol import Domain
 from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records
+from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.depthwise import DepthwiseProblem
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.products.problem import ProductProblem
@@ -68,4 +70,5 @@ CPU_FORMS: dict[str, CpuForm] = {
     ProductProblem.form: CpuForm(CpuProductDomain, _none, _product_facts),
     RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
     DepthwiseProblem.form: CpuForm(CpuDepthwiseDomain, _none, depthwise_facts),
+    AttentionProblem.form: CpuForm(CpuAttentionDomain, _none, row_facts, measures_bandwidth=True),
 }

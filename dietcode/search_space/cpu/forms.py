@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cpu.attention.lowering import lower_attention
+from dietcode.search_space.cpu.attention.space import attention_workspace_bytes
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.depthwise.lowering import lower_depthwise
 from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
@@ -42,4 +45,5 @@ CPU_CODE: dict[str, CpuCode] = {
     ProductProblem.form: CpuCode(lower_products, product_workspace_bytes),
     RowProblem.form: CpuCode(lower_rows, row_workspace_bytes),
     DepthwiseProblem.form: CpuCode(lower_depthwise, depthwise_workspace_bytes),
+    AttentionProblem.form: CpuCode(lower_attention, attention_workspace_bytes),
 }

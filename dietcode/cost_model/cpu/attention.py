@@ -1,0 +1,296 @@
+"""f_local of attention: seconds of a call from the blocks of keys that tiles of queries take.
+
+    t_work = Σᵢ cᵢ·termᵢ                           seconds of a balanced core
+    t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
+
+The terms are tiles of queries that a core computes (begin and end), the blocks of keys that they take (scores
+and their exponentials), the keys of these (weighted values), the keys that are copied, and bytes beyond the
+last cache that a core has a share of. Blocks that `causal` hides are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.fitting import fit_each
+from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
+from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.measure.records import Records
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
+from dietcode.search_space.cpu.attention.space import allows, num_tasks
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.target.cpu import CpuTarget
+
+VERSION = 2001  # of features; those of other forms have numbers of their own
+_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
+_SOFTMAX_CYCLES = 18.0  # of a vector of scores
+_ROW_CYCLES = 40.0  # of a query and a block: the maximum of all lanes, the sums
+_COPY_CYCLES = 8.0  # of a vector that is transposed
+_TILE_CYCLES = 100.0
+_FAR_BYTES_PER_CYCLE = 4.0
+TERMS = (
+    "secs_per_tile",
+    "secs_per_block",
+    "secs_per_key",
+    "secs_per_copied_key",
+    "secs_per_byte_beyond_caches",
+)
+
+FEATURES = (
+    Feature("rows", "elements", "queries that are computed together"),
+    Feature("vectors", "registers", "vectors of keys that are computed together"),
+    Feature("log_tiles", "log2 tiles", "tiles that take a copied block of keys one after the other"),
+    Feature("is_serial", "0/1", "one core computes everything"),
+    Feature("is_split", "0/1", "the keys of a query may be divided among cores"),
+    Feature("log_groups", "log2 groups", "groups of queries with keys of their own"),
+    Feature("log_queries", "log2 rows", "queries of a group"),
+    Feature("log_keys", "log2 keys", "keys of a group"),
+    Feature("padding", "ratio", "scores that are computed over those that are needed"),
+    Feature("imbalance", "ratio", "the most loaded core's share over the mean"),
+    Feature("log_bytes", "log2 bytes", "bytes of all tensors"),
+    Feature("log_estimate", "log2 seconds", "estimated seconds of the call"),
+)
+
+
+@dataclass(frozen=True)
+class AttentionCounts:
+    """Counts for each instance; every array is float64 [num_instances].
+
+    Attributes
+    ----------
+    flops : operations of the instance.
+    padded_flops : the same with whole tiles of queries and whole steps of keys.
+    imbalance : the most loaded core's share over the mean.
+    tiles : tiles of queries that a core computes, mean of the cores, as all below.
+    blocks : blocks of keys that its tiles take.
+    keys : keys that its tiles take.
+    copied : keys that it copies.
+    num_bytes : bytes of all tensors.
+    tasks : cores that take part.
+    """
+
+    flops: FloatArray
+    padded_flops: FloatArray
+    imbalance: FloatArray
+    tiles: FloatArray
+    blocks: FloatArray
+    keys: FloatArray
+    copied: FloatArray
+    num_bytes: FloatArray
+    tasks: int
+
+    def stretch(self, kappa: float) -> FloatArray:
+        """Return 1 / f_spatial."""
+        return kappa * self.imbalance + 1.0 - kappa
+
+    def work(self) -> FloatArray:
+        """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
+        far = np.maximum(self.num_bytes / self.tasks - _FAR_BYTES, 0.0)
+        return np.stack([self.tiles, self.blocks, self.keys, self.copied, far], axis=1)
+
+
+def count_attention(
+    problem: AttentionProblem, micro_kernel: AttentionKernel, limits: Limits, extents: Extents
+) -> AttentionCounts:
+    """Count for all instances at once.
+
+    Parameters
+    ----------
+    extents : dict of str to int64 array [num_instances]
+        Extent of every index.
+    """
+    shape, tasks = next(iter(extents.values())).shape, num_tasks(micro_kernel, limits)
+    groups, rows, _, keys = (
+        np.broadcast_to(np.asarray(s, dtype=np.int64), shape) for s in problem.sizes(extents)
+    )
+    of_group = -(-rows // micro_kernel.rows)
+    tiles = groups * of_group
+    seen = np.broadcast_to(np.asarray(problem.num_scores(extents)), shape) / (groups * rows)
+    whole = -(-keys // BLOCK)
+    blocks = np.where(seen < keys, np.minimum(seen / BLOCK + 0.5, whole), whole)
+    parts = tiles * (-(-keys // SEGMENT) if micro_kernel.split else 1)
+    copies = groups * np.maximum(-(-of_group // micro_kernel.tiles), 1)
+    flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
+    # Steps of a block's last keys that do not exist are left out.
+    computed = np.where(seen < keys, blocks * BLOCK, -(-keys // micro_kernel.columns) * micro_kernel.columns)
+    padding = (of_group * micro_kernel.rows / rows) * (computed / np.maximum(seen, 1.0))
+    return AttentionCounts(
+        flops=flops,
+        padded_flops=flops * np.maximum(padding, 1.0),
+        imbalance=-(-parts // tasks) * tasks / parts,
+        tiles=tiles / tasks,
+        blocks=tiles * blocks / tasks,
+        keys=tiles * seen / tasks,
+        copied=copies * np.minimum(seen + BLOCK / 2, keys) / tasks,
+        num_bytes=np.broadcast_to(np.asarray(problem.num_bytes(extents), dtype=np.float64), shape),
+        tasks=tasks,
+    )
+
+
+@dataclass(frozen=True)
+class AttentionModel:
+    """The fitted f_local of one micro-kernel.
+
+    Attributes
+    ----------
+    coefficients : float64 array [1 + num_terms]
+        c₀, then one for each of `TERMS`.
+    fit_error : float
+        Median relative error on the measured waves.
+    """
+
+    micro_kernel: AttentionKernel
+    coefficients: FloatArray
+    fit_error: float
+
+    def predict(self, problem: AttentionProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
+        """Return the three factors and their product for every instance.
+
+        Parameters
+        ----------
+        limits : Limits
+            Of the target.
+        kappa : float
+            κ of f_spatial.
+        extents : dict of str to int64 array [num_instances]
+        """
+        counts = count_attention(problem, self.micro_kernel, limits, extents)
+        work = np.maximum(counts.work() @ self.coefficients[1:], 1e-12)
+        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
+        secs = self.coefficients[0] + work / f_spatial
+        return Factors(
+            counts.padded_flops / work, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the report."""
+        names = ("launch_secs", *TERMS)
+        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
+            "median_fit_error": self.fit_error
+        }
+
+
+def fit_attention(problem: AttentionProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
+    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
+    return fit_each(problem, target, records, extents, (allows, fit_attention_kernel))
+
+
+def fit_attention_kernel(
+    problem: AttentionProblem,
+    micro_kernel: AttentionKernel,
+    limits: Limits,
+    kappa: float,
+    points: Sequence[Mapping[str, int]],
+    secs: Sequence[float],
+) -> AttentionModel:
+    """Fit f_local of one micro-kernel on its measured waves.
+
+    Parameters
+    ----------
+    kappa : float
+        κ of f_spatial.
+    points : sequence of dict
+        Extent of every index at each wave.
+    secs : sequence of float
+        Seconds of one call at each.
+
+    Raises
+    ------
+    CandidateError
+        Too few of them are usable.
+    """
+    waves, times = measured(problem, micro_kernel, points, secs)
+    counts = count_attention(problem, micro_kernel, limits, waves)
+    work = counts.work() * counts.stretch(kappa)[:, None]
+    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
+    return AttentionModel(micro_kernel, coefficients, error)
+
+
+@dataclass(frozen=True)
+class AttentionEstimator:
+    """`dietcode.cost_model.model.Estimator` of attention on a CPU.
+
+    Attributes
+    ----------
+    cycles_per_sec : float
+        Of a core, by the calibration.
+    launch_secs : float
+        Seconds of a call without work.
+    """
+
+    limits: Limits
+    kappa: float
+    cycles_per_sec: float
+    launch_secs: float
+    version: ClassVar[int] = VERSION
+
+    @classmethod
+    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> AttentionEstimator:
+        """Return a calibration's estimator."""
+        known = CpuEstimator.of(limits, calibration)
+        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
+
+    def allows(self, problem: AttentionProblem, micro_kernel: AttentionKernel) -> bool:
+        """Return what `dietcode.search_space.cpu.attention.space.allows` does."""
+        return allows(problem, micro_kernel, self.limits)
+
+    def estimate(
+        self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents
+    ) -> FloatArray:
+        """Return the seconds of a call by arithmetic alone, [num_points]."""
+        return self._secs(count_attention(problem, micro_kernel, self.limits, extents), problem, micro_kernel)
+
+    def _secs(
+        self, counts: AttentionCounts, problem: AttentionProblem, micro_kernel: AttentionKernel
+    ) -> FloatArray:
+        rows, lanes, (depth, width) = micro_kernel.rows, self.limits.lanes, problem.head
+        # Each step of a sum waits for the one before it; loads of keys and values go beside.
+        of_step = max(rows * micro_kernel.columns / lanes, 4.0) / (micro_kernel.columns / lanes)
+        block = depth * of_step * BLOCK / lanes + rows * (_SOFTMAX_CYCLES * BLOCK / lanes + _ROW_CYCLES)
+        key, copied = of_step * width / lanes, _COPY_CYCLES * depth / lanes
+        if micro_kernel.tiles > 1:
+            copied += width / lanes
+        tiles, blocks, keys, copies, far = counts.work().T
+        cycles = tiles * _TILE_CYCLES + blocks * block + keys * key + copies * copied
+        cycles = cycles + far / _FAR_BYTES_PER_CYCLE
+        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
+        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
+        return secs
+
+    def features(
+        self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents
+    ) -> tuple[Table, FloatArray]:
+        """Return features and estimate of one micro-kernel at many shapes.
+
+        Returns
+        -------
+        float32 [num_points, num_features], float64 [num_points]
+            Columns as in `FEATURES`; seconds as in `estimate`.
+        """
+        counts = count_attention(problem, micro_kernel, self.limits, extents)
+        estimate = self._secs(counts, problem, micro_kernel)
+        groups, rows, _, keys = problem.sizes(extents)
+        values = (
+            micro_kernel.rows,
+            micro_kernel.columns // self.limits.lanes,
+            np.log2(micro_kernel.tiles),
+            micro_kernel.serial,
+            micro_kernel.split,
+            np.log2(groups),
+            np.log2(rows),
+            np.log2(keys),
+            counts.padded_flops / counts.flops,
+            counts.imbalance,
+            np.log2(counts.num_bytes),
+            np.log2(estimate),
+        )
+        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
+        for column, value in enumerate(values):
+            table[:, column] = value
+        return table, estimate

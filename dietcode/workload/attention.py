@@ -1,0 +1,182 @@
+"""A block of two products with a softmax between them: which tensor and which index is what.
+
+    S: {einsum: [Q, K], dims: bhqk}
+    P: {softmax: [S, mask], axis: k, scale: 0.125, causal: q}
+    O: {einsum: [P, V], dims: bhqd}
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dietcode.errors import SpecError
+from dietcode.workload.text import clip, field_path
+
+if TYPE_CHECKING:  # needs pydantic
+    from dietcode.workload.block import BlockNode
+
+MAX_HEAD = 1024
+"""Largest extent of what a score is summed over, and of what the result has for each query."""
+SOFTMAX_FLOPS = 5
+"""Operations of a score: scale, maximum, difference, exponential, sum."""
+_GRAPH = ("op", "block", "graph")
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """``O[g, r, e] = Σ_k softmax_k(scale · Σ_d Q[g, r, d] · K[g, k, d] + mask) · V[g, k, e]``.
+
+    Attributes
+    ----------
+    query, key, value : str
+        Tensors.
+    mask : str or None
+        Tensor that is added to the scores.
+    groups : str
+        Indices that all but the mask have.
+    rows : str
+        Indices of the queries and the result alone: positions, and heads that share keys.
+    keys, depth, width : str
+        The index of the softmax; that of a score's sum; the last of the result, which may be `depth`.
+    scale : float
+        Of the scores.
+    causal : str or None
+        The index of `rows` whose positions see no later key; the last position sees all.
+    """
+
+    query: str
+    key: str
+    value: str
+    mask: str | None
+    groups: str
+    rows: str
+    keys: str
+    depth: str
+    width: str
+    scale: float
+    causal: str | None
+
+
+def is_attention(nodes: Mapping[str, BlockNode]) -> bool:
+    """Return whether a product of a graph reads a softmax."""
+    softmaxes = {name for name, node in nodes.items() if node.operator == "softmax"}
+    return any(node.operator == "einsum" and softmaxes & set(node.operands) for node in nodes.values())
+
+
+def plan_attention(
+    nodes: Mapping[str, BlockNode], indices: Mapping[str, str], outputs: tuple[str, ...]
+) -> AttentionPlan:
+    """Return what is what in a graph for which `is_attention` holds.
+
+    Parameters
+    ----------
+    nodes : mapping of str to BlockNode
+        Each after its operands.
+    indices : mapping of str to str
+        Of every tensor and node.
+
+    Raises
+    ------
+    SpecError
+        It is no attention that there is code for, with the path of the field.
+    """
+    result, weights = next(
+        (name, str(operand))
+        for name, node in nodes.items()
+        for operand in node.operands
+        if node.operator == "einsum" and operand in nodes and nodes[str(operand)].operator == "softmax"
+    )
+    softmax = nodes[weights]
+    scores = str(softmax.operands[0])
+    if scores not in nodes or nodes[scores].operator != "einsum":
+        problem = f"given {clip(scores)}; allowed beside a product with the result: an einsum of Q and K"
+        raise SpecError(field_path((*_GRAPH, weights, "softmax", 0)), problem)
+    for name, node in nodes.items():
+        if name not in (scores, weights, result):
+            allowed = f"{scores}, {weights} and {result} alone, in a block with a product of a softmax"
+            raise SpecError(field_path((*_GRAPH, name)), f"given {node.operator}; allowed: {allowed}")
+    if outputs != (result,):
+        raise SpecError("op.block.outputs", f"given {clip(outputs)}; allowed: {result} alone")
+    for name in (scores, weights, result):
+        for number, operand in enumerate(nodes[name].operands):
+            if operand in nodes and operand != {weights: scores, result: weights}.get(name):
+                path = field_path((*_GRAPH, name, nodes[name].operator, number))
+                raise SpecError(path, f"given {clip(operand)}; allowed: a tensor")
+    return _roles(nodes, indices, (scores, weights, result))
+
+
+def _roles(
+    nodes: Mapping[str, BlockNode], indices: Mapping[str, str], names: tuple[str, str, str]
+) -> AttentionPlan:
+    scores, weights, result = names
+    softmax = nodes[weights]
+    keys, own = str(softmax.attribute("axis")), indices[scores]
+    if len(keys) != 1:
+        path = field_path((*_GRAPH, weights, "axis"))
+        raise SpecError(path, f"given {clip(keys)}; allowed between two products: one index")
+    first, second = (str(operand) for operand in nodes[scores].operands)
+    query, key = (second, first) if keys in indices[first] else (first, second)
+    value = str(next(operand for operand in nodes[result].operands if operand != weights))
+    mask = str(softmax.operands[1]) if len(softmax.operands) > 1 else None
+    depth, width = indices[key][-1], indices[value][-1]
+    groups = "".join(index for index in own if index in indices[key] and index != keys)
+    rows = "".join(index for index in own if index not in indices[key])
+    plan = AttentionPlan(
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        groups=groups,
+        rows=rows,
+        keys=keys,
+        depth=depth,
+        width=width,
+        scale=float(softmax.attribute("scale")),
+        causal=softmax.attribute("causal"),
+    )
+    wanted = {query: groups + rows, key: groups + keys, value: groups + keys, result: groups + rows}
+    for name, last in ((query, depth), (key, depth), (value, width), (result, width)):
+        if not rows or set(indices[name]) != {*wanted[name], last} or not indices[name].endswith(last):
+            of_result, of_tensor = (*_GRAPH, result, "dims"), ("tensors", name, "dims")
+            allowed = f"{wanted[name] or 'an index of the queries'} in any order, then {last}"
+            given = f"given {clip(indices[name])} beside scores of {own}"
+            path = field_path(of_result if name == result else of_tensor)
+            raise SpecError(path, f"{given}; allowed: {allowed}")
+    if {depth, width} & set(own):
+        problem = f"given {clip(own)}; allowed: indices of Q and K but the last one of each"
+        raise SpecError(field_path((*_GRAPH, scores, "dims")), problem)
+    if plan.causal is not None and plan.causal not in rows:
+        allowed = f"an index of the queries alone: {', '.join(rows)}"
+        path = field_path((*_GRAPH, weights, "causal"))
+        raise SpecError(path, f"given {clip(plan.causal)}; allowed: {allowed}")
+    return plan
+
+
+def num_scores(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:
+    """Return how many scores `causal` does not hide, as floats.
+
+    Parameters
+    ----------
+    extents : mapping of str to int or array
+        Of every index; arrays give an array.
+    """
+    count: Any = 1.0
+    for index in plan.groups + plan.rows:
+        if index != plan.causal:
+            count = count * extents[index]
+    if plan.causal is None:
+        return count * extents[plan.keys]
+    queries, keys = extents[plan.causal], extents[plan.keys]
+    more = queries > keys  # the first queries see none
+    seeing = queries * (1 - more) + keys * more
+    return count * (1.0 * seeing * keys - seeing * (seeing - 1.0) / 2)
+
+
+def attention_flops(plan: AttentionPlan, extents: Mapping[str, Any]) -> Any:
+    """Return the operations of all scores that are not hidden, as floats; arguments as of `num_scores`."""
+    heads = 2.0 * extents[plan.depth] + 2.0 * extents[plan.width]
+    return num_scores(plan, extents) * (heads + SOFTMAX_FLOPS)

@@ -1,0 +1,73 @@
+"""Attentions, compiled with several micro-kernels."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from compiled import cpu_target
+from compiled_block import CompiledBlock
+
+from dietcode.search_space.attention.problem import AttentionProblem
+from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
+from dietcode.search_space.cpu.attention.space import allows
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.workload.parse import spec_from_data
+
+# Indices of Q, K, V, the mask or None, the scores and the result; attributes of the softmax; fixed extents.
+Case = tuple[tuple[str, str, str, str | None, str, str], dict[str, Any], dict[str, int]]
+ATTENTIONS: dict[str, Case] = {
+    "plain": (("bhqd", "bhkd", "bhkd", None, "bhqk", "bhqd"), {"scale": 0.125}, {"d": 64}),
+    "causal": (("bqhd", "bkhd", "bkhd", None, "bhqk", "bqhd"), {"scale": 0.2, "causal": "q"}, {"d": 40}),
+    "padded": (("bhqd", "bhkd", "bhkd", "bk", "bhqk", "bqhd"), {"scale": -0.3}, {"d": 9}),
+    "grouped": (
+        ("bqgrd", "bkgd", "bkge", "gqk", "bgrqk", "bgrqe"),
+        {"causal": "q"},
+        {"d": 24, "e": 72, "r": 3},
+    ),
+    "one-head": (("qd", "kd", "ke", "q", "qk", "qe"), {"scale": 0.5}, {"d": 17, "e": 3}),
+}
+
+
+def attention_data(name: str) -> dict[str, Any]:
+    """A spec of a case."""
+    (q, k, v, mask, scores, output), attributes, fixed = ATTENTIONS[name]
+    operands = {"Q": q, "K": k, "V": v} | ({} if mask is None else {"mask": mask})
+    graph: dict[str, Any] = {
+        "S": {"einsum": ["Q", "K"], "dims": scores},
+        "P": {"softmax": ["S", "mask"][: 1 if mask is None else 2], "axis": "k", **attributes},
+        "O": {"einsum": ["P", "V"], "dims": output},
+    }
+    free = [index for index in dict.fromkeys(q + k + v) if index not in fixed]
+    return {
+        "name": name,
+        "op": {"block": {"version": 1, "graph": graph, "outputs": ["O"]}},
+        "tensors": {tensor: {"dims": dims, "dtype": "float32"} for tensor, dims in operands.items()},
+        "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free},
+        "dims": {index: f"V{index}" for index in free} | fixed,
+    }
+
+
+def attention_of(name: str) -> AttentionProblem:
+    """The problem of a case."""
+    return AttentionProblem.of_spec(spec_from_data(attention_data(name)))
+
+
+def attention_kernels(problem: AttentionProblem, limits: Limits) -> list[AttentionKernel]:
+    """One of each kind: queries at once, keys at once, tiles that share a block, one core, split keys."""
+    lanes = limits.lanes
+    kernels = [
+        AttentionKernel(1, lanes),
+        AttentionKernel(1, 64 if lanes > 8 else 2 * lanes, split=True),
+        AttentionKernel(3, 2 * lanes, 4),
+        AttentionKernel(4, 2 * lanes, 1, serial=True),
+        AttentionKernel(2, lanes, 3, serial=True),
+    ]
+    assert all(allows(problem, kernel, limits) for kernel in kernels)
+    return kernels
+
+
+@functools.cache
+def built_attention(name: str, mcpu: str) -> CompiledBlock:
+    problem, target = attention_of(name), cpu_target(mcpu)
+    return CompiledBlock(problem, attention_kernels(problem, Limits.of(target)), target)

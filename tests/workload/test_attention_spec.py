@@ -1,0 +1,125 @@
+"""Attention in a spec: what is what in its graph, and what is refused with the field that is wrong."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from dietcode.errors import SpecError
+from dietcode.workload.attention import plan_attention
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.sizes import largest_sizes
+
+GRAPH = "op.block.graph"
+DATA: dict[str, Any] = {
+    "name": "attention",
+    "op": {
+        "block": {
+            "version": 1,
+            "graph": {
+                "S": {"einsum": ["Q", "K"], "dims": "bgrqk"},
+                "P": {"softmax": ["S", "mask"], "axis": "k", "scale": 0.25, "causal": "q"},
+                "O": {"einsum": ["P", "V"], "dims": "bqgre"},
+            },
+            "outputs": ["O"],
+        }
+    },
+    "tensors": {
+        "Q": {"dims": "bgrqd", "dtype": "float32"},
+        "K": {"dims": "bkgd", "dtype": "float32"},
+        "V": {"dims": "bgke", "dtype": "float32"},
+        "mask": {"dims": "bk", "dtype": "float32"},
+    },
+    "shape_vars": {"B": {"min": 1, "max": 4}, "T": {"min": 1, "max": 8}, "C": {"min": 1, "max": 64}},
+    "dims": {"b": "B", "g": 2, "r": 3, "q": "T", "k": "C", "d": 16, "e": 24},
+}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """The spec with fields replaced, a double underscore between the names of a path."""
+    data = copy.deepcopy(DATA)
+    for path, value in fields.items():
+        *outer, last = path.split("__")
+        at = data
+        for key in outer:
+            at = at[key]
+        at[last] = value
+    return data
+
+
+def plan_of(data: dict[str, Any]) -> Any:
+    graph = spec_from_data(data).block
+    assert graph is not None and graph.form == "attention"
+    return plan_attention(graph.nodes, graph.indices, graph.outputs)
+
+
+def test_what_is_what() -> None:
+    plan = plan_of(DATA)
+    assert (plan.query, plan.key, plan.value, plan.mask) == ("Q", "K", "V", "mask")
+    assert (plan.groups, plan.rows, plan.keys, plan.depth, plan.width) == ("bg", "rq", "k", "d", "e")
+    assert (plan.scale, plan.causal) == (0.25, "q")
+
+
+def test_operands_in_the_other_order() -> None:
+    nodes = {"S": {"einsum": ["K", "Q"], "dims": "bgrqk"}, "O": {"einsum": ["V", "P"], "dims": "bqgre"}}
+    data = changed(**{f"op__block__graph__{name}": node for name, node in nodes.items()})
+    assert plan_of(data) == plan_of(DATA)
+
+
+def test_grid_and_operations() -> None:
+    spec = spec_from_data(DATA)
+    graph = spec.block
+    assert graph is not None and (graph.rows, graph.columns) == ("bqgr", "e")
+    assert spec.outputs == {"O": "bqgre"}
+    seen = 8 * 64 - 7 * 8 // 2  # by the queries of one head
+    assert largest_sizes(spec).flops == 4 * 2 * 3 * seen * (2 * 16 + 2 * 24 + 5)
+
+
+REFUSALS = [
+    ({"tensors__K__constant": True}, "tensors.K.constant", "given true; allowed in attention: false"),
+    ({"dims__d": "T"}, "dims.d", "given 'T'; allowed: a number up to 1024"),
+    ({"dims__e": 1025}, "dims.e", "given '1025'; allowed: a number up to 1024"),
+    ({"tensors__Q__dims": "bgrdq"}, "tensors.Q.dims", "allowed: bgrq in any order, then d"),
+    ({"tensors__V__dims": "bke"}, "tensors.V.dims", "allowed: bgk in any order, then e"),
+    ({"op__block__graph__O__dims": "bqge"}, f"{GRAPH}.O.dims", "allowed: bgrq in any order, then e"),
+    ({"op__block__outputs": ["O", "P"]}, "op.block.outputs", "allowed: O alone"),
+    (
+        {"op__block__graph__Y": {"relu": "O"}, "op__block__outputs": ["Y"]},
+        f"{GRAPH}.Y",
+        "given relu; allowed: S, P and O alone",
+    ),
+    (
+        {"op__block__graph__P": {"softmax": ["S", "mask"], "axis": "k", "causal": "g"}},
+        f"{GRAPH}.P.causal",
+        "given 'g'; allowed: an index of the queries alone: r, q",
+    ),
+    (
+        {"op__block__graph__P": {"softmax": "S", "axis": "qk"}, "op__block__graph__S__dims": "bgrqk"},
+        f"{GRAPH}.P.axis",
+        "given 'qk'; allowed between two products: one index",
+    ),
+    (
+        {
+            "op__block__graph__P": {"softmax": ["S"], "axis": "k"},
+            "op__block__graph__S": {"neg": "mask"},
+            "tensors__mask__dims": "bgrqk",
+        },
+        f"{GRAPH}.P.softmax.0",
+        "given 'S'; allowed beside a product with the result: an einsum",
+    ),
+    ({"target": {"kind": "cuda", "arch": "sm_90"}}, "target.kind", "given cuda; allowed for a block: llvm"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "said"), REFUSALS)
+def test_refusals(fields: dict[str, Any], field: str, said: str) -> None:
+    data = changed(**fields)
+    graph = data["op"]["block"]["graph"]
+    used = " ".join(str(next(iter(node.values()))) for node in graph.values())  # their operands
+    data["tensors"] = {name: tensor for name, tensor in data["tensors"].items() if name in used}
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data)
+    assert (caught.value.field, said in caught.value.problem) == (field, True), str(caught.value)
+    assert "\n" not in str(caught.value)
