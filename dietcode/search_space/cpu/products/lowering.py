@@ -26,7 +26,7 @@ from dietcode.search_space.cpu.packing import emit_packing
 from dietcode.search_space.cpu.products.memory import ProductMemory
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.space import num_tasks, row_kernel
-from dietcode.search_space.cpu.products.tile import Edge, Tile
+from dietcode.search_space.cpu.products.tile import Edge, ProductTile
 from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
 from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
@@ -76,7 +76,7 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
             loop = T.serial if micro_kernel.serial else T.parallel
             # A loop of one iteration without annotations is dropped, and the scope of the device with it.
             with loop(i64(0), i64(tasks), annotations={"dietcode.tasks": tasks}) as task:
-                _task(Tile(problem, micro_kernel, memory, packed, limits.lanes), limits, task)
+                _task(ProductTile(problem, micro_kernel, memory, packed, limits.lanes), limits, task)
             if problem.rest is not None:
                 own = {n: memory.buffers[n].data for n in (*problem.rest.inputs, *problem.rest.outputs)}
                 rows_memory = RowMemory(problem.rest, {k: extents[k] for k in problem.rest.extents}, own)
@@ -95,7 +95,7 @@ def _panels(memory: ProductMemory, tensor: str, scopes: ExitStack) -> Any:
     return panels
 
 
-def _task(tile: Tile, limits: Limits, task: Any) -> None:
+def _task(tile: ProductTile, limits: Limits, task: Any) -> None:
     """Emit one task's rectangle of tiles."""
     problem, micro_kernel, ops = tile.problem, tile.micro_kernel, TirOps()
     bind, tasks = ops.bind, num_tasks(micro_kernel, limits)
@@ -129,7 +129,7 @@ def _task(tile: Tile, limits: Limits, task: Any) -> None:
                         tile.emit(row, column, panel, edge)
 
 
-def _depth(tile: Tile) -> Any:
+def _depth(tile: ProductTile) -> Any:
     """Return the elements of a row of all row tensors."""
     problem, found = tile.problem, {}
     for term, _ in problem.plan.terms:

@@ -45,7 +45,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Tile:
+class ProductTile:
     """Code of the tiles of one micro-kernel.
 
     Attributes
