@@ -73,7 +73,7 @@ def test_it_begins_with_an_example_and_shows_them_all(app):
         assert f'href="/submit?example={name}"' in page
         assert example.about and example.about in text_of(page)
     assert "dense-rows" in app.page("/submit?example=dense-rows").split("<textarea")[1]
-    first = ", ".join(sorted(spec_examples())[:3])
+    first = ", ".join(list(spec_examples())[:3])
     assert f"no such example; allowed: {first}" in text_of(app.page("/submit?example=none", 404))
 
 
