@@ -10,16 +10,15 @@ last cache that a core has a share of. Blocks that `causal` hides are not counte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dietcode.cost_model.cpu.features import CpuEstimator
-from dietcode.cost_model.cpu.fitting import fit_each
-from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
-from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.cost_model.cpu.terms import TermForm
+from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
 from dietcode.measure.records import Records
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
@@ -133,83 +132,12 @@ def count_attention(
     )
 
 
-@dataclass(frozen=True)
-class AttentionModel:
-    """The fitted f_local of one micro-kernel.
-
-    Attributes
-    ----------
-    coefficients : float64 array [1 + num_terms]
-        c₀, then one for each of `TERMS`.
-    fit_error : float
-        Median relative error on the measured waves.
-    """
-
-    micro_kernel: AttentionKernel
-    coefficients: FloatArray
-    fit_error: float
-
-    def predict(self, problem: AttentionProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
-        """Return the three factors and their product for every instance.
-
-        Parameters
-        ----------
-        limits : Limits
-            Of the target.
-        kappa : float
-            κ of f_spatial.
-        extents : dict of str to int64 array [num_instances]
-        """
-        counts = count_attention(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(counts.work() @ self.coefficients[1:], 1e-12)
-        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
-        secs = self.coefficients[0] + work / f_spatial
-        return Factors(
-            counts.padded_flops / work, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for the report."""
-        names = ("launch_secs", *TERMS)
-        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
-            "median_fit_error": self.fit_error
-        }
-
-
 def fit_attention(problem: AttentionProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, fit_attention_kernel))
+    return _FORM.fit(problem, target, records, extents)
 
 
-def fit_attention_kernel(
-    problem: AttentionProblem,
-    micro_kernel: AttentionKernel,
-    limits: Limits,
-    kappa: float,
-    points: Sequence[Mapping[str, int]],
-    secs: Sequence[float],
-) -> AttentionModel:
-    """Fit f_local of one micro-kernel on its measured waves.
-
-    Parameters
-    ----------
-    kappa : float
-        κ of f_spatial.
-    points : sequence of dict
-        Extent of every index at each wave.
-    secs : sequence of float
-        Seconds of one call at each.
-
-    Raises
-    ------
-    CandidateError
-        Too few of them are usable.
-    """
-    waves, times = measured(problem, micro_kernel, points, secs)
-    counts = count_attention(problem, micro_kernel, limits, waves)
-    work = counts.work() * counts.stretch(kappa)[:, None]
-    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-    return AttentionModel(micro_kernel, coefficients, error)
+_FORM = TermForm(TERMS, count_attention, lambda counts, limits: counts.work(), allows)
 
 
 @dataclass(frozen=True)

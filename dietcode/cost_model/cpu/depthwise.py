@@ -10,16 +10,15 @@ beyond L2, and beyond the last cache that a core has a share of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dietcode.cost_model.cpu.features import CpuEstimator
-from dietcode.cost_model.cpu.fitting import fit_each
-from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
-from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.cost_model.cpu.terms import TermForm
+from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.depthwise.space import allows, num_panels, num_tasks
@@ -161,82 +160,12 @@ def _num_bytes(problem: DepthwiseProblem, extents: Extents) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class DepthwiseModel:
-    """The fitted f_local of one micro-kernel.
-
-    Attributes
-    ----------
-    coefficients : float64 array [1 + num_terms]
-        c₀, then one for each of `TERMS`.
-    fit_error : float
-        Median relative error on the measured waves.
-    """
-
-    micro_kernel: DepthwiseKernel
-    coefficients: FloatArray
-    fit_error: float
-
-    def predict(self, problem: DepthwiseProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
-        """Return the three factors and their product for every instance.
-
-        Parameters
-        ----------
-        limits : Limits
-            Of the target.
-        kappa : float
-            κ of f_spatial.
-        extents : dict of str to int64 array [num_instances]
-        """
-        counts = count_depthwise(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(counts.work(limits) @ self.coefficients[1:], 1e-12)
-        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
-        f_local = counts.padded_flops / work
-        secs = self.coefficients[0] + work / f_spatial
-        return Factors(f_local, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for the report."""
-        names = ("launch_secs", *TERMS)
-        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
-            "median_fit_error": self.fit_error
-        }
-
-
 def fit_depthwise(problem: DepthwiseProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, fit_one))
+    return _FORM.fit(problem, target, records, extents)
 
 
-def fit_one(
-    problem: DepthwiseProblem,
-    micro_kernel: DepthwiseKernel,
-    limits: Limits,
-    kappa: float,
-    points: Sequence[Mapping[str, int]],
-    secs: Sequence[float],
-) -> DepthwiseModel:
-    """Fit f_local of one micro-kernel on its measured waves.
-
-    Parameters
-    ----------
-    kappa : float
-        κ of f_spatial.
-    points : sequence of dict
-        Extent of every index at each wave.
-    secs : sequence of float
-        Seconds of one call at each.
-
-    Raises
-    ------
-    CandidateError
-        Too few of them are usable.
-    """
-    waves, times = measured(problem, micro_kernel, points, secs)
-    counts = count_depthwise(problem, micro_kernel, limits, waves)
-    work = counts.work(limits) * counts.stretch(kappa)[:, None]
-    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-    return DepthwiseModel(micro_kernel, coefficients, error)
+_FORM = TermForm(TERMS, count_depthwise, lambda counts, limits: counts.work(limits), allows)
 
 
 @dataclass(frozen=True)

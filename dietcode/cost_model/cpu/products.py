@@ -11,16 +11,15 @@ contractions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dietcode.cost_model.cpu.features import CpuEstimator
-from dietcode.cost_model.cpu.fitting import fit_each
-from dietcode.cost_model.model import Extents, Factors, Feature, Fitted, FloatArray, Table
-from dietcode.cost_model.regression import fit_terms, measured
+from dietcode.cost_model.cpu.terms import TermForm
+from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
 from dietcode.measure.records import Records
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
@@ -150,83 +149,12 @@ def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
     return sum(found.values())
 
 
-@dataclass(frozen=True)
-class ProductModel:
-    """The fitted f_local of one micro-kernel.
-
-    Attributes
-    ----------
-    coefficients : float64 array [1 + num_terms]
-        c₀, then one for each of `TERMS`.
-    fit_error : float
-        Median relative error on the measured waves.
-    """
-
-    micro_kernel: ProductKernel
-    coefficients: FloatArray
-    fit_error: float
-
-    def predict(self, problem: ProductProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
-        """Return the three factors and their product for every instance.
-
-        Parameters
-        ----------
-        limits : Limits
-            Of the target.
-        kappa : float
-            κ of f_spatial.
-        extents : dict of str to int64 array [num_instances]
-        """
-        counts = count_products(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(counts.work() @ self.coefficients[1:], 1e-12)
-        f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
-        secs = self.coefficients[0] + work / f_spatial
-        return Factors(
-            counts.padded_flops / work, f_spatial, f_pad, counts.flops / secs, counts.imbalance, counts.tiles
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for the report."""
-        names = ("launch_secs", *TERMS)
-        return dict(zip(names, (float(c) for c in self.coefficients), strict=True)) | {
-            "median_fit_error": self.fit_error
-        }
-
-
 def fit_products(problem: ProductProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return fit_each(problem, target, records, extents, (allows, fit_product))
+    return _FORM.fit(problem, target, records, extents)
 
 
-def fit_product(
-    problem: ProductProblem,
-    micro_kernel: ProductKernel,
-    limits: Limits,
-    kappa: float,
-    points: Sequence[Mapping[str, int]],
-    secs: Sequence[float],
-) -> ProductModel:
-    """Fit f_local of one micro-kernel on its measured waves.
-
-    Parameters
-    ----------
-    kappa : float
-        κ of f_spatial.
-    points : sequence of dict
-        Extent of every index at each wave.
-    secs : sequence of float
-        Seconds of one call at each.
-
-    Raises
-    ------
-    CandidateError
-        Too few of them are usable.
-    """
-    waves, times = measured(problem, micro_kernel, points, secs)
-    counts = count_products(problem, micro_kernel, limits, waves)
-    work = counts.work() * counts.stretch(kappa)[:, None]
-    coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-    return ProductModel(micro_kernel, coefficients, error)
+_FORM = TermForm(TERMS, count_products, lambda counts, limits: counts.work(), allows)
 
 
 @dataclass(frozen=True)
