@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ Own = TypeVar("Own", bound="BlockProblem")
 
 
 @dataclass(frozen=True, eq=False)
-class BlockProblem:
+class BlockProblem(ABC):
     """A graph of operators on a grid of rows and columns.
 
     Attributes
@@ -137,8 +138,9 @@ class BlockProblem:
         """Return the dtype in which generated code holds `tensor`."""
         return STORAGE[self.dtype(tensor)]
 
-    def window_over(self, axis: str) -> None:
-        """Return None: no window slides over an axis."""
+    def window_over(self, axis: str) -> Any:
+        """Return the window that slides over an axis: none, in a block."""
+        return next((window for window in self.windows if window.axis == axis), None)
 
     def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:
         """Return the shape of `tensor`."""
@@ -151,9 +153,9 @@ class BlockProblem:
             result = result * extents[index]
         return result
 
+    @abstractmethod
     def flops(self, extents: Mapping[str, Any]) -> Any:
         """Return the operations of a call as floats: scalars or arrays."""
-        raise NotImplementedError
 
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""
@@ -225,6 +227,6 @@ class BlockProblem:
                 raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
         self._check_form()
 
+    @abstractmethod
     def _check_form(self) -> None:
         """Refuse what is of no graph of this form; raises ValueError."""
-        raise NotImplementedError

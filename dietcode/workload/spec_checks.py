@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dietcode.errors import SpecError
+from dietcode.workload.block import BlockSpec
 from dietcode.workload.block_extents import check_block_extents
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import check_groups, check_indices
@@ -137,7 +138,7 @@ def _check_block(spec: SpecFields) -> None:
 def _check_dtypes(spec: SpecFields) -> None:
     """Refuse operands of a dtype that the target lacks, and of two dtypes."""
     if spec.op.block is not None:
-        _check_block_dtypes(spec)
+        _check_block_dtypes(spec, spec.op.block)
         return
     check_operand_dtypes(spec, INPUT_DTYPES[:1] if spec.target.kind == "llvm" else INPUT_DTYPES)
     (first, one), (second, other) = spec.tensors.items()
@@ -146,8 +147,8 @@ def _check_dtypes(spec: SpecFields) -> None:
         raise SpecError(f"tensors.{second}.dtype", problem)
 
 
-def _check_block_dtypes(spec: SpecFields) -> None:
-    positions = {n.operands[1] for n in spec.op.block.graph.values() if n.operator == "gather"}  # type: ignore[union-attr]
+def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
+    positions = {node.operands[1] for node in block.graph.values() if node.operator == "gather"}
     for name, tensor in spec.tensors.items():
         allowed = INDEX_DTYPE if name in positions else INPUT_DTYPES[0]
         if tensor.dtype != allowed:
