@@ -3,6 +3,7 @@
     DietCodeError                 anything this package reports; ``exit_status`` 1
     ├── RequestError              the request was wrong; ``exit_status`` 2
     │   ├── SpecError             a field of a workload spec
+    │   ├── ModelError            a model that cannot be compiled
     │   ├── ShapeError            a call's shapes, or shape variables out of range
     │   ├── TensorError           a call's tensor: dtype, layout, device
     │   ├── NotFoundError         no such job, library, version or blob
@@ -47,6 +48,10 @@ class SpecError(RequestError):
         self.field = field
         self.problem = problem
         super().__init__(f"{field}: {problem}" if field else problem)
+
+
+class ModelError(RequestError):
+    """A model, or a graph, that cannot be compiled; nothing was tuned."""
 
 
 class ShapeError(RequestError, ValueError):

@@ -1,0 +1,210 @@
+"""A whole model as data: inputs with symbolic shapes, weights by name, nodes of a closed list of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dietcode.graph.attributes import REQUIRED, plain
+from dietcode.graph.extent import Extent, Ranges, simplified
+from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.workload.text import clip, suggest
+
+FORMAT = "dietcode-graph/1"
+Value: TypeAlias = str | int | float | None  # the name of a tensor, a number, or an operand that is left out
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator applied.
+
+    Attributes
+    ----------
+    operator : str
+        A key of `dietcode.graph.operators.GRAPH_OPERATORS`.
+    operands : tuple of str, number or None
+    attributes : mapping of str to object
+        All of the operator's, read.
+    results : tuple of str
+        The names of its results.
+    source : str
+        Where the model's author wrote it, as ``file:line``; may be empty.
+    """
+
+    operator: str
+    operands: tuple[Value, ...]
+    attributes: Mapping[str, Any]
+    results: tuple[str, ...]
+    source: str = ""
+
+    @property
+    def result(self) -> str:
+        """The name of its first result."""
+        return self.results[0]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names among its operands."""
+        return tuple(one for one in self.operands if isinstance(one, str))
+
+
+@dataclass
+class Graph:
+    """A model; nodes are in an order in which they can be computed.
+
+    Attributes
+    ----------
+    name : str
+    ranges : dict of str to (int, int)
+        The least and the greatest value of each dimension.
+    inputs, weights : dict of str to TensorType
+        What calls give, in their order; what the file of weights gives.
+    nodes : list of Node
+    outputs : list of str
+        Names of values, in the order of the leaves of `tree`.
+    types : dict of str to TensorType
+        Of every value.
+    signature : dict
+        How calls give inputs and get outputs, see `dietcode.graph.signature`.
+    """
+
+    name: str
+    ranges: dict[str, tuple[int, int]]
+    inputs: dict[str, TensorType] = field(default_factory=dict)
+    weights: dict[str, TensorType] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    signature: dict[str, Any] = field(default_factory=dict)
+
+    def add_input(self, name: str, type_: TensorType) -> str:
+        """Add what a call gives."""
+        self.inputs[name] = self.types[name] = type_
+        return name
+
+    def add_weight(self, name: str, type_: TensorType) -> str:
+        """Add what the file of weights gives."""
+        self.weights[name] = self.types[name] = type_
+        return name
+
+    def add(
+        self, operator: str, *operands: Value, source: str = "", name: str = "", **attributes: Any
+    ) -> str:
+        """Append a node and return the name of its first result.
+
+        Raises
+        ------
+        GraphError
+            The operator does not take these operands or attributes.
+        """
+        node, types = self.checked(operator, operands, attributes, source, name)
+        self.nodes.append(node)
+        self.types.update(zip(node.results, types, strict=True))
+        return node.result
+
+    def checked(
+        self, operator: str, operands: Sequence[Value], attributes: Mapping[str, Any], source: str, name: str
+    ) -> tuple[Node, tuple[TensorType, ...]]:
+        """Return a node that may be added, and the types of its results."""
+        known = GRAPH_OPERATORS.get(operator)
+        if known is None:
+            raise GraphError(f"operator {clip(operator)}{suggest(operator, GRAPH_OPERATORS)}")
+        if not known.least <= len(operands) <= known.most:
+            raise GraphError(f"{operator}: {len(operands)} operands; allowed: {known.least} to {known.most}")
+        unknown = set(attributes) - set(known.attributes)
+        if unknown:
+            raise GraphError(
+                f"{operator}: {clip(min(unknown))}; allowed: {', '.join(known.attributes) or 'none'}"
+            )
+        read = {}
+        for key, attribute in known.attributes.items():
+            given = attributes.get(key, attribute.default)
+            if given is REQUIRED:
+                raise GraphError(f"{operator}: {key} is missing")
+            read[key] = given if given is attribute.default else attribute.read(given)
+        types = [self.types[one] if isinstance(one, str) else one for one in operands]
+        try:
+            inferred = known.infer(types, read)
+        except GraphError as error:
+            raise GraphError(f"{operator}: {error}") from None
+        results = [TensorType(t.dtype, tuple(simplified(e, self.ranges) for e in t.shape)) for t in inferred]
+        name = name or self.fresh()
+        names = (name, *(f"{name}.{number}" for number in range(1, len(results))))
+        taken = [one for one in names if one in self.types]
+        if taken:
+            raise GraphError(f"{operator}: {clip(taken[0])} is there already; allowed: a name once")
+        return Node(operator, tuple(operands), read, names, source), tuple(results)
+
+    def fresh(self) -> str:
+        """Return a name that no value has."""
+        number = len(self.types)
+        while f"v{number}" in self.types:
+            number += 1
+        return f"v{number}"
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Return the nodes that read each value; outputs of the graph are not among them."""
+        found: dict[str, list[Node]] = {name: [] for name in self.types}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.tensors):
+                found[name].append(node)
+        return found
+
+    def producers(self) -> dict[str, Node]:
+        """Return the node of each value that a node computes."""
+        return {result: node for node in self.nodes for result in node.results}
+
+    def without_unused(self) -> None:
+        """Drop nodes and weights that no output needs; inputs stay."""
+        needed, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if needed & set(node.results):
+                needed.update(node.tensors)
+                kept.append(node)
+        self.nodes = kept[::-1]
+        self.weights = {name: type_ for name, type_ in self.weights.items() if name in needed}
+        made = {result for node in self.nodes for result in node.results}
+        self.types = {
+            n: t for n, t in self.types.items() if n in made or n in self.inputs or n in self.weights
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `dietcode.graph.reading.read_graph`."""
+
+        def typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+            return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "dimensions": {name: {"min": low, "max": high} for name, (low, high) in self.ranges.items()},
+            "inputs": typed(self.inputs),
+            "weights": typed(self.weights),
+            "nodes": [_node_to_json(node) for node in self.nodes],
+            "outputs": list(self.outputs),
+            "signature": self.signature,
+        }
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    defaults = {key: one.default for key, one in GRAPH_OPERATORS[node.operator].attributes.items()}
+    given = {key: plain(value) for key, value in node.attributes.items() if value != defaults[key]}
+    operands = [plain(one) if not isinstance(one, str) else {"value": one} for one in node.operands]
+    data: dict[str, Any] = {"results": list(node.results), "operator": node.operator, "operands": operands}
+    if given:
+        data["attributes"] = given
+    if node.source:
+        data["source"] = node.source
+    return data
+
+
+def bounds_of(type_: TensorType, ranges: Ranges) -> tuple[int, int]:
+    """Return the least and the greatest number of elements."""
+    return type_.num_elements.bounds(ranges)
+
+
+def extent_list(shape: Sequence[Extent]) -> str:
+    """Return a shape as text."""
+    return f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,139 @@
+"""How calls give inputs and get outputs: nested tuples, lists and dictionaries, as the exported program has them.
+
+    {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree}
+
+A tree is the name of an input or ``*`` for the next output, ``null``, a list (``{"tuple": […]}`` or ``{"list": […]}``) or a
+dictionary (``{"dict": [[key, tree], …]}``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dietcode.errors import TensorError
+
+_MAX_DEPTH = 16
+
+
+def described_tree(inputs: Any, outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the signature of a program of PyTorch's.
+
+    Parameters
+    ----------
+    inputs, outputs : torch.utils._pytree.TreeSpec
+    names : sequence of str
+        Of the inputs, in the order of the leaves.
+    """
+    leaves = iter(names)
+    positional, keyword = _children(inputs)
+    count = iter(range(1 << 20))
+    return {
+        "positional": [_tree(one, leaves) for one in _children(positional)],
+        "keyword": {
+            str(key): _tree(one, leaves) for key, one in zip(_keys(keyword), _children(keyword), strict=True)
+        },
+        "output": _tree(outputs, ("*" for _ in count)),
+    }
+
+
+def _keys(spec: Any) -> Sequence[Any]:
+    """Return the keys of a dictionary."""
+    return list(spec.context or ())
+
+
+def _children(spec: Any) -> Sequence[Any]:
+    return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # before PyTorch 2.11
+
+
+def _tree(spec: Any, leaves: Iterator[str]) -> Any:
+    kind = getattr(spec.type, "__name__", None)
+    if spec.type is None:
+        return next(leaves)
+    if kind == "NoneType":
+        return None
+    inner = [_tree(one, leaves) for one in _children(spec)]
+    if spec.type in (tuple, list):
+        return {kind: inner}
+    keys = spec.context
+    if spec.type is not dict:  # an OrderedDict, or a class that registered its fields
+        keys = next(
+            (one for one in (keys if isinstance(keys, list | tuple) else []) if isinstance(one, list)), keys
+        )
+    if not isinstance(keys, list) or len(keys) != len(inner):
+        return {"tuple": inner}
+    return {"dict": [[key, tree] for key, tree in zip(keys, inner, strict=True)]}
+
+
+def flatten_arguments(
+    signature: Mapping[str, Any], positional: Sequence[Any], keyword: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the tensors of a call by the names of the inputs.
+
+    Raises
+    ------
+    TensorError
+        Arguments are missing, or too many, or another structure than the model was exported with.
+    """
+    trees, named = signature["positional"], signature["keyword"]
+    labels = [_label(tree, number) for number, tree in enumerate(trees)]
+    if len(positional) > len(trees):
+        allowed = ", ".join([*labels, *named])
+        raise TensorError(f"given {len(positional)} arguments; allowed: {allowed}")
+    pairs = list(zip(trees, positional, strict=False))
+    rest = dict(keyword)
+    for label, tree in zip(labels[len(positional) :], trees[len(positional) :], strict=True):
+        if label not in rest:
+            raise TensorError(f"{label}: missing; the model takes {', '.join([*labels, *named])}")
+        pairs.append((tree, rest.pop(label)))
+    for name, tree in named.items():
+        if name not in rest:
+            raise TensorError(f"{name}: missing; the model takes {', '.join([*labels, *named])}")
+        pairs.append((tree, rest.pop(name)))
+    if rest:
+        raise TensorError(f"{min(rest)}: unknown; the model takes {', '.join([*labels, *named])}")
+    found: dict[str, Any] = {}
+    for tree, given in pairs:
+        _collect(tree, given, found, 0)
+    return found
+
+
+def _label(tree: Any, number: int) -> str:
+    return tree if isinstance(tree, str) else f"argument {number}"
+
+
+def _collect(tree: Any, given: Any, found: dict[str, Any], depth: int) -> None:
+    if isinstance(tree, str):
+        found[tree] = given
+        return
+    if tree is None or depth > _MAX_DEPTH:
+        if given is not None:
+            raise TensorError("given a value where the model was exported with None")
+        return
+    ((kind, inner),) = tree.items()
+    if kind == "dict":
+        wanted = [key for key, _ in inner]
+        if not isinstance(given, Mapping) or set(given) != set(wanted):
+            raise TensorError(
+                f"given {type(given).__name__}; allowed: a dictionary of {', '.join(map(str, wanted))}"
+            )
+        for key, one in inner:
+            _collect(one, given[key], found, depth + 1)
+        return
+    if not isinstance(given, tuple | list) or len(given) != len(inner):
+        raise TensorError(f"given {type(given).__name__}; allowed: a {kind} of {len(inner)}")
+    for one, value in zip(inner, given, strict=True):
+        _collect(one, value, found, depth + 1)
+
+
+def built_output(tree: Any, leaves: Iterator[Any]) -> Any:
+    """Return the tree of outputs with its leaves filled in."""
+    if isinstance(tree, str):
+        return next(leaves)
+    if tree is None:
+        return None
+    ((kind, inner),) = tree.items()
+    if kind == "dict":
+        return {key: built_output(one, leaves) for key, one in inner}
+    make: Callable[[Any], Any] = tuple if kind == "tuple" else list
+    return make(built_output(one, leaves) for one in inner)

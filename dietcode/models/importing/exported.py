@@ -1,0 +1,339 @@
+"""A program of ``torch.export`` as a graph: needs PyTorch."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ModelError
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.signature import described_tree
+from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
+from dietcode.models.importing.context import RULES, Importer, dtype_name
+from dietcode.models.importing.symbols import Symbols, UnknownSizeError
+from dietcode.workload.text import clip
+
+NAMES_FILE = "dietcode-dimensions.json"  # an extra file of ours in a .pt2
+_IGNORED = (
+    "aten._assert_tensor_metadata",
+    "aten._assert_scalar",
+    "aten._assert_async",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._set_grad_enabled",
+)
+_NAME = re.compile(r"[^A-Za-z0-9_]")
+_MOST_LISTED = 20
+Weights = dict[str, "np.ndarray[Any, Any]"]
+
+
+def load_exported(path: Path) -> tuple[Any, dict[str, str]]:
+    """Return the program of a ``.pt2`` file, and the names of its dimensions by ``input.axis``.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read as one.
+    """
+    import torch
+
+    extra = {NAMES_FILE: ""}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.load(str(path), extra_files=extra)
+    except Exception as error:
+        reason = clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 120)
+        raise ModelError(
+            f"{path}: no program of torch.export: {reason}; write it by torch.export.save"
+        ) from None
+    names = json.loads(extra[NAMES_FILE]) if extra[NAMES_FILE] else {}
+    return program, {str(key): str(value) for key, value in names.items()}
+
+
+def import_exported(
+    program: Any, name: str, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
+) -> tuple[Graph, Weights]:
+    """Return a graph and its weights.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    name : str
+        Of the model.
+    names : mapping of str to str
+        Names of dimensions by ``input.axis``; others are called after the first input that has them.
+    ranges : mapping of str to (int, int)
+        Narrower ranges of dimensions, by name or by ``input.axis``.
+
+    Raises
+    ------
+    ModelError
+        The program has what cannot be compiled: all of it is named, with the lines of the model's source.
+    """
+    program = _decomposed(program)
+    _refuse_mutations(program)
+    found = _Dimensions(program, names, ranges)
+    graph = Graph(name, found.ranges)
+    importer = Importer(graph, Symbols(found.symbols))
+    weights = _add_inputs(program, importer)
+    problems: dict[str, None] = {}
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            _import_node(importer, node, problems)
+        elif node.op == "output":
+            graph.outputs = _outputs(importer, node, problems)
+    if problems:
+        raise ModelError(_listed(list(problems)))
+    graph.signature = described_tree(
+        program.call_spec.in_spec, program.call_spec.out_spec, list(graph.inputs)
+    )
+    graph.without_unused()
+    return graph, {key: value for key, value in weights.items() if key in graph.weights}
+
+
+def _decomposed(program: Any) -> Any:
+    """Return the program for inference; operators without a rule are taken apart where PyTorch knows how."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = program.run_decompositions({})
+        table = torch.export.default_decompositions()
+        for _ in range(4):
+            unknown = {
+                node.target
+                for node in program.graph.nodes
+                if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+            }
+            unknown = {one for one in unknown if _word(one) not in RULES and not _is_ignored(one)}
+            own = {one: table[one] for one in unknown if one in table}
+            if not own:
+                break
+            program = program.run_decompositions(own)
+    return program
+
+
+def _word(target: Any) -> str:
+    return str(target)
+
+
+def _is_ignored(target: Any) -> bool:
+    return _word(target).rpartition(".")[0] in _IGNORED
+
+
+def _refuse_mutations(program: Any) -> None:
+    signature = program.graph_signature
+    changed = [
+        *signature.buffers_to_mutate.values(),
+        *getattr(signature, "user_inputs_to_mutate", {}).values(),
+    ]
+    if changed:
+        named = ", ".join(sorted(changed)[:_MOST_LISTED])
+        raise ModelError(
+            f"the model changes {named} in place, which a compiled model cannot; return the new value as an "
+            "output, and give it as an input of the next call"
+        )
+
+
+class _Dimensions:
+    """The dimensions of a program: PyTorch's symbols, their names, and their ranges."""
+
+    def __init__(self, program: Any, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> None:
+        self.symbols: dict[str, str] = {}
+        self.ranges: dict[str, tuple[int, int]] = {}
+        aliases: dict[str, str] = {}
+        expressions = {}
+        for label, size in _sizes(program):
+            if isinstance(size, int):
+                continue
+            expression = size.node.expr
+            if expression.is_Symbol:
+                symbol = expression.name
+                if symbol not in self.symbols:
+                    self.symbols[symbol] = names.get(label) or _NAME.sub("_", label)
+                    expressions[symbol] = expression
+                aliases[label] = self.symbols[symbol]
+        for free in {
+            s for _, size in _sizes(program) if not isinstance(size, int) for s in size.node.expr.free_symbols
+        }:
+            if free.name not in self.symbols:  # occurs in sums and products alone
+                self.symbols[free.name] = free.name
+                expressions[free.name] = free
+        wanted = {aliases.get(key, key): value for key, value in ranges.items()}
+        allowed = ", ".join([*self.symbols.values(), *aliases]) or "none: it has no dynamic dimension"
+        for key in wanted:
+            if key not in self.symbols.values():
+                raise ModelError(f"--range {clip(key)}: no dimension of the model; allowed: {allowed}")
+        problems = []
+        for symbol, name in self.symbols.items():
+            given = program.range_constraints.get(expressions[symbol])
+            low, high = _bounds(given)
+            if name in wanted:
+                low, high = _narrowed(name, (low, high), wanted[name])
+            if high is None:
+                labels = [label for label, own in aliases.items() if own == name]
+                problems.append(f"{name}{' (' + labels[0] + ')' if labels else ''}")
+            self.ranges[name] = (max(1, low), high or 0)
+        if problems:
+            raise ModelError(
+                f"{', '.join(problems)}: no upper bound; give one in the export, Dim(…, max=…), or by "
+                f"--range {problems[0].split(' ')[0]}=1..512"
+            )
+
+
+def _bounds(given: Any) -> tuple[int, int | None]:
+    if given is None:
+        return 1, None
+    high = str(given.upper)
+    return int(given.lower), int(given.upper) if high.isdigit() and int(high) < 2**31 else None
+
+
+def _narrowed(name: str, own: tuple[int, int | None], wanted: tuple[int, int]) -> tuple[int, int]:
+    low, high = wanted
+    # PyTorch begins what it chose by itself at 2; 1 is an extent like others here.
+    least = 1 if own[0] <= 2 else own[0]
+    if low < least or (own[1] is not None and high > own[1]) or low > high:
+        allowed = f"{least}..{'…' if own[1] is None else own[1]}"
+        raise ModelError(
+            f"--range {name}={low}..{high}: outside of what the model was exported for; allowed: {allowed}"
+        )
+    return low, high
+
+
+def _sizes(program: Any) -> list[tuple[str, Any]]:
+    """Return the sizes of all axes of the inputs, with ``input.axis``."""
+    wanted = set(program.graph_signature.user_inputs)
+    return [
+        (f"{node.name}.{axis}", size)
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in wanted and hasattr(node.meta.get("val"), "shape")
+        for axis, size in enumerate(node.meta["val"].shape)
+    ]
+
+
+def _add_inputs(program: Any, importer: Importer) -> Weights:
+    """Add what calls and the file of weights give; returns the weights."""
+    signature, weights = program.graph_signature, {}
+    stored = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    state = {**program.state_dict, **program.constants}
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        fake = node.meta.get("val")
+        if not hasattr(fake, "shape"):
+            importer.values[node.name] = fake
+            continue
+        try:
+            type_ = TensorType(dtype_name(fake.dtype), importer.symbols_shape(fake.shape))
+        except GraphError as error:
+            raise ModelError(f"{stored.get(node.name, node.name)}: {error}") from None
+        if node.name in stored:
+            key = stored[node.name]
+            if key not in importer.graph.types:
+                weights[key] = np.ascontiguousarray(state[key].detach().cpu().numpy())
+                importer.graph.add_weight(key, type_)
+            importer.values[node.name] = key
+        else:
+            importer.values[node.name] = importer.graph.add_input(node.name, type_)
+    return weights
+
+
+def source_of(node: Any) -> str:
+    """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [(file, line) for file, line in found if "/torch/" not in file and not file.startswith("torch/")]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> None:
+    fake = node.meta.get("val")
+    where = source_of(node)
+    importer.source = where
+    try:
+        if node.target is operator.getitem:
+            importer.values[node.name] = importer.values[node.args[0].name][node.args[1]]
+        elif type(fake).__name__ in ("SymInt", "SymFloat", "SymBool") or isinstance(fake, int | float):
+            importer.values[node.name] = _symbolic(importer, fake)
+        elif fake is None or _is_ignored(node.target):
+            importer.values[node.name] = None
+        else:
+            importer.values[node.name] = _translated(importer, node, fake)
+    except UnknownSizeError as error:
+        problems[f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)] = None
+    except GraphError as error:
+        problems[f"{_word(node.target)}: {error}" + _at(where)] = None
+    except KeyError as error:
+        if not problems:  # what depends on a node that was refused says nothing new
+            raise ModelError(f"{node.name}: reads {error}, which is not there") from None
+
+
+def _at(where: str) -> str:
+    return f" ({where})" if where else ""
+
+
+def _symbolic(importer: Importer, fake: Any) -> Any:
+    if isinstance(fake, int | float):
+        return Extent.of(fake) if type(fake) is int else fake
+    if type(fake).__name__ == "SymInt":
+        return importer.symbols.extent(fake)
+    return None  # a check of torch's; ranges and shapes are checked by every call
+
+
+def _translated(importer: Importer, node: Any, fake: Any) -> Any:
+    found = RULES.get(_word(node.target))
+    if found is None:
+        raise GraphError("not known")
+    result = found(importer, _arguments(node), fake)
+    if isinstance(result, str):
+        _check_type(importer, result, fake)
+    return result
+
+
+def _check_type(importer: Importer, name: str, fake: Any) -> None:
+    """Compare what was inferred with what PyTorch has, so that a wrong rule shows."""
+    if not hasattr(fake, "shape"):
+        return
+    own = importer.graph.types[name]
+    wanted = TensorType(dtype_name(fake.dtype), importer.symbols_shape(fake.shape))
+    if own.dtype != wanted.dtype or own.rank != wanted.rank:
+        raise GraphError(f"gives {own}, where PyTorch has {wanted}")
+
+
+def _arguments(node: Any) -> dict[str, Any]:
+    """Return the arguments by name, defaults filled in."""
+    schema = node.target._schema.arguments
+    given = dict(zip((one.name for one in schema), node.args, strict=False))
+    given.update(node.kwargs)
+    return {one.name: given.get(one.name, one.default_value) for one in schema}
+
+
+def _outputs(importer: Importer, node: Any, problems: dict[str, None]) -> list[str]:
+    outputs: list[str] = []
+    if problems:
+        return outputs
+    for one in node.args[0]:
+        value = importer.value(one)
+        if not isinstance(value, str):
+            raise ModelError(f"an output that is {value!r}; allowed: tensors")
+        outputs.append(value)
+    return outputs
+
+
+def _listed(problems: list[str]) -> str:
+    shown = "; ".join(problems[:_MOST_LISTED])
+    more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
+    return f"cannot be compiled: {shown}{more}"

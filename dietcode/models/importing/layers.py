@@ -1,0 +1,376 @@
+"""Products, attention, convolutions, pooling, norms, reductions and recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import GraphError, axis_of
+from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+
+
+def _axes(m: Importer, x: str, dims: Any) -> tuple[int, ...]:
+    rank = m.rank(x)
+    if dims is None or dims == []:
+        return tuple(range(rank))
+    return tuple(axis_of(axis, rank) for axis in (dims if isinstance(dims, list | tuple) else [dims]))
+
+
+def _reduction(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x = m.tensor(next(iter(a.values())))
+        dtype = dtype_name(fake.dtype)
+        x = str(m.cast(x, "bool" if name in ("any", "all") else dtype))
+        return m.add(name, x, axes=_axes(m, x, a.get("dim")), keep=bool(a.get("keepdim", False)))
+
+    return translate
+
+
+for _name in ("sum", "mean", "prod", "any", "all"):
+    rule(*(f"aten.{_name}.{kind}" for kind in ("default", "dim", "dims", "dim_IntList", "dim_int")))(
+        _reduction(_name)
+    )
+for _word, _name in {"amax": "max", "amin": "min"}.items():
+    rule(f"aten.{_word}.default", f"aten.{_name}.default")(_reduction(_name))
+
+
+def _with_position(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x, axis, keep = m.tensor(a["self"]), a["dim"], a["keepdim"]
+        position = m.add(f"arg{name}", x, axis=axis, keep=keep)
+        return m.add(name, x, axes=_axes(m, x, axis), keep=keep), position
+
+    return translate
+
+
+def _position_of(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x = m.tensor(a["self"])
+        if a["dim"] is None:
+            x = m.reshape(x, (m.type(x).num_elements,))
+        return m.add(name, x, axis=a["dim"] or 0, keep=a["keepdim"])
+
+    return translate
+
+
+for _name in ("max", "min"):
+    rule(f"aten.{_name}.dim")(_with_position(_name))
+    rule(f"aten.arg{_name}.default")(_position_of(f"arg{_name}"))
+
+
+def _variance(m: Importer, x: str, a: Mapping[str, Any]) -> str:
+    axes = _axes(m, x, a.get("dim"))
+    correction = a.get("correction")
+    correction = (1 if a.get("unbiased", True) else 0) if correction is None else correction
+    mean = m.add("mean", x, axes=axes, keep=True)
+    squares = m.add("square", m.add("sub", x, mean))
+    keep = bool(a.get("keepdim", False))
+    if correction == 0:
+        return m.add("mean", squares, axes=axes, keep=keep)
+    count = ONE
+    for axis in axes:
+        count = count * m.type(x).shape[axis]
+    freedom = count - int(correction)
+    total = m.add("sum", squares, axes=axes, keep=keep)
+    number: Value = (
+        freedom.constant if freedom.is_constant else m.cast(m.add("extent", value=freedom), "float32")
+    )
+    return m.add("div", total, number)
+
+
+@rule("aten.var.correction", "aten.var.dim", "aten.var.default")
+def _var(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _variance(m, m.tensor(a["self"]), a)
+
+
+@rule("aten.std.correction", "aten.std.dim", "aten.std.default")
+def _std(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("sqrt", _variance(m, m.tensor(a["self"]), a))
+
+
+@rule("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim")
+def _length(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    order = a.get("ord", a.get("p"))
+    x = m.tensor(a["self"])
+    axes, keep = _axes(m, x, a["dim"]), bool(a["keepdim"])
+    if order in (2, 2.0, None):
+        return m.add("sqrt", m.add("sum", m.add("square", x), axes=axes, keep=keep))
+    if order in (1, math.inf):
+        return m.add("sum" if order == 1 else "max", m.add("abs", x), axes=axes, keep=keep)
+    raise GraphError(f"a norm of order {order}; allowed: 1, 2 and infinity")
+
+
+@rule("aten.logsumexp.default")
+def _logsumexp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axes, keep = _axes(m, x, a["dim"]), bool(a["keepdim"])
+    largest = m.add("max", x, axes=axes, keep=True)
+    total = m.add("sum", m.add("exp", m.add("sub", x, largest)), axes=axes, keep=keep)
+    shape = m.type(total).shape
+    return m.add("add", m.add("log", total), m.reshape(largest, shape))
+
+
+@rule("aten.cumsum.default")
+def _cumsum(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("cumsum", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
+
+
+@rule("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
+def _softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
+
+
+@rule("aten.log_softmax.int", "aten._log_softmax.default")
+def _log_softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("log_softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
+
+
+def _scaled(m: Importer, x: str, weight: Value, bias: Value) -> str:
+    x = x if weight is None else m.add("mul", x, weight)
+    return x if bias is None else m.add("add", x, bias)
+
+
+@rule("aten.layer_norm.default")
+def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, num_axes = m.tensor(a["input"]), len(a["normalized_shape"])
+    weight, bias = m.value(a["weight"]), m.value(a["bias"])
+    if weight is None and bias is not None:
+        return m.add("add", m.add("layernorm", x, eps=a["eps"], num_axes=num_axes), bias)
+    operands = [one for one in (weight, bias) if one is not None]
+    return m.add("layernorm", x, *operands, eps=a["eps"], num_axes=num_axes)
+
+
+@rule("aten.native_layer_norm.default")
+def _native_layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return (_layer_norm(m, a, fake), None, None)  # type: ignore[return-value]
+
+
+@rule("aten.rms_norm.default")
+def _rms_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    weight = m.value(a["weight"])
+    eps = 1.1920928955078125e-07 if a["eps"] is None else a["eps"]
+    operands = () if weight is None else (weight,)
+    return m.add("rmsnorm", m.tensor(a["input"]), *operands, eps=eps, num_axes=len(a["normalized_shape"]))
+
+
+def _per_channel(m: Importer, value: Value, rank: int) -> Value:
+    if value is None:
+        return None
+    return m.reshape(value, (*m.type(value).shape, *[1] * (rank - 2)))
+
+
+def _group_norm_of(m: Importer, x: str, groups: int, weight: Value, bias: Value, eps: float) -> str:
+    type_ = m.type(x)
+    inner = type_.num_elements
+    rows = (type_.shape[0], Extent.of(groups), floor_divide(inner, type_.shape[0] * groups))
+    flat = m.add("layernorm", m.reshape(x, rows), eps=eps, num_axes=1)
+    whole = m.reshape(flat, type_.shape)
+    return _scaled(m, whole, _per_channel(m, weight, type_.rank), _per_channel(m, bias, type_.rank))
+
+
+@rule("aten.group_norm.default")
+def _group_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _group_norm_of(
+        m, m.tensor(a["input"]), a["num_groups"], m.value(a["weight"]), m.value(a["bias"]), a["eps"]
+    )
+
+
+@rule("aten.instance_norm.default")
+def _instance_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if not a["use_input_stats"]:
+        raise GraphError("instance_norm with running statistics; allowed: those of the input")
+    x = m.tensor(a["input"])
+    channels = m.type(x).shape[1].constant
+    return _group_norm_of(m, x, channels, m.value(a["weight"]), m.value(a["bias"]), a["eps"])
+
+
+@rule("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
+def _batch_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a.get("training"):
+        raise GraphError("batch_norm of a model in training mode; call model.eval() before the export")
+    x, rank = m.tensor(a["input"]), m.rank(m.tensor(a["input"]))
+    mean, var = m.tensor(a["running_mean"]), m.tensor(a["running_var"])
+    scale = m.add("rsqrt", m.add("add", var, float(a["eps"])))
+    weight, bias = m.value(a["weight"]), m.value(a["bias"])
+    scale = scale if weight is None else m.add("mul", weight, scale)
+    shift = m.add("neg", m.add("mul", mean, scale))
+    shift = shift if bias is None else m.add("add", bias, shift)
+    result = _scaled(m, x, _per_channel(m, scale, rank), _per_channel(m, shift, rank))
+    return (result, None, None) if isinstance(fake, tuple | list) else result
+
+
+@rule("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default")
+def _matmul(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    first, second = (m.tensor(one) for one in list(a.values())[:2])
+    return m.add("matmul", first, second)
+
+
+@rule("aten.addmm.default", "aten.baddbmm.default")
+def _addmm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    names = list(a)
+    product = m.add("matmul", m.tensor(a[names[1]]), m.tensor(a[names[2]]))
+    added = m.tensor(a["self"])
+    product = product if a["alpha"] == 1 else m.add("mul", product, a["alpha"])
+    added = added if a["beta"] == 1 else m.add("mul", added, a["beta"])
+    return m.add("add", product, added)
+
+
+@rule("aten.linear.default")
+def _linear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    operands = [m.tensor(a["input"]), m.tensor(a["weight"])]
+    bias = m.value(a["bias"])
+    return m.add("linear", *operands, *(() if bias is None else (bias,)))
+
+
+@rule("aten.scaled_dot_product_attention.default")
+def _attention(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    q, k, v = (m.tensor(a[name]) for name in ("query", "key", "value"))
+    if a["dropout_p"]:
+        raise GraphError("attention with dropout; call model.eval() before the export")
+    depth = m.type(q).shape[-1]
+    scale = a["scale"] if a["scale"] is not None else depth.constant**-0.5
+    mask = m.value(a["attn_mask"])
+    if isinstance(mask, str) and m.type(mask).dtype == "bool":
+        mask = m.add("where", mask, 0.0, -math.inf, dtype=m.type(q).dtype)
+    causal = "first" if a["is_causal"] else "none"
+    operands = () if mask is None else (mask,)
+    return m.add("attention", q, k, v, *operands, scale=float(scale), causal=causal)
+
+
+def _pairs(numbers: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:
+    numbers = list(numbers) * (rank if len(numbers) == 1 else 1)
+    return tuple((number, number) for number in numbers)
+
+
+def _each(numbers: Any, rank: int, default: Sequence[int] = ()) -> tuple[int, ...]:
+    numbers = list(numbers) if isinstance(numbers, list | tuple) else [numbers]
+    numbers = numbers or list(default)
+    return tuple(numbers * rank if len(numbers) == 1 else numbers)
+
+
+@rule(
+    *("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.convolution.default"),
+    *("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding"),
+)
+def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a.get("transposed"):
+        raise GraphError("a transposed convolution; allowed: convolutions")
+    x, w, bias = m.tensor(a["input"]), m.tensor(a["weight"]), m.value(a["bias"])
+    rank = m.rank(w) - 2
+    alone = m.rank(x) == rank + 1
+    x = m.reshape(x, (1, *m.type(x).shape)) if alone else x
+    dilation = _each(a["dilation"], rank)
+    if a["padding"] == "same":
+        spans = [d * (k.constant - 1) for d, k in zip(dilation, m.type(w).shape[2:], strict=True)]
+        pads = tuple((span // 2, span - span // 2) for span in spans)
+    else:
+        pads = _pairs([0] if a["padding"] == "valid" else a["padding"], rank)
+    operands = () if bias is None else (bias,)
+    result = m.add(
+        *("conv", x, w, *operands),
+        strides=_each(a["stride"], rank),
+        dilation=dilation,
+        pads=pads,
+        groups=a["groups"],
+    )
+    return m.reshape(result, m.type(result).shape[1:]) if alone else result
+
+
+def _pooled(m: Importer, operator: str, a: Mapping[str, Any], rank: int, **more: Any) -> str:
+    window = _each(a["kernel_size"], rank)
+    return m.add(
+        *(operator, m.tensor(a["self"])),
+        window=window,
+        strides=_each(a["stride"], rank, window),
+        pads=_pairs(_each(a["padding"], rank), rank),
+        dilation=_each(a.get("dilation", 1), rank),
+        ceil=bool(a["ceil_mode"]),
+        **more,
+    )
+
+
+@rule("aten.max_pool1d.default")
+def _max_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _pooled(m, "max_pool", a, 1)
+
+
+@rule("aten.max_pool2d.default")
+def _max_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _pooled(m, "max_pool", a, 2)
+
+
+@rule("aten.avg_pool1d.default")
+def _avg_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _pooled(m, "avg_pool", a, 1, count_pads=a["count_include_pad"])
+
+
+@rule("aten.avg_pool2d.default")
+def _avg_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["divisor_override"] is not None:
+        raise GraphError("avg_pool2d with divisor_override; allowed: without")
+    return _pooled(m, "avg_pool", a, 2, count_pads=a["count_include_pad"])
+
+
+@rule(
+    "aten.adaptive_avg_pool1d.default",
+    "aten.adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool2d.default",
+)
+def _adaptive(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, sizes = m.tensor(a["self"]), list(a["output_size"])
+    rank = len(sizes)
+    axes = tuple(range(m.rank(x) - rank, m.rank(x)))
+    if all(size == 1 for size in sizes):
+        return m.add("mean", x, axes=axes, keep=True)
+    extents = [m.type(x).shape[axis] for axis in axes]
+    whole = all(e.is_constant and e.constant % s == 0 for e, s in zip(extents, sizes, strict=True))
+    if not whole:
+        raise GraphError(f"adaptive_avg_pool to {sizes}; allowed: 1, or what divides a constant extent")
+    window = [e.constant // s for e, s in zip(extents, sizes, strict=True)]
+    options = {"self": a["self"], "kernel_size": window, "stride": window, "padding": 0, "ceil_mode": False}
+    return _pooled(m, "avg_pool", options, rank, count_pads=True)
+
+
+def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
+    """Return the results of a stack of layers, each in one direction or two."""
+    if a["dropout"] and a["train"]:
+        raise GraphError("a recurrent layer in training mode; call model.eval() before the export")
+    x = m.tensor(a["input"])
+    states = a["hx"] if isinstance(a["hx"], list | tuple) else [a["hx"]]
+    initial = [m.tensor(one) for one in states]
+    if m.rank(x) != 3:
+        raise GraphError(f"a sequence {m.type(x)}; allowed: three axes")
+    if a["batch_first"]:
+        x = m.transpose(x, (1, 0, 2))
+    weights = [m.tensor(one) for one in a["params"]]
+    directions = 2 if a["bidirectional"] else 1
+    each = len(weights) // (a["num_layers"] * directions)
+    last: list[list[str]] = [[] for _ in initial]
+    for layer in range(a["num_layers"]):
+        outputs = []
+        for direction in range(directions):
+            number = layer * directions + direction
+            own = weights[number * each : (number + 1) * each]
+            begin = [m.select(one, 0, number) for one in initial]
+            y, *end = m.results("recurrent", x, *begin, *own, cell=cell, reverse=direction == 1)
+            outputs.append(y)
+            for kept, one in zip(last, end, strict=True):
+                kept.append(m.reshape(one, (1, *m.type(one).shape)))
+        x = outputs[0] if directions == 1 else m.add("concat", *outputs, axis=2)
+    if a["batch_first"]:
+        x = m.transpose(x, (1, 0, 2))
+    ends = [kept[0] if len(kept) == 1 else m.add("concat", *kept, axis=0) for kept in last]
+    return (x, *ends)
+
+
+@rule("aten.lstm.input")
+def _lstm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _recurrent(m, a, "lstm")
+
+
+@rule("aten.gru.input")
+def _gru(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _recurrent(m, a, "gru")

@@ -1,0 +1,358 @@
+"""Shapes, slices, positions, and tensors that are made."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
+from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+
+
+def _known_shape(m: Importer, x: str, sizes: Any) -> tuple[Extent, ...]:
+    """Return sizes with -1 replaced by what is left of the elements."""
+    shape = [None if isinstance(one, int) and one == -1 else m.extent(one) for one in sizes]
+    rest = reduce(lambda a, b: a * b, (one for one in shape if one is not None), ONE)
+    total = m.type(x).num_elements
+    return tuple(floor_divide(total, rest) if one is None else one for one in shape)
+
+
+@rule("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.view_copy.default")
+def _reshape(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.reshape(x, _known_shape(m, x, list(a.values())[1]))
+
+
+@rule("aten.flatten.using_ints")
+def _flatten(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    shape = m.type(x).shape
+    first, last = axis_of(a["start_dim"], len(shape)), axis_of(a["end_dim"], len(shape))
+    middle = reduce(lambda one, other: one * other, shape[first : last + 1], ONE)
+    return m.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
+
+
+@rule("aten.unflatten.int")
+def _unflatten(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    shape = m.type(x).shape
+    axis = axis_of(a["dim"], len(shape))
+    sizes = [None if isinstance(one, int) and one == -1 else m.extent(one) for one in a["sizes"]]
+    rest = reduce(lambda one, other: one * other, (one for one in sizes if one is not None), ONE)
+    inner = [floor_divide(shape[axis], rest) if one is None else one for one in sizes]
+    return m.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
+
+
+@rule("aten.unsqueeze.default")
+def _unsqueeze(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    shape = m.type(x).shape
+    axis = axis_of(a["dim"], len(shape) + 1)
+    return m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
+
+
+@rule("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
+def _squeeze(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    shape = m.type(x).shape
+    dims = a.get("dim", list(range(len(shape))))
+    gone = {axis_of(one, len(shape)) for one in (dims if isinstance(dims, list | tuple) else [dims])}
+    return m.reshape(x, [e for axis, e in enumerate(shape) if axis not in gone or e != ONE])
+
+
+@rule("aten.permute.default")
+def _permute(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.transpose(x, [axis_of(one, m.rank(x)) for one in a["dims"]])
+
+
+@rule("aten.transpose.int")
+def _transpose(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axes = list(range(m.rank(x)))
+    first, second = axis_of(a["dim0"], len(axes)), axis_of(a["dim1"], len(axes))
+    axes[first], axes[second] = axes[second], axes[first]
+    return m.transpose(x, axes)
+
+
+@rule("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+def _t(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axes = list(range(m.rank(x)))
+    return m.transpose(x, [*axes[:-2], *axes[-2:][::-1]])
+
+
+@rule("aten.expand.default", "aten.expand_as.default")
+def _expand(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    own = m.type(x).shape
+    if "size" in a:
+        sizes = list(a["size"])
+        new = len(sizes) - len(own)
+        shape = [
+            own[k - new] if isinstance(one, int) and one == -1 else m.extent(one)
+            for k, one in enumerate(sizes)
+        ]
+    else:
+        shape = list(m.type(m.tensor(a["other"])).shape)
+    return x if tuple(shape) == own else m.add("expand", x, shape=tuple(shape))
+
+
+@rule("aten.repeat.default", "aten.tile.default")
+def _repeat(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    repeats = m.shape(list(a.values())[1])
+    own = m.type(x).shape
+    repeats = (ONE,) * (len(own) - len(repeats)) + repeats
+    own = (ONE,) * (len(repeats) - len(own)) + own
+    apart = [extent for pair in zip(repeats, own, strict=True) for extent in pair]
+    spread = [one if k % 2 else ONE for k, one in enumerate(apart)]
+    whole = tuple(count * extent for count, extent in zip(repeats, own, strict=True))
+    return m.reshape(m.add("expand", m.reshape(x, spread), shape=tuple(apart)), whole)
+
+
+@rule("aten.repeat_interleave.self_int")
+def _repeat_interleave(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    if a["dim"] is None:
+        x = m.reshape(x, (m.type(x).num_elements,))
+    shape = m.type(x).shape
+    axis, count = axis_of(a["dim"] or 0, len(shape)), m.extent(a["repeats"])
+    spread = m.reshape(x, (*shape[: axis + 1], ONE, *shape[axis + 1 :]))
+    wide = m.add("expand", spread, shape=(*shape[: axis + 1], count, *shape[axis + 1 :]))
+    return m.reshape(wide, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+
+
+@rule("aten.slice.Tensor")
+def _slice(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dim"], m.rank(x))
+    length = m.type(x).shape[axis]
+    start = m.within(a["start"], length, Extent())
+    huge = isinstance(a["end"], int) and a["end"] >= 2**62
+    stop = m.within(None if huge else a["end"], length, length)
+    return m.slice(x, axis, start, stop, a["step"])
+
+
+@rule("aten.narrow.default")
+def _narrow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dim"], m.rank(x))
+    start = m.within(a["start"], m.type(x).shape[axis], Extent())
+    return m.slice(x, axis, start, start + m.extent(a["length"]))
+
+
+@rule("aten.select.int")
+def _select(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    length = m.type(x).shape[axis_of(a["dim"], m.rank(x))]
+    return m.select(x, a["dim"], m.within(a["index"], length, Extent()))
+
+
+@rule("aten.unbind.int")
+def _unbind(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return [m.select(x, a["dim"], k) for k in range(len(fake))]
+
+
+def _parts(m: Importer, x: str, axis: int, sizes: list[Extent]) -> list[Value]:
+    begins = list(itertools.accumulate(sizes, initial=Extent()))
+    return [m.slice(x, axis, begin, begin + size) for begin, size in zip(begins, sizes, strict=False)]
+
+
+@rule(
+    *("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes", "aten.chunk.default"),
+    *("aten.tensor_split.sections", "aten.unsafe_chunk.default", "aten.unsafe_split.Tensor"),
+)
+def _split(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dim"], m.rank(x))
+    return _parts(m, x, axis, [m.symbols.extent(one.shape[axis]) for one in fake])
+
+
+@rule("aten.cat.default", "aten.concat.default")
+def _cat(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    dtype = dtype_name(fake.dtype)
+    tensors = [m.cast(m.tensor(one), dtype) for one in a["tensors"]]
+    tensors = [one for one in tensors if m.type(one).shape != (Extent(),)]
+    return tensors[0] if len(tensors) == 1 else m.add("concat", *tensors, axis=a["dim"])
+
+
+@rule("aten.stack.default")
+def _stack(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    tensors = [m.tensor(one) for one in a["tensors"]]
+    axis = axis_of(a["dim"], m.rank(tensors[0]) + 1)
+    shape = m.type(tensors[0]).shape
+    wide = [m.reshape(one, (*shape[:axis], ONE, *shape[axis:])) for one in tensors]
+    return wide[0] if len(wide) == 1 else m.add("concat", *wide, axis=axis)
+
+
+@rule("aten.flip.default")
+def _flip(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.add("flip", x, axes=tuple(axis_of(one, m.rank(x)) for one in a["dims"]))
+
+
+@rule("aten.roll.default")
+def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    if not a["dims"]:
+        raise GraphError("roll of a flattened tensor; allowed: with dims")
+    for shift, dim in zip(m.shape(a["shifts"]), a["dims"], strict=True):
+        axis = axis_of(dim, m.rank(x))
+        length = m.type(x).shape[axis]
+        if not (shift.is_constant and length.is_constant):
+            raise GraphError("roll over a dynamic dimension; allowed: a constant one")
+        turn = -shift.constant % length.constant
+        if turn:
+            pieces = (m.slice(x, axis, turn, length), m.slice(x, axis, 0, turn))
+            x = m.add("concat", *pieces, axis=axis)
+    return x
+
+
+@rule("aten.constant_pad_nd.default", "aten.pad.default")
+def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a.get("mode", "constant") != "constant":
+        raise GraphError(f"padding with {a['mode']}; allowed: constant")
+    x, given = m.tensor(a["self"]), list(a["pad"])
+    if any(not isinstance(one, int) for one in given):
+        raise GraphError("padding by a dynamic number; allowed: constants")
+    pairs = [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
+    return m.add("pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0)
+
+
+@rule("aten.embedding.default")
+def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
+
+
+@rule("aten.index_select.default")
+def _index_select(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("take", m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
+
+
+@rule("aten.gather.default")
+def _gather(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("take_along", m.tensor(a["self"]), m.tensor(a["index"]), axis=a["dim"])
+
+
+@rule("aten.index.Tensor")
+def _index(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    positions = [None if one is None else m.tensor(one) for one in a["indices"]]
+    axes = [axis for axis, one in enumerate(positions) if one is not None]
+    names = [one for one in positions if one is not None]
+    if any(m.type(one).dtype not in INTEGERS for one in names):
+        raise GraphError("an index by truth values, whose result has no known size; allowed: whole numbers")
+    if len(axes) == 1:
+        return m.add("take", x, names[0], axis=axes[0])
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        raise GraphError("an index by several tensors on axes apart; allowed: on neighbouring axes")
+    order = [*axes, *(k for k in range(m.rank(x)) if k not in axes)]
+    taken = m.add("take_points", m.transpose(x, order), *names)
+    width = len(broadcast([m.type(one).shape for one in names]))
+    back = [*range(width, width + axes[0]), *range(width), *range(width + axes[0], m.rank(taken))]
+    return m.transpose(taken, back)
+
+
+def _triangle(side: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return m.add("triangle", m.tensor(a["self"]), side=side, diagonal=a["diagonal"])
+
+    return translate
+
+
+rule("aten.tril.default")(_triangle("lower"))
+rule("aten.triu.default")(_triangle("upper"))
+
+
+@rule("aten.topk.default")
+def _topk(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), num=m.extent(a["k"]), largest=a["largest"])
+
+
+@rule("aten.sort.default", "aten.sort.stable")
+def _sort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])
+
+
+@rule("aten.argsort.default")
+def _argsort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])[1]
+
+
+@rule("aten.one_hot.default")
+def _one_hot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    if a["num_classes"] < 0:
+        raise GraphError("one_hot without num_classes, whose size depends on values; give num_classes")
+    wide = m.reshape(x, (*m.type(x).shape, ONE))
+    classes = m.add("arange", stop=Extent.of(a["num_classes"]), dtype=m.type(x).dtype)
+    return m.cast(m.add("equal", wide, classes), "int64")
+
+
+def _filled(m: Importer, shape: tuple[Extent, ...], value: Value, fake: Any) -> str:
+    dtype = dtype_name(fake.dtype)
+    if isinstance(value, str):
+        return m.add("expand", m.cast(value, dtype), shape=shape)
+    if isinstance(value, float) and math.isfinite(value) and dtype in INTEGERS:
+        value = int(value)
+    return m.add("full", shape=shape, value=value, dtype=dtype)
+
+
+@rule("aten.full.default", "aten.new_full.default")
+def _full(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.shape(a["size"]), m.value(a["fill_value"]), fake)
+
+
+@rule("aten.full_like.default")
+def _full_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.type(m.tensor(a["self"])).shape, m.value(a["fill_value"]), fake)
+
+
+@rule("aten.zeros.default", "aten.new_zeros.default", "aten.empty.memory_format", "aten.new_empty.default")
+def _zeros(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.shape(a["size"]), 0, fake)
+
+
+@rule("aten.ones.default", "aten.new_ones.default")
+def _ones(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.shape(a["size"]), 1, fake)
+
+
+@rule("aten.zeros_like.default", "aten.empty_like.default")
+def _zeros_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.type(m.tensor(a["self"])).shape, 0, fake)
+
+
+@rule("aten.ones_like.default")
+def _ones_like(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _filled(m, m.type(m.tensor(a["self"])).shape, 1, fake)
+
+
+@rule("aten.scalar_tensor.default")
+def _scalar(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    value = m.value(a["s"])
+    return m.cast(value, dtype_name(fake.dtype)) if isinstance(value, str) else _filled(m, (), value, fake)
+
+
+@rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    step = a.get("step", 1)
+    numbers = [a.get("start", 0), a["end"], step]
+    dtype = dtype_name(fake.dtype)
+    if any(isinstance(one, float) and not one.is_integer() for one in numbers):
+        raise GraphError(f"arange of fractions {numbers}; allowed: whole numbers")
+    start, stop, step = (int(one) if isinstance(one, float) else one for one in numbers)
+    if not isinstance(step, int):
+        raise GraphError("arange with a dynamic step; allowed: a constant one")
+    whole = m.add("arange", start=m.extent(start), stop=m.extent(stop), step=step, dtype="int64")
+    return m.cast(whole, dtype)

@@ -1,0 +1,316 @@
+"""Functions of elements, comparisons and casts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import GraphError
+from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+
+_INFINITY = math.inf
+
+
+def _unary(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return m.add(name, m.cast(m.tensor(next(iter(a.values()))), dtype_name(fake.dtype)))
+
+    return translate
+
+
+for _name in (
+    "relu",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "neg",
+    "abs",
+    "sin",
+    "cos",
+    "erf",
+):
+    rule(f"aten.{_name}.default")(_unary(_name))
+for _name in ("floor", "ceil", "round", "square"):
+    rule(f"aten.{_name}.default")(_unary(_name))
+rule("aten.sgn.default", "aten.sign.default")(_unary("sign"))
+rule("aten.special_erf.default")(_unary("erf"))
+
+
+@rule("aten.gelu.default")
+def _gelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("gelu", m.tensor(a["self"]), form="tanh" if a["approximate"] == "tanh" else "erf")
+
+
+@rule("aten.reciprocal.default")
+def _reciprocal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("div", 1.0, m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
+
+
+@rule("aten.log1p.default")
+def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("log", m.add("add", m.tensor(a["self"]), 1.0))
+
+
+@rule("aten.expm1.default")
+def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("sub", m.add("exp", m.tensor(a["self"])), 1.0)
+
+
+def _clipped(m: Importer, x: Any, low: Any, high: Any) -> str:
+    bounds: list[Any] = [m.value(one) for one in (low, high)]
+    if any(isinstance(one, str) for one in bounds):
+        result = m.tensor(x)
+        for operator, bound in (("maximum", bounds[0]), ("minimum", bounds[1])):
+            result = result if bound is None else m.add(operator, result, bound)
+        return result
+    return m.add("clip", m.tensor(x), low=bounds[0], high=bounds[1])
+
+
+@rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default")
+def _clamp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _clipped(m, a["self"], a["min"], a["max"])
+
+
+@rule("aten.clamp_min.default")
+def _clamp_min(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _clipped(m, a["self"], a["min"], None)
+
+
+@rule("aten.clamp_max.default")
+def _clamp_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _clipped(m, a["self"], None, a["max"])
+
+
+@rule("aten.hardtanh.default")
+def _hardtanh(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _clipped(m, a["self"], a["min_val"], a["max_val"])
+
+
+@rule("aten.relu6.default")
+def _relu6(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _clipped(m, a["self"], 0.0, 6.0)
+
+
+def _hard(m: Importer, x: str) -> str:
+    return m.add("mul", m.add("clip", m.add("add", x, 3.0), low=0.0, high=6.0), 1.0 / 6.0)
+
+
+@rule("aten.hardsigmoid.default")
+def _hardsigmoid(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _hard(m, m.tensor(a["self"]))
+
+
+@rule("aten.hardswish.default")
+def _hardswish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.add("mul", x, _hard(m, x))
+
+
+@rule("aten.leaky_relu.default")
+def _leaky_relu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    below = m.add("mul", m.add("minimum", x, 0.0), float(a["negative_slope"]))
+    return m.add("add", m.add("relu", x), below)
+
+
+@rule("aten.elu.default")
+def _elu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    below = m.add("minimum", x, 0.0)
+    power = m.add("exp", m.add("mul", below, float(a["input_scale"])) if a["input_scale"] != 1 else below)
+    bent = m.add("mul", m.add("sub", power, 1.0), float(a["alpha"]))
+    whole = m.add("add", m.add("relu", x), bent)
+    return whole if a["scale"] == 1 else m.add("mul", whole, float(a["scale"]))
+
+
+@rule("aten.softplus.default")
+def _softplus(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["beta"] != 1:
+        raise GraphError(f"softplus with beta {a['beta']}; allowed: 1")
+    x = m.tensor(a["self"])  # max(x, 0) + log(1 + exp(-|x|)) overflows nowhere
+    small = m.add("exp", m.add("neg", m.add("abs", x)))
+    return m.add("add", m.add("relu", x), m.add("log", m.add("add", small, 1.0)))
+
+
+@rule("aten.mish.default")
+def _mish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    plus = _softplus(m, {"self": a["self"], "beta": 1}, fake)
+    assert isinstance(plus, str)
+    return m.add("mul", m.tensor(a["self"]), m.add("tanh", plus))
+
+
+@rule("aten.prelu.default", "aten._prelu_kernel.default")
+def _prelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, weight = m.tensor(a["self"]), m.tensor(a["weight"])
+    if m.rank(weight) == 1 and m.rank(x) > 2:
+        weight = m.reshape(weight, (*m.type(weight).shape, *[1] * (m.rank(x) - 2)))
+    return m.add("add", m.add("relu", x), m.add("mul", weight, m.add("minimum", x, 0.0)))
+
+
+def _arithmetic(name: str, swapped: bool = False) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        first, second = (m.value(one) for one in list(a.values())[:2])
+        dtype = dtype_name(fake.dtype)
+        first, second = m.cast(first, dtype), m.cast(second, dtype)
+        alpha = a.get("alpha", 1)
+        if alpha != 1 and swapped:
+            first = m.add("mul", first, alpha)
+        elif alpha != 1:
+            second = m.add("mul", second, alpha) if isinstance(second, str) else second * alpha
+        if name in ("and", "or", "xor") and dtype != "bool":
+            raise GraphError(f"bitwise {name} of {dtype}; allowed: bool")
+        return m.add(name, *((second, first) if swapped else (first, second)))
+
+    return translate
+
+
+for _name in ("add", "sub", "mul", "maximum", "minimum"):
+    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"aten.{_name}.default")(_arithmetic(_name))
+rule("aten.rsub.Scalar", "aten.rsub.Tensor")(_arithmetic("sub", swapped=True))
+rule("aten.floor_divide.default", "aten.floor_divide.Scalar")(_arithmetic("floor_divide"))
+rule("aten.remainder.Tensor", "aten.remainder.Scalar")(_arithmetic("remainder"))
+for _name in ("and", "or", "xor"):
+    rule(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar")(_arithmetic(_name))
+    rule(f"aten.__{_name}__.Tensor", f"aten.__{_name}__.Scalar")(_arithmetic(_name))
+
+
+def _logical_of(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return m.add(name, *(m.cast(m.tensor(a[key]), "bool") for key in ("self", "other")))
+
+    return translate
+
+
+for _name in ("and", "or", "xor"):
+    rule(f"aten.logical_{_name}.default")(_logical_of(_name))
+
+
+@rule("aten.logical_not.default", "aten.bitwise_not.default")
+def _not(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if dtype_name(fake.dtype) != "bool":
+        raise GraphError("bitwise not of whole numbers; allowed: bool")
+    return m.add("not", m.cast(m.tensor(a["self"]), "bool"))
+
+
+@rule("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def _div(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _arithmetic("div")(m, {"self": a["self"], "other": a["other"]}, fake)
+
+
+@rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    names = {None: "div", "floor": "floor_divide"}
+    if a["rounding_mode"] not in names:
+        raise GraphError(f"rounding_mode {a['rounding_mode']}; allowed: none or floor")
+    return _arithmetic(names[a["rounding_mode"]])(m, {"self": a["self"], "other": a["other"]}, fake)
+
+
+@rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
+def _pow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    dtype = dtype_name(fake.dtype)
+    x, exponent = m.cast(m.tensor(a["self"]), dtype), m.cast(m.value(a["exponent"]), dtype)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return m.add("square", x)
+    if exponent == 3:
+        return m.add("mul", x, m.add("square", x))
+    if exponent == 0.5:
+        return m.add("sqrt", x)
+    if exponent == -0.5:
+        return m.add("rsqrt", x)
+    if exponent == -1:
+        return m.add("div", 1.0, x)
+    return m.add("pow", x, exponent)
+
+
+@rule("aten.pow.Scalar")
+def _power_of_number(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("pow", m.value(a["self"]), m.cast(m.tensor(a["exponent"]), dtype_name(fake.dtype)))
+
+
+def _comparison(name: str, swapped: bool) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        import torch
+
+        fakes = [one.meta["val"] if hasattr(one, "meta") else one for one in (a["self"], a["other"])]
+        dtype = dtype_name(torch.result_type(*fakes))
+        pair = [m.cast(m.value(a[key]), dtype) for key in ("self", "other")]
+        return m.add(name, *(pair[::-1] if swapped else pair))
+
+    return translate
+
+
+for _word, _name, _swapped in (
+    ("lt", "less", False),
+    ("gt", "less", True),
+    ("le", "less_equal", False),
+    ("ge", "less_equal", True),
+    ("eq", "equal", False),
+    ("ne", "not_equal", False),
+):
+    rule(f"aten.{_word}.Tensor", f"aten.{_word}.Scalar")(_comparison(_name, _swapped))
+
+
+def _chosen(m: Importer, condition: str, first: Value, second: Value, dtype: str) -> str:
+    values = [m.cast(one, dtype) for one in (first, second)]
+    return m.add("where", condition, *values, dtype=dtype)
+
+
+@rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def _where(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    condition = str(m.cast(m.tensor(a["condition"]), "bool"))
+    return _chosen(m, condition, m.value(a["self"]), m.value(a["other"]), dtype_name(fake.dtype))
+
+
+@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def _masked_fill(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    condition = str(m.cast(m.tensor(a["mask"]), "bool"))
+    return _chosen(m, condition, m.value(a["value"]), m.tensor(a["self"]), dtype_name(fake.dtype))
+
+
+@rule("aten.isnan.default")
+def _isnan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return m.add("not_equal", x, x)
+
+
+@rule("aten.isinf.default")
+def _isinf(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("equal", m.add("abs", m.tensor(a["self"])), _INFINITY)
+
+
+@rule(
+    *("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten.to.other"),
+    *("aten.type_as.default", "prims.convert_element_type.default"),
+)
+def _to(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.cast(m.tensor(next(iter(a.values()))), dtype_name(fake.dtype))
+
+
+@rule(
+    *("aten.clone.default", "aten.contiguous.default", "aten.alias.default", "aten.detach.default"),
+    *("aten.detach_.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default"),
+)
+def _same(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.tensor(next(iter(a.values())))
+
+
+@rule("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
+def _dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["train"] and a["p"] > 0:
+        raise GraphError("dropout of a model in training mode; call model.eval() before the export")
+    return m.tensor(a["input"])
+
+
+@rule("aten.native_dropout.default")
+def _native_dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["train"] and a["p"] > 0:
+        raise GraphError("dropout of a model in training mode; call model.eval() before the export")
+    return m.tensor(a["input"]), None
