@@ -1,0 +1,179 @@
+"""Products, attention, norms, reductions and recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dietcode.runtime.host.pointwise import Array, Attributes, Operands, quiet
+
+Results: TypeAlias = tuple[Array, ...]
+
+
+def _axes(x: Array, attributes: Attributes) -> tuple[int, ...]:
+    return tuple(attributes["axes"]) or tuple(range(x.ndim))
+
+
+def _reduction(function: Callable[..., Any], keeps_dtype: bool) -> Callable[..., Results]:
+    def compute(operands: Operands, attributes: Attributes) -> Results:
+        x = operands[0]
+        # NumPy adds small whole numbers up in larger ones.
+        options = {"dtype": x.dtype} if keeps_dtype else {}
+        found = function(x, axis=_axes(x, attributes), keepdims=attributes["keep"], **options)
+        return (np.asarray(found).astype(x.dtype, copy=False),)
+
+    return compute
+
+
+def _position(function: Callable[..., Any]) -> Callable[..., Results]:
+    def compute(operands: Operands, attributes: Attributes) -> Results:
+        found = function(operands[0], axis=attributes["axis"], keepdims=attributes["keep"])
+        return (np.asarray(found).astype(np.int64, copy=False),)
+
+    return compute
+
+
+def _softmax(operands: Operands, attributes: Attributes) -> Results:
+    x, axis = operands[0], attributes["axis"]
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    return (np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers),)
+
+
+def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
+    x, axis = operands[0], attributes["axis"]
+    lower = x - x.max(axis=axis, keepdims=True)
+    return (lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True)),)
+
+
+def _cumsum(operands: Operands, attributes: Attributes) -> Results:
+    x = operands[0]
+    return (np.cumsum(x, axis=attributes["axis"], dtype=x.dtype),)
+
+
+def _scaled(x: Array, rest: Sequence[Any]) -> Array:
+    for one, apply in zip(rest, (np.multiply, np.add), strict=False):
+        if one is not None:
+            apply(x, one, out=x)
+    return x
+
+
+def _layernorm(operands: Operands, attributes: Attributes) -> Results:
+    x = operands[0]
+    axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
+    centred = x - x.mean(axis=axes, keepdims=True)
+    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    centred /= np.sqrt(variance + x.dtype.type(attributes["eps"]))
+    return (_scaled(centred, operands[1:]),)
+
+
+def _rmsnorm(operands: Operands, attributes: Attributes) -> Results:
+    x = operands[0]
+    axes = tuple(range(x.ndim - attributes["num_axes"], x.ndim))
+    mean = np.square(x).mean(axis=axes, keepdims=True)
+    return (_scaled(x / np.sqrt(mean + x.dtype.type(attributes["eps"])), operands[1:]),)
+
+
+def _matmul(operands: Operands, attributes: Attributes) -> Results:
+    return (np.asarray(np.matmul(*operands)),)
+
+
+def _linear(operands: Operands, attributes: Attributes) -> Results:
+    product = np.asarray(np.matmul(operands[0], operands[1].T))
+    if len(operands) > 2 and operands[2] is not None:
+        product += operands[2]
+    return (product,)
+
+
+def _attention(operands: Operands, attributes: Attributes) -> Results:
+    """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e]; rows that see no key are 0.
+
+    The queries of a group of heads are rows of one product, so that keys and values are not repeated.
+    """
+    q, k, v = operands[:3]
+    num_queries, num_keys = q.shape[-2], k.shape[-2]
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    groups = k.shape[-3] if k.ndim > 2 else 1
+    grouped = groups not in (1, heads)
+    if grouped:
+        q = q.reshape(*q.shape[:-3], groups, heads // groups * num_queries, q.shape[-1])
+    scores = np.matmul(q * q.dtype.type(attributes["scale"]), np.swapaxes(k, -1, -2))
+    if grouped:
+        scores = scores.reshape(*scores.shape[:-3], heads, num_queries, num_keys)
+    if len(operands) > 3 and operands[3] is not None:
+        scores += operands[3]
+    if attributes["causal"] != "none":
+        last = 0 if attributes["causal"] == "first" else num_keys - num_queries
+        visible = np.tri(num_queries, num_keys, last, dtype=bool)
+        np.copyto(scores, -np.inf, where=~visible)
+    largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - np.where(np.isneginf(largest), scores.dtype.type(0), largest))
+    total = powers.sum(axis=-1, keepdims=True)
+    np.divide(powers, total, out=powers, where=total != 0)
+    if grouped:
+        powers = powers.reshape(*powers.shape[:-3], groups, -1, num_keys)
+    result = np.matmul(powers, v)
+    return (result.reshape(*result.shape[:-3], heads, num_queries, v.shape[-1]) if grouped else result,)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(np.reciprocal(np.exp(-x) + x.dtype.type(1)))
+
+
+def _lstm(gates: Array, h: Array, c: Array, u: Array, own_bias: Array) -> tuple[Array, Array]:
+    i, f, g, o = np.split(gates + h @ u.T + own_bias, 4, axis=-1)
+    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+    return _sigmoid(o) * np.tanh(c), c
+
+
+def _gru(gates: Array, h: Array, u: Array, own_bias: Array) -> Array:
+    r, z, n = np.split(gates, 3, axis=-1)
+    own_r, own_z, own_n = np.split(h @ u.T + own_bias, 3, axis=-1)
+    z = _sigmoid(z + own_z)
+    return np.asarray((z.dtype.type(1) - z) * np.tanh(n + _sigmoid(r + own_r) * own_n) + z * h)
+
+
+def _recurrent(operands: Operands, attributes: Attributes) -> Results:
+    """One direction of a layer over x [l, b, i]; gates are in the order i, f, g, o or r, z, n.
+
+    The reset gate of a GRU multiplies the product with the state and its bias, as PyTorch has it.
+    """
+    lstm = attributes["cell"] == "lstm"
+    states = 2 if lstm else 1
+    x, *begin = operands[: 1 + states]
+    w, u, *biases = operands[1 + states :]
+    biases = [np.zeros(len(w), x.dtype) if one is None else one for one in [*biases, None, None][:2]]
+    gates = x @ w.T + biases[0]
+    h, result = begin[0], np.empty((*x.shape[:2], begin[0].shape[1]), x.dtype)
+    c = begin[-1]
+    for step in range(len(x))[:: -1 if attributes["reverse"] else 1]:
+        if lstm:
+            h, c = _lstm(gates[step], h, c, u, biases[1])
+        else:
+            h = _gru(gates[step], h, u, biases[1])
+        result[step] = h
+    return (result, h.copy(), c.copy()) if lstm else (result, h.copy())
+
+
+_FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
+    "sum": _reduction(np.sum, True),
+    "mean": _reduction(np.mean, True),
+    "prod": _reduction(np.prod, True),
+    "max": _reduction(np.max, False),
+    "min": _reduction(np.min, False),
+    "any": _reduction(np.any, False),
+    "all": _reduction(np.all, False),
+    "argmax": _position(np.argmax),
+    "argmin": _position(np.argmin),
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "cumsum": _cumsum,
+    "layernorm": _layernorm,
+    "rmsnorm": _rmsnorm,
+    "matmul": _matmul,
+    "linear": _linear,
+    "attention": _attention,
+    "recurrent": _recurrent,
+}
+FUNCTIONS = {name: quiet(function) for name, function in _FUNCTIONS.items()}

@@ -1,0 +1,156 @@
+"""Shapes, positions and orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ShapeError
+from dietcode.runtime.host.layers import Results
+from dietcode.runtime.host.pointwise import Array, Attributes, Operands
+
+
+def _reshape(operands: Operands, attributes: Attributes) -> Results:
+    return (operands[0].reshape(attributes["shape"]),)
+
+
+def _transpose(operands: Operands, attributes: Attributes) -> Results:
+    return (operands[0].transpose(attributes["axes"]),)
+
+
+def _expand(operands: Operands, attributes: Attributes) -> Results:
+    return (np.broadcast_to(operands[0], attributes["shape"]),)
+
+
+def _slice(operands: Operands, attributes: Attributes) -> Results:
+    x = operands[0]
+    bounds = slice(attributes["start"], attributes["stop"], attributes["step"])
+    return (x[(slice(None),) * (attributes["axis"] % x.ndim) + (bounds,)],)
+
+
+def _flip(operands: Operands, attributes: Attributes) -> Results:
+    return (np.flip(operands[0], tuple(attributes["axes"])),)
+
+
+def _concat(operands: Operands, attributes: Attributes) -> Results:
+    return (np.concatenate(operands, axis=attributes["axis"]),)
+
+
+def _concat_into(operands: Operands, attributes: Attributes, out: Array) -> None:
+    np.concatenate(operands, axis=attributes["axis"], out=out)
+
+
+def _pad(operands: Operands, attributes: Attributes) -> Results:
+    x, pads = operands[0], attributes["pads"]
+    kept = x[tuple(slice(max(0, -a), size - max(0, -b)) for size, (a, b) in zip(x.shape, pads, strict=True))]
+    more = [(max(0, a), max(0, b)) for a, b in pads]
+    return (np.pad(kept, more, constant_values=attributes["value"]) if any(map(any, more)) else kept,)
+
+
+def _refuse_positions(name: str, positions: Array, axis: int, length: int) -> None:
+    """Raise what a position outside of an axis gets.
+
+    Raises
+    ------
+    ShapeError
+        Always.
+    """
+    outside = positions[(positions < -length) | (positions >= length)]
+    allowed = f"{-length} to {length - 1}" if length else "none, it has no elements"
+    raise ShapeError(
+        f"{name}: position {outside.flat[0]} along axis {axis} of {length} elements; allowed: {allowed}"
+    ) from None
+
+
+def _take(operands: Operands, attributes: Attributes) -> Results:
+    x, positions = operands
+    axis = attributes["axis"] % x.ndim
+    try:
+        return (np.take(x, positions, axis=axis),)
+    except IndexError:
+        _refuse_positions("take", positions, axis, x.shape[axis])
+        raise
+
+
+def _take_along(operands: Operands, attributes: Attributes) -> Results:
+    x, positions = operands
+    axis = attributes["axis"] % x.ndim
+    # On other axes there may be fewer positions than elements.
+    own = x[tuple(slice(None) if k == axis else slice(size) for k, size in enumerate(positions.shape))]
+    try:
+        return (np.take_along_axis(own, positions, axis=axis),)
+    except IndexError:
+        _refuse_positions("take_along", positions, axis, x.shape[axis])
+        raise
+
+
+def _take_points(operands: Operands, attributes: Attributes) -> Results:
+    x, *positions = operands
+    try:
+        return (np.asarray(x[tuple(positions)]),)
+    except IndexError:
+        for axis, (own, length) in enumerate(zip(positions, x.shape, strict=False)):
+            if ((own < -length) | (own >= length)).any():
+                _refuse_positions("take_points", own, axis, length)
+        raise
+
+
+def _full(operands: Operands, attributes: Attributes) -> Results:
+    value = np.asarray(attributes["value"]).astype(attributes["dtype"])
+    return (np.full(attributes["shape"], value),)
+
+
+def _arange(operands: Operands, attributes: Attributes) -> Results:
+    whole = np.arange(attributes["start"], attributes["stop"], attributes["step"], dtype=np.int64)
+    return (whole.astype(attributes["dtype"], copy=False),)
+
+
+def _extent(operands: Operands, attributes: Attributes) -> Results:
+    return (np.asarray(attributes["value"], np.int64),)
+
+
+def _triangle(operands: Operands, attributes: Attributes) -> Results:
+    x, lower = operands[0], attributes["side"] == "lower"
+    # The upper triangle is what is not in the lower one that ends before its diagonal.
+    below = np.tri(x.shape[-2], x.shape[-1], attributes["diagonal"] - (0 if lower else 1), dtype=bool)
+    return (np.where(below if lower else ~below, x, np.zeros((), x.dtype)),)
+
+
+def _top(operands: Operands, attributes: Attributes) -> Results:
+    """Return elements in order and their positions; equal ones stay in their order, NaN is the largest."""
+    x = operands[0]
+    axis = attributes["axis"] % x.ndim if x.ndim else None
+    if axis is None:
+        return (x.copy(), np.zeros((), np.int64))
+    if attributes["largest"]:
+        backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+        order = x.shape[axis] - 1 - np.flip(backwards, axis)
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    num = attributes["num"]
+    if num is not None:
+        order = order[(slice(None),) * axis + (slice(num),)]
+    order = np.ascontiguousarray(order, np.int64)
+    return (np.take_along_axis(x, order, axis=axis), order)
+
+
+FUNCTIONS: dict[str, Callable[[Operands, Attributes], Results]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "expand": _expand,
+    "slice": _slice,
+    "flip": _flip,
+    "concat": _concat,
+    "pad": _pad,
+    "take": _take,
+    "take_along": _take_along,
+    "take_points": _take_points,
+    "full": _full,
+    "arange": _arange,
+    "extent": _extent,
+    "triangle": _triangle,
+    "top": _top,
+}
+WRITERS: Mapping[str, Callable[[Operands, Attributes, Array], Any]] = {"concat": _concat_into}
