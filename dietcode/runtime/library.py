@@ -104,6 +104,29 @@ class Library(CalledInC):
         return self
 
     @property
+    def argument_names(self) -> tuple[list[str], list[str]]:
+        """The tensors and the shape variables, in the order of `native`'s arguments."""
+        return list(self._order), list(self._variables)
+
+    @property
+    def packed_names(self) -> frozenset[str]:
+        """The constant tensors that `pack` has to put into a layout of the library's own."""
+        return frozenset(self._packed)
+
+    def native(self, beside_torch: bool = False) -> Callable[..., Any]:
+        """Return the code's function: tensors, outputs, values of the shape variables.
+
+        It checks dtypes and extents, and nothing else: the caller sees to ranges and overlaps.
+
+        Parameters
+        ----------
+        beside_torch : bool
+            For calls between PyTorch's own, see `dietcode.load`.
+        """
+        run: Callable[..., Any] = self._run_beside_torch if beside_torch else self._run
+        return run
+
+    @property
     def report(self) -> dict[str, Any]:
         """Everything ``dietcode inspect`` shows."""
         return read_json(self.folder / REPORT)
