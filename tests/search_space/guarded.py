@@ -26,8 +26,8 @@ from row_blocks import BLOCKS, built_block
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
-from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.spaces import CPU_SPACES
 from dietcode.search_space.reference import reference
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.search_space.tails import TAILS
@@ -96,7 +96,7 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
             block.module["run"](*given, *outputs, category)
             for name, output in zip(block.problem.outputs, outputs, strict=True):
                 assert np.allclose(output, right[name], rtol=1e-4, atol=1e-4, equal_nan=True), where
-            told = CPU_CODE[block.problem.form].workspace_bytes(
+            told = CPU_SPACES[block.problem.form].workspace_bytes(
                 block.problem, micro_kernel, block.limits, extents
             )
             assert ctypes.CDLL(None).guarded_bytes() <= told, where

@@ -12,7 +12,8 @@ from row_blocks import BLOCKS, built_block, problem_of
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.passes import schedule
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.rows.reference import block_reference
