@@ -21,7 +21,7 @@ from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
-from row_blocks import BLOCKS, built_block
+from row_blocks import BLOCKS, built_block, complete
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
@@ -155,7 +155,7 @@ def check_blocks(mcpu: str) -> None:
         block = built_block(name, mcpu)
         for width in (1, lanes - 1, lanes, 4 * lanes, 4 * lanes + 1, 8 * lanes + 3):
             sizes = {index: 1 + position for position, index in enumerate(block.problem.extents)}
-            check_block(block, sizes | {block.problem.columns[-1]: width})
+            check_block(block, complete(block.problem, sizes | {block.problem.columns[-1]: width}))
 
 
 def check_attentions(mcpu: str) -> None:
