@@ -134,7 +134,7 @@ class _Lowering:
 
     def _positions(self, value: str, call: KernelCall, name: str, argument: Argument) -> str:
         """Return positions as kernels take them: int32, within the table, none counted from the end."""
-        if call.tensors[name]["dtype"] != "int32":
+        if call.tensors.get(name, {}).get("dtype") != "int32":
             return value
         (rows,) = {
             call.dims[call.tensors[node["gather"][0]]["dims"][0]]

@@ -10,7 +10,6 @@ import numpy as np
 
 from dietcode.errors import LibraryError
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.host_operators import HOST
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import (
@@ -26,6 +25,7 @@ from dietcode.runtime.manifest import (
 from dietcode.runtime.models.executable import Executable, KernelStep, read_executable
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
+from dietcode.runtime.models.steps import computed
 
 BUNDLE_FORMAT = "dietcode-bundle/1"
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
@@ -146,7 +146,7 @@ def loaded_constants(executable: Executable, weights: Mapping[str, Array]) -> di
     known: dict[str, Array] = dict(weights)
     for step in executable.load:
         operands = [known[one] if isinstance(one, str) else one for one in step.operands]
-        results = HOST[step.operator](operands, evaluated_attributes(step, {}))
+        results = computed(step.operator, operands, evaluated_attributes(step, {}))
         for name, result in zip(step.results, results, strict=True):
             known[name] = np.array(result, order="C", copy=True)
     return known

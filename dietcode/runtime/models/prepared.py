@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.host_operators import HOST, HOST_INTO
 from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Read, evaluated
+from dietcode.runtime.models.steps import FUNCTIONS, WRITERS
 
 _ALIGNMENT = 64
 Array: TypeAlias = NDArray[Any]
@@ -203,14 +203,14 @@ class Prepared:
         attributes = evaluated_attributes(step, self._binding)
         operands = [self._operand(one) for one in step.operands]
         targets = [self._operand(name) for name in step.results]
-        into = HOST_INTO.get(step.operator)
-        compute = HOST[step.operator]
-        if into is not None:
-            write = into
+        write = WRITERS.get(step.operator)
+        if write is not None:
+            into = write
 
             def act(slots: Slots) -> None:
-                write([one(slots) for one in operands], attributes, targets[0](slots))
+                into([one(slots) for one in operands], attributes, targets[0](slots))
         else:
+            compute = FUNCTIONS[step.operator]
 
             def act(slots: Slots) -> None:
                 results = compute([one(slots) for one in operands], attributes)
