@@ -1,7 +1,7 @@
 """Types of results: one rule for each kind of a graph's operators.
 
-A rule takes the types of the operands (None for one that is left out, a number for a number) and the attributes, and
-returns the type of each result. It raises `GraphError` for what the operator does not take.
+A rule takes the types of the operands (None for one that is left out, a number for a number) and the
+attributes, and returns the type of each result. It raises `GraphError` for what the operator does not take.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def where(operands: Operands, attributes: Attributes) -> Types:
     """A condition and two values."""
     condition = _need_dtype(tensor(operands[0]), ("bool",))
     values = [one for one in operands[1:] if isinstance(one, TensorType)]
-    dtype = attributes["dtype"] or (values[0].dtype if values else None)
-    _need(dtype is not None, "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
+    dtype = str(attributes["dtype"] or (values[0].dtype if values else ""))
+    _need(bool(dtype), "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
     _need(all(one.dtype == dtype for one in values), f"values have to be {dtype}")
     return (TensorType(dtype, broadcast([condition.shape, *(one.shape for one in values)])),)
 

@@ -24,7 +24,7 @@ def through_transposes(graph: Graph, producers: Mapping[str, Node], name: str) -
 
 
 def _repeated_heads(graph: Graph, producers: Mapping[str, Node], name: str) -> str | None:
-    """Return the value whose heads a value repeats, each several times after another: [b, g, 1, s, d]; or None."""
+    """Return the value [b, g, 1, s, d] whose heads a value repeats, or None."""
     node = producers.get(name)
     if node is None or node.operator != "reshape":
         return None
@@ -42,8 +42,10 @@ def folded_attention(graph: Graph, node: Node, consumers: Mapping[str, Sequence[
     """Return the nodes that the block of an attention computes: a transpose of the result goes with it."""
     readers = consumers[node.result]
     alone = len(readers) == 1 and node.result not in graph.outputs
-    if alone and readers[0].operator == "transpose" and readers[0].attributes["axes"][-1] == (
-        graph.types[node.result].rank - 1
+    if (
+        alone
+        and readers[0].operator == "transpose"
+        and readers[0].attributes["axes"][-1] == (graph.types[node.result].rank - 1)
     ):
         return [node, readers[0]]
     return [node]
@@ -102,17 +104,17 @@ def attention_call(graph: Graph, node: Node, nodes: Sequence[Node]) -> KernelCal
     if len(nodes) > 1:
         result = [result[axis] for axis in nodes[1].attributes["axes"]]
     output = builder.text(result)
-    graph_ = {
+    body = {
         "S": {"einsum": ["Q", "K"], "dims": scores},
         "P": softmax,
         "O": {"einsum": ["P", "V"], "dims": output},
     }
     used = {letter for tensor in tensors.values() for letter in tensor["dims"]}
-    dims = {letter: extent for letter, extent in extents.items() if letter in used}
+    own = {letter: extent for letter, extent in extents.items() if letter in used}
     flops = product_of([extents[one] for one in (*batch, "q", "s")]) * (extents["d"] + extents["e"]) * 2
     results = [Argument(nodes[-1].result, tuple(extents[letter] for letter in output))]
-    block = {"version": 1, "graph": graph_, "outputs": ["O"]}
-    return KernelCall({"block": block}, tensors, dims, arguments, results, flops)
+    block = {"version": 1, "graph": body, "outputs": ["O"]}
+    return KernelCall({"block": block}, tensors, own, arguments, results, flops)
 
 
 def _grouped(
@@ -134,7 +136,11 @@ class _Letters:
     """Indices of the tensors of an attention."""
 
     def __init__(
-        self, graph: Graph, producers: Mapping[str, Node], extents: Mapping[str, Extent], split: Mapping[str, str]
+        self,
+        graph: Graph,
+        producers: Mapping[str, Node],
+        extents: Mapping[str, Extent],
+        split: Mapping[str, str],
     ) -> None:
         self._graph, self._producers, self._extents, self._split = graph, producers, extents, split
 

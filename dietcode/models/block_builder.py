@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,10 @@ from dietcode.graph.graph import Graph, Node, Value
 from dietcode.models.kernel_call import Argument, KernelCall, product_of
 
 POINTWISE = frozenset(
-    ("add", "sub", "mul", "div", "maximum", "minimum", "clip", "neg", "abs", "square", "sqrt", "rsqrt")
-    + ("exp", "tanh", "sigmoid", "relu", "silu", "gelu")
+    {
+        *("add", "sub", "mul", "div", "maximum", "minimum", "clip", "neg", "abs", "square", "sqrt", "rsqrt"),
+        *("exp", "tanh", "sigmoid", "relu", "silu", "gelu"),
+    }
 )
 ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", "sum", "mean", "max"})
 _ROW_LETTERS = "mbhqtuvw"
@@ -24,14 +27,16 @@ class NotABlockError(Exception):
     """These nodes are no block; another grouping has to be tried."""
 
 
-def is_product(node: Node, graph: Graph, constants: Iterable[str]) -> bool:
+def is_product(node: Node, graph: Graph, constants: AbstractSet[str]) -> bool:
     """Whether a node is a product with a constant matrix."""
     if node.operator == "linear":
         return node.operands[1] in constants
     if node.operator != "matmul" or node.operands[1] not in constants:
         return False
-    return isinstance(node.operands[0], str) and graph.types[str(node.operands[1])].rank == 2 and (
-        graph.types[node.operands[0]].rank >= 2
+    return (
+        isinstance(node.operands[0], str)
+        and graph.types[str(node.operands[1])].rank == 2
+        and (graph.types[node.operands[0]].rank >= 2)
     )
 
 
@@ -67,7 +72,9 @@ def _presence(shape: Sequence[Extent], full: Sequence[Extent]) -> tuple[bool, ..
     return tuple(own != ONE or e == ONE for own, e in zip(padded, full, strict=True))
 
 
-def _merged(full: Sequence[Extent], presences: Iterable[tuple[bool, ...]], num_columns: int) -> list[list[int]]:
+def _merged(
+    full: Sequence[Extent], presences: Iterable[tuple[bool, ...]], num_columns: int
+) -> list[list[int]]:
     """Return groups of neighbouring axes; the last `num_columns` axes are one group of their own."""
     known = list(presences)
     rows = len(full) - num_columns
@@ -111,7 +118,9 @@ class BlockBuilder:
 
 
 class _Block:
-    def __init__(self, graph: Graph, constants: frozenset[str], nodes: list[Node], outputs: list[str]) -> None:
+    def __init__(
+        self, graph: Graph, constants: frozenset[str], nodes: list[Node], outputs: list[str]
+    ) -> None:
         self._graph, self._constants, self._nodes, self._outputs = graph, constants, nodes, outputs
         self._inside = {node.result: node for node in nodes}
         self._products = [node for node in nodes if is_product(node, graph, constants)]
@@ -217,7 +226,9 @@ class _Block:
         return _presence(shape, self._full)
 
     def _attributes(self, node: Node) -> dict[str, Any]:
-        given = {key: value for key, value in node.attributes.items() if key in ("low", "high", "form", "eps")}
+        given = {
+            key: value for key, value in node.attributes.items() if key in ("low", "high", "form", "eps")
+        }
         if node.operator in ALONG_ROW:
             given["axis"] = "n"
         return {key: value for key, value in given.items() if value is not None}
@@ -289,7 +300,9 @@ def external_operands(nodes: Sequence[Node]) -> list[str]:
     return list(dict.fromkeys(name for node in nodes for name in node.tensors if name not in made))
 
 
-def outputs_of(nodes: Sequence[Node], consumers: Mapping[str, Sequence[Node]], wanted: Iterable[str]) -> list[str]:
+def outputs_of(
+    nodes: Sequence[Node], consumers: Mapping[str, Sequence[Node]], wanted: Iterable[str]
+) -> list[str]:
     """Return the results of nodes that others read, or the model gives."""
     own, given = {node.result for node in nodes}, set(wanted)
     return [

@@ -134,7 +134,9 @@ def compile_graph(
             built[digest] = _tuned(spec, digest, options, engine, _labelled(on_event, label))
             num_tuned += 1
         else:
-            on_event(Event("part", f"{number} of {len(parts)}, {spec.name}: built before", number, len(parts)))
+            on_event(
+                Event("part", f"{number} of {len(parts)}, {spec.name}: built before", number, len(parts))
+            )
             built[digest] = known
     report = _report(graph, lowered, parts, built)
     _write(folder, lowered, built, report, weights if keep_weights else {})

@@ -15,7 +15,7 @@ _PLAIN = ("relu", "silu")
 def dense_call(
     graph: Graph, nodes: Sequence[Node], constants: Iterable[str], outputs: Sequence[str]
 ) -> KernelCall | None:
-    """Return the call of an einsum that computes nodes; None where no epilogue says what follows the product."""
+    """Return the call of an einsum that computes nodes; None where no epilogue says the same."""
     constants = set(constants)
     first, *rest = nodes
     if not is_product(first, graph, constants) or list(outputs) != [nodes[-1].result]:
@@ -26,7 +26,7 @@ def dense_call(
     if len(shape) < 2:
         return None
     operand = "nk" if first.operator == "linear" else "kn"
-    tensors = {
+    tensors: dict[str, dict[str, Any]] = {
         "X": {"dims": "mk", "dtype": "float32"},
         "W": {"dims": operand, "dtype": "float32", "constant": True},
     }

@@ -1,9 +1,9 @@
 """From a graph to blocks: which nodes one call computes.
 
-Products with constant matrices begin a block and take in what follows them, functions of elements and norms along the
-rows, and other products over the same rows that these join. What is left of norms, reductions and functions of
-elements becomes blocks of rows. Whether nodes go together is asked of the format of blocks itself: a spec that
-`dietcode.workload` refuses is not made.
+Products with constant matrices begin a block and take in what follows them, functions of elements and norms
+along the rows, and other products over the same rows that these join. What is left of norms, reductions and
+functions of elements becomes blocks of rows. Whether nodes go together is asked of the format of blocks
+itself: a spec that `dietcode.workload` refuses is not made.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dietcode.workload.parse import spec_from_data
 
 _MAX_PRODUCTS = 4  # accumulators of more do not fit the registers
 _MAX_NODES = 24
+_HOST_ELEMENTS = 1 << 15  # up to so many, NumPy's functions of elements are not worth a library
 
 
 def constants_of(graph: Graph) -> set[str]:
@@ -44,7 +45,9 @@ def constants_of(graph: Graph) -> set[str]:
 def _depends_on_dimensions(graph: Graph, node: Node) -> bool:
     extents = [extent for result in node.results for extent in graph.types[result].shape]
     for value in node.attributes.values():
-        extents += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, Extent)]
+        extents += [
+            one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, Extent)
+        ]
     return not all(extent.is_constant for extent in extents)
 
 
@@ -66,7 +69,11 @@ class _Grouping:
             if node.operator == "attention" and self._is_float32(node):
                 self._attention(node)
         for node in self._graph.nodes:
-            if self._is_open(node) and is_product(node, self._graph, self._constants) and self._is_float32(node):
+            if (
+                self._is_open(node)
+                and is_product(node, self._graph, self._constants)
+                and self._is_float32(node)
+            ):
                 self._grow(node)
         for node in self._graph.nodes:
             if self._is_open(node) and node.operator == "matmul" and self._is_float32(node):
@@ -75,7 +82,8 @@ class _Grouping:
             if self._is_open(node) and node.operator in ALONG_ROW and self._is_float32(node):
                 self._grow_rows(node)
         for node in self._graph.nodes:
-            if self._is_open(node) and node.operator in POINTWISE and self._is_float32(node):
+            large = self._graph.types[node.result].num_elements.bounds(self._graph.ranges)[1] > _HOST_ELEMENTS
+            if large and self._is_open(node) and node.operator in POINTWISE and self._is_float32(node):
                 self._grow_rows(node)
         return self._units
 
@@ -153,7 +161,7 @@ class _Grouping:
         return sorted(found.values(), key=lambda node: self._units.position[node.result])
 
     def _joined(self, unit: Unit, reader: Node) -> Unit | None:
-        """Return the unit with a reader, and with products that the reader needs; None where they do not go together."""
+        """Return the unit with a reader and the products that this needs; None where they do not fit."""
         joining = [unit, self._units.of_value[reader.result]]
         for name in reader.tensors:
             other = self._units.unit_of(name)
@@ -202,8 +210,11 @@ class _Grouping:
                 (producer,) = other.nodes
                 alone = all(self._units.of_value[r.result] is unit for r in self._consumers[name])
                 kinds = POINTWISE | {"take"}
-                if alone and producer.operator in kinds and self._is_float32(producer) and (
-                    name not in self._graph.outputs
+                if (
+                    alone
+                    and producer.operator in kinds
+                    and self._is_float32(producer)
+                    and (name not in self._graph.outputs)
                 ):
                     call = self._call_of([unit, other]) if self._units.may_join([unit, other]) else None
                     joined = None if call is None else self._units.join([unit, other], call)

@@ -75,7 +75,9 @@ class KernelCall:
         return {
             "op": self.op,
             "tensors": self.tensors,
-            "shape_vars": {name: shape_variable(*extent.bounds(ranges)) for name, extent in variables.items()},
+            "shape_vars": {
+                name: shape_variable(*extent.bounds(ranges)) for name, extent in variables.items()
+            },
             "dims": {i: e.constant if e.is_constant else names[e] for i, e in self.dims.items()},
         }
 
@@ -90,7 +92,9 @@ class KernelCall:
             return "attention"
         if "einsum" in operators:
             return "dense"
-        return next((one for one in ("softmax", "layernorm", "rmsnorm", "gather") if one in operators), "pointwise")
+        return next(
+            (one for one in ("softmax", "layernorm", "rmsnorm", "gather") if one in operators), "pointwise"
+        )
 
 
 def shape_variable(low: int, high: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """From units to an executable: a list of steps as plain data, which the runtime reads.
 
-A step calls a kernel, computes an operator on the host, or is a view of a value. Weights, and what follows from them
-alone, are values of the load. See `dietcode.runtime.models.executable` for the format.
+A step calls a kernel, computes an operator on the host, or is a view of a value. Weights, and what follows
+from them alone, are values of the load. See `dietcode.runtime.models.executable` for the format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Memory of a model's values: values that live at different times share a storage, planned over symbolic sizes.
+"""Memory of a model's values: values that live at different times share a storage, planned over symbolic
+sizes.
 
-A storage is as large as the largest of its values; of the storages that are free, one that held a value of the same
-symbolic size is taken first, then the one whose largest size is nearest (the Nimble paper, Section 4.3: storage coalescing).
+A storage is as large as the largest of its values; of the storages that are free, one that held a value of
+the same symbolic size is taken first, then the one whose largest size is nearest (the Nimble paper, Section
+4.3: storage coalescing).
 """
 
 from __future__ import annotations
@@ -53,9 +55,7 @@ class Lifetime:
     last: int
 
 
-def plan_storages(
-    lifetimes: Mapping[str, Lifetime], ranges: Ranges
-) -> tuple[dict[str, int], list[Storage]]:
+def plan_storages(lifetimes: Mapping[str, Lifetime], ranges: Ranges) -> tuple[dict[str, int], list[Storage]]:
     """Return the storage of each value, and all storages.
 
     Parameters

@@ -215,7 +215,7 @@ def _move(staged: Path, folder: Path) -> None:
 
 
 def _holds_a_library(folder: Path) -> bool:
-    """Whether a folder holds a library or a model, of whatever version, and nothing else: that may be replaced."""
+    """Whether a folder holds a library or a model, of any version, and nothing else: it may be replaced."""
     names = {path.name for path in folder.iterdir()}
     try:
         kind = str(read_json(folder / MANIFEST).get("format")).partition("/")[0]

@@ -27,11 +27,11 @@ def load(
     Parameters
     ----------
     folder : path
-        What ``dietcode tune -o``, ``dietcode compile -o`` or ``dietcode pull`` wrote: what was pulled is signed, and loads
-        only if the signature is that of a trusted key.
+        What ``dietcode tune -o``, ``dietcode compile -o`` or ``dietcode pull`` wrote: what was pulled is
+        signed, and loads only if the signature is that of a trusted key.
     num_threads : int, optional
-        Threads that a call uses at most, of the own pool then; by default as many as cores it was tuned for, or as
-        there are if those are fewer.
+        Threads that a call uses at most, of the own pool then; by default as many as cores it was tuned for,
+        or as there are if those are fewer.
     threads : str, optional
         Whose they are: ``own`` for one pool of all libraries of the process, ``host`` for the host program's
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.

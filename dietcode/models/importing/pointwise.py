@@ -215,19 +215,14 @@ def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _pow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     dtype = dtype_name(fake.dtype)
     x, exponent = m.cast(m.tensor(a["self"]), dtype), m.cast(m.value(a["exponent"]), dtype)
-    if exponent == 1:
-        return x
-    if exponent == 2:
-        return m.add("square", x)
+    known = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
+    if isinstance(exponent, int | float) and exponent in known:
+        return m.add(known[exponent], x)
     if exponent == 3:
         return m.add("mul", x, m.add("square", x))
-    if exponent == 0.5:
-        return m.add("sqrt", x)
-    if exponent == -0.5:
-        return m.add("rsqrt", x)
     if exponent == -1:
         return m.add("div", 1.0, x)
-    return m.add("pow", x, exponent)
+    return x if exponent == 1 else m.add("pow", x, exponent)
 
 
 @rule("aten.pow.Scalar")

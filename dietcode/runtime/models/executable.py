@@ -2,13 +2,13 @@
 
     {"format", "name",
      "dimensions": {name: {"min", "max"}},
-     "inputs", "weights", "values": {name: {"dtype", "shape"}},      extents are numbers or texts over dimensions
+     "inputs", "weights", "values": {name: {"dtype", "shape"}},   extents: numbers or texts
      "load": [step], "steps": [step],                                 load: once, on weights alone
      "outputs": [value], "signature": …,
      "storages": {"sizes": [[bytes, …], …], "of": {value: storage}, "max_bytes"}}
 
-A step is ``{"kernel": digest, "arguments": {tensor: {"value", "shape"}}, "results": [{"value", "shape"}], "variables"}`` or
-``{"host": operator, "operands", "attributes", "results", "view"}``.
+A step is ``{"kernel": digest, "arguments": {tensor: read}, "results": [read], "variables"}``, where a read is
+``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view"}``.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def read_executable(data: Mapping[str, Any]) -> Executable:
         The data are of another format, or describe none.
     """
     if data.get("format") != FORMAT:
-        raise LibraryError(f"model.json: format {str(data.get('format'))[:40]!r}; this version reads {FORMAT}")
+        raise LibraryError(
+            f"model.json: format {str(data.get('format'))[:40]!r}; this version reads {FORMAT}"
+        )
     try:
         return _read(data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -119,7 +121,9 @@ def _read(data: Mapping[str, Any]) -> Executable:
     executable = Executable(
         str(data["name"]),
         {str(n): (int(r["min"]), int(r["max"])) for n, r in data["dimensions"].items()},
-        *(_types(data[key]) for key in ("inputs", "weights", "values")),
+        _types(data["inputs"]),
+        _types(data["weights"]),
+        _types(data["values"]),
         tuple(_host_step(step) for step in data["load"]),
         tuple(_kernel_step(step) if "kernel" in step else _host_step(step) for step in data["steps"]),
         tuple(map(str, data["outputs"])),

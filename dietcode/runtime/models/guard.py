@@ -80,10 +80,8 @@ class ShapeGuard:
             low, high = self._ranges[name]
             if not low <= value <= high:
                 number, axis = next((n, a) for d, n, a, _ in self._solvers if d == name)
-                raise ShapeError(
-                    f"{list(self._inputs)[number]}: shape {list(shapes[number])}, where axis {axis} makes {name} "
-                    f"{value}; allowed: {low}…{high}"
-                )
+                own = f"{list(self._inputs)[number]}: shape {list(shapes[number])}"
+                raise ShapeError(f"{own}, whose axis {axis} makes {name} {value}; allowed: {low}…{high}")
         return binding
 
     def _error(

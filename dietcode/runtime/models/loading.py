@@ -48,13 +48,17 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     files = manifest["files"]
     allowed = {MODEL, REPORT, WEIGHTS}
     if not {MODEL, REPORT} <= set(files) <= allowed:
-        raise LibraryError(f"{folder / MANIFEST}: files {sorted(files)}; allowed: {', '.join(sorted(allowed))}")
+        raise LibraryError(
+            f"{folder / MANIFEST}: files {sorted(files)}; allowed: {', '.join(sorted(allowed))}"
+        )
     for name, facts in files.items():
         verify_file(folder / name, facts)
     for digest, facts in manifest["libraries"].items():
         path = library_folder(folder, digest) / MANIFEST
         if not path.is_file() or sha256_file(path) != facts.get("manifest"):
-            raise LibraryError(f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder")
+            raise LibraryError(
+                f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
+            )
     return manifest
 
 
@@ -71,9 +75,7 @@ def library_folder(folder: Path, digest: str) -> Path:
     return folder / LIBRARIES / digest
 
 
-def load_model(
-    folder: Path, weights: Path | None, num_threads: int | None, threads: str | None
-) -> Model:
+def load_model(folder: Path, weights: Path | None, num_threads: int | None, threads: str | None) -> Model:
     """Load a bundle.
 
     Parameters
@@ -122,7 +124,9 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise LibraryError(f"{path}: no such file; pass weights= with the model's weights, a .safetensors file")
+        raise LibraryError(
+            f"{path}: no such file; pass weights= with the model's weights, a .safetensors file"
+        )
     found = {}
     try:
         with safe_open(str(path), framework="numpy") as file:
@@ -178,7 +182,9 @@ def _unpacked(
     for step in executable.steps:
         if isinstance(step, KernelStep):
             needed.update(
-                read.value for name, read in step.arguments.items() if (step.digest, name, read.value) not in packed
+                read.value
+                for name, read in step.arguments.items()
+                if (step.digest, name, read.value) not in packed
             )
         else:
             needed.update(one for one in step.operands if isinstance(one, str))

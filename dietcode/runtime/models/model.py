@@ -57,8 +57,8 @@ class Workplace:
 class Model:
     """A compiled model, for any shapes in its ranges.
 
-    Calls are thread-safe: each has a workplace of its own while it runs. Tensors are never copied where they are
-    contiguous. Made by `dietcode.load`.
+    Calls are thread-safe: each has a workplace of its own while it runs. Tensors are never copied where they
+    are contiguous. Made by `dietcode.load`.
 
     Parameters
     ----------
@@ -70,7 +70,12 @@ class Model:
     """
 
     def __init__(
-        self, folder: Path, manifest: dict[str, Any], executable: Executable, alone: Kernels, beside_torch: Kernels
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        executable: Executable,
+        alone: Kernels,
+        beside_torch: Kernels,
     ) -> None:
         self.folder, self.manifest = folder, manifest
         self._executable = executable
@@ -92,12 +97,6 @@ class Model:
         """Return itself, as `__deepcopy__` does."""
         return self
 
-    def __reduce__(self) -> Any:
-        """Pickle as the folder, which the other process loads."""
-        from dietcode.runtime.opening import load
-
-        return load, (str(self.folder),)
-
     @property
     def report(self) -> dict[str, Any]:
         """Everything ``dietcode inspect`` shows."""
@@ -114,15 +113,16 @@ class Model:
         Returns
         -------
         tree of arrays or tensors
-            As the exported program returns it: PyTorch's tensors where an input is one, NumPy arrays elsewhere.
+            As the exported program returns it: PyTorch's tensors where an input is one, NumPy arrays
+            elsewhere.
 
         Raises
         ------
         TensorError
             An input is missing, or has another dtype or device.
         ShapeError
-            A shape, a relation between shapes or a range is not the model's; or a position in an input lies outside
-            of the tensor that it is a position in.
+            A shape, a relation between shapes or a range is not the model's; or a position in an input lies
+            outside of the tensor that it is a position in.
         """
         given = flatten_arguments(self._executable.signature, positional, keyword)
         arrays, some_torch = [], False
@@ -161,7 +161,9 @@ def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     elif hasattr(value, "__dlpack__"):
         value, is_torch = _from_dlpack(name, value), False
     else:
-        raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
+        raise TensorError(
+            f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack"
+        )
     if value.dtype != type_.dtype:
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
     return np.ascontiguousarray(value).reshape(value.shape), is_torch

@@ -1,7 +1,7 @@
 """All steps of a model for one binding of its dimensions: memory assigned, views made, arguments in place.
 
-What no call changes is done once: views of the model's own memory, and the arguments of kernels. What depends on the
-tensors of a call, which are its inputs and outputs, is done at each.
+What no call changes is done once: views of the model's own memory, and the arguments of kernels. What depends
+on the tensors of a call, which are its inputs and outputs, is done at each.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class Prepared:
         for action in self._actions:
             action(slots)
         return [
-            np.array(slots[number] if number >= 0 else fixed, order="C", copy=True) if copies else slots[number]
+            np.array(slots[number] if number >= 0 else fixed, order="C", copy=True)
+            if copies
+            else slots[number]
             for number, fixed, copies in zip(self._from_slot, self._given, self._copies, strict=True)
         ]
 

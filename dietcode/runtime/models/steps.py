@@ -30,7 +30,9 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
     low, high = int(given.min()), int(given.max())
     if low < -rows or high >= rows:
         wrong = low if low < -rows else high
-        raise ShapeError(f"a position is {wrong}; allowed: {-rows}…{rows - 1}, rows of the table that is read")
+        raise ShapeError(
+            f"a position is {wrong}; allowed: {-rows}…{rows - 1}, rows of the table that is read"
+        )
     np.copyto(out, given, casting="unsafe")
     if low < 0:
         np.add(out, rows, out=out, where=out < 0)
