@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dietcode.cli.common import Json, need_compiler, print_json
-from dietcode.errors import ModelError, RequestError
+from dietcode.errors import RequestError
 from dietcode.extras import need
-
-if TYPE_CHECKING:
-    from dietcode.graph.graph import Graph
 
 _RANGE = re.compile(r"([A-Za-z_][\w.]*)=(\d+)\.\.(\d+)")
 
@@ -51,7 +48,10 @@ def compile_model(
     wanted = read_ranges(ranges or [])
     need_compiler()
     need("models", "reading a program of torch.export")
-    graph, values = read_model(model, name, wanted)
+    from dietcode.models.importing.reader import read_model
+
+    label = re.sub(r"[^a-z0-9._-]", "-", (name or model.stem).lower()).strip("-._") or "model"
+    graph, values = read_model(model, label, wanted)
     from dietcode.cli.progress import ProgressBars
     from dietcode.measure.engine_spec import EngineSpec
     from dietcode.measure.opening import open_engine
@@ -93,26 +93,3 @@ def read_ranges(given: Sequence[str]) -> dict[str, tuple[int, int]]:
             raise RequestError(f"--range: given {text[:60]!r}; allowed: NAME=LOW..HIGH, as L=1..512")
         found[match[1]] = (int(match[2]), int(match[3]))
     return found
-
-
-def read_model(
-    path: Path, name: str | None, ranges: dict[str, tuple[int, int]]
-) -> tuple[Graph, dict[str, Any]]:
-    """Return the graph and the weights of a file.
-
-    Raises
-    ------
-    ModelError
-        There is no such file, it is of no known kind, or the model cannot be compiled.
-    """
-    if not path.is_file():
-        raise ModelError(f"{path}: no such file; give a program that torch.export.save wrote, model.pt2")
-    if path.suffix != ".pt2":
-        raise ModelError(
-            f"{path}: a {path.suffix or 'nameless'} file; allowed: model.pt2, of torch.export.save"
-        )
-    from dietcode.models.importing.exported import import_exported, load_exported
-
-    program, names = load_exported(path)
-    label = re.sub(r"[^a-z0-9._-]", "-", (name or path.stem).lower()).strip("-._") or "model"
-    return import_exported(program, label, names, ranges)
