@@ -170,13 +170,13 @@ def _pool(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Float
     sides = [
         (slides[at].padding, slides[at].padding_after) if at in slides else (0, 0) for at in range(x.ndim)
     ]
-    steps = tuple(slice(None, None, slides[at].stride if at in slides else 1) for at in range(x.ndim))
+    strides = tuple(slice(None, None, slides[at].stride if at in slides else 1) for at in range(x.ndim))
 
     def windows(value: FloatArray, outside: float) -> FloatArray:
         padded = np.pad(value, sides, constant_values=outside)
         shape = tuple(one.window for one in slides.values())
         view = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=tuple(slides))
-        return np.asarray(view[steps])
+        return np.asarray(view[strides])
 
     within = tuple(range(-len(slides), 0))
     if node.operator == "maxpool":
