@@ -264,6 +264,14 @@ def flip(operands: Operands, attributes: Attributes) -> Types:
     return (x,)
 
 
+def rotation(operands: Operands, attributes: Attributes) -> Types:
+    """Columns moved to the right around the end; those that leave begin the row, negated or not."""
+    x = tensor(operands[0])
+    width = x.shape[-1] if x.shape else ONE
+    _need(width.is_constant and 0 < attributes["by"] < width.constant, f"by {attributes['by']} in {x}")
+    return (x,)
+
+
 def take(operands: Operands, attributes: Attributes) -> Types:
     """Slices of a tensor at positions along an axis, which may count from the end."""
     x, positions = tensor(operands[0]), _need_dtype(tensor(operands[1]), INTEGERS)

@@ -140,6 +140,9 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     ),
     "concat": GraphOperator(1, MANY, rules.concat, _AXIS),
     "pad": GraphOperator(1, 1, rules.pad, {"pads": _a(read_pads), "value": _a(read_number, 0)}),
+    "rotate": GraphOperator(
+        *(1, 1, rules.rotation), {"by": _a(read_integer), "negate": _a(read_flag, False)}
+    ),
     "flip": GraphOperator(1, 1, rules.flip, {"axes": _a(read_integers)}),
     "take": GraphOperator(2, 2, rules.take, _AXIS),
     "take_along": GraphOperator(2, 2, rules.take_along, _AXIS),

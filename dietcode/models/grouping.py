@@ -16,6 +16,7 @@ from dietcode.graph.graph import Graph, Node
 from dietcode.models.attention_calls import attention_call, folded_attention
 from dietcode.models.block_builder import (
     ALONG_ROW,
+    MOVING,
     POINTWISE,
     BlockBuilder,
     NotABlockError,
@@ -26,6 +27,7 @@ from dietcode.models.dense_calls import dense_call
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
 from dietcode.models.units import Unit, Units
+from dietcode.models.window_calls import TO_LAST, convolution_call, folded_transpose, pooling_call
 from dietcode.workload.parse import spec_from_data
 
 _MAX_PRODUCTS = 4  # accumulators of more do not fit the registers
@@ -76,10 +78,16 @@ class _Grouping:
             ):
                 self._grow(node)
         for node in self._graph.nodes:
+            if node.operator in ("conv", "max_pool", "avg_pool") and self._is_float32(node):
+                self._windowed(node)
+        for node in self._graph.nodes:
             if self._is_open(node) and node.operator == "matmul" and self._is_float32(node):
                 self._single(node, product_call(self._graph, node))
         for node in self._graph.nodes:
             if self._is_open(node) and node.operator in ALONG_ROW and self._is_float32(node):
+                self._grow_rows(node)
+        for node in self._graph.nodes:
+            if self._is_open(node) and node.operator in MOVING and self._is_float32(node):
                 self._grow_rows(node)
         for node in self._graph.nodes:
             large = self._graph.types[node.result].num_elements.bounds(self._graph.ranges)[1] > _HOST_ELEMENTS
@@ -107,6 +115,27 @@ class _Grouping:
         units = [self._units.of_value[one.result] for one in nodes]
         if call is not None and _is_valid(call, self._graph) and self._units.may_join(units):
             self._units.join(units, call).is_closed = True
+
+    def _windowed(self, node: Node) -> None:
+        """Compute a convolution or a pooling with channels last, and what follows a convolution."""
+        nodes = folded_transpose(self._graph, node, self._consumers, TO_LAST)
+        make = convolution_call if node.operator == "conv" else pooling_call
+        call = make(self._graph, nodes)
+        units = [self._units.of_value[one.result] for one in nodes]
+        if call is None or not _is_valid(call, self._graph) or not self._units.may_join(units):
+            return
+        unit = self._units.join(units, call)
+        while node.operator == "conv":
+            last = unit.nodes[-1].result
+            readers = self._consumers[last]
+            if len(readers) != 1 or last in self._graph.outputs or not self._is_open(readers[0]):
+                break
+            reader = self._units.of_value[readers[0].result]
+            call = convolution_call(self._graph, [*unit.nodes, readers[0]])
+            if call is None or not _is_valid(call, self._graph) or not self._units.may_join([unit, reader]):
+                break
+            unit = self._units.join([unit, reader], call)
+        unit.is_closed = True
 
     def _call_of(self, units: Sequence[Unit]) -> KernelCall | None:
         """Return the call that computes units together, or None."""
@@ -209,7 +238,7 @@ class _Grouping:
                     continue
                 (producer,) = other.nodes
                 alone = all(self._units.of_value[r.result] is unit for r in self._consumers[name])
-                kinds = POINTWISE | {"take"}
+                kinds = POINTWISE | MOVING | {"take"}
                 if (
                     alone
                     and producer.operator in kinds

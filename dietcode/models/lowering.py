@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.graph.attributes import plain
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, node_to_json
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.grouping import constants_of
@@ -183,11 +183,19 @@ class _Lowering:
         if is_view:
             step["view"] = True
             self._root[node.result] = self._root[str(operands[0])]
-            self._is_contiguous[node.result] = node.operator == "reshape"
+            self._is_contiguous[node.result] = self._stays_contiguous(node, str(operands[0]))
         else:
             for result in node.results:
                 self._root[result], self._is_contiguous[result] = result, True
         self._steps.append(step)
+
+    def _stays_contiguous(self, node: Node, operand: str) -> bool:
+        if node.operator == "reshape":
+            return True
+        if node.operator != "slice" or not self._is_contiguous[operand] or node.attributes["step"] != 1:
+            return False
+        outer = self._types[operand].shape[: node.attributes["axis"]]
+        return all(extent == ONE for extent in outer)
 
     def _used(self, outputs: Iterable[str]) -> set[str]:
         used = set(outputs)
