@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,6 @@ def plain(value: Any) -> Any:
         return value.constant if value.is_constant else str(value)
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
-    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

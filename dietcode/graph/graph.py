@@ -1,4 +1,4 @@
-"""A whole model as data: inputs with symbolic shapes, weights by name, nodes of a closed list of operators."""
+"""A whole model as data: inputs with symbolic shapes, weights by name, nodes of listed operators."""
 
 from __future__ import annotations
 

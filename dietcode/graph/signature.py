@@ -1,9 +1,9 @@
-"""How calls give inputs and get outputs: nested tuples, lists and dictionaries, as the exported program has them.
+"""How calls give inputs and get outputs: nested tuples, lists and dictionaries, as in the exported program.
 
     {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree}
 
-A tree is the name of an input or ``*`` for the next output, ``null``, a list (``{"tuple": […]}`` or ``{"list": […]}``) or a
-dictionary (``{"dict": [[key, tree], …]}``).
+A tree is the name of an input or ``*`` for the next output, ``null``, a list (``{"tuple": […]}`` or
+``{"list": […]}``) or a dictionary (``{"dict": [[key, tree], …]}``).
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
         if node.name in stored:
             key = stored[node.name]
             if key not in importer.graph.types:
-                weights[key] = np.ascontiguousarray(state[key].detach().cpu().numpy())
+                weights[key] = np.asarray(state[key].detach().cpu().numpy(), order="C")
                 importer.graph.add_weight(key, type_)
             importer.values[node.name] = key
         else:

@@ -9,8 +9,10 @@ from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide, larger, remainder, smaller
 
-_QUOTIENTS = ("FloorDiv", "CleanDiv", "TruncToInt", "IntTrueDiv")
-_REMAINDERS = ("Mod", "PythonMod")
+_TWO: Mapping[str, Callable[[Extent, Extent], Extent]] = {
+    **dict.fromkeys(("FloorDiv", "CleanDiv", "IntTrueDiv"), floor_divide),
+    **dict.fromkeys(("Mod", "PythonMod"), remainder),
+}
 _CHOICES: Mapping[str, Callable[[Extent, Extent], Extent]] = {"Min": smaller, "Max": larger}
 
 
@@ -41,13 +43,15 @@ class Symbols:
         return Extent.of(size) if isinstance(size, int) else self._of(size.node.expr)
 
     def _of(self, expression: Any) -> Extent:
-        kind = type(expression).__name__
         if expression.is_Integer:
             return Extent.of(int(expression))
-        if expression.is_Symbol:
-            if expression.name not in self._names:
-                raise UnknownSizeError(str(expression))
-            return Extent.of(self._names[expression.name])
+        if not expression.is_Symbol:
+            return self._of_function(expression, type(expression).__name__)
+        if expression.name not in self._names:
+            raise UnknownSizeError(str(expression))
+        return Extent.of(self._names[expression.name])
+
+    def _of_function(self, expression: Any, kind: str) -> Extent:
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             base = self._of(expression.args[0])
             return reduce(operator.mul, [base] * int(expression.args[1]))
@@ -56,10 +60,8 @@ class Symbols:
         if kind in ("Add", "Mul"):
             parts = [self._of(one) for one in expression.args]
             return reduce(operator.add if kind == "Add" else operator.mul, parts)
-        if kind in _QUOTIENTS and len(expression.args) == 2:
-            return floor_divide(self._of(expression.args[0]), self._of(expression.args[1]))
-        if kind in _REMAINDERS:
-            return remainder(self._of(expression.args[0]), self._of(expression.args[1]))
+        if kind in _TWO and len(expression.args) == 2:
+            return _TWO[kind](*(self._of(one) for one in expression.args))
         if kind in _CHOICES:
             return reduce(_CHOICES[kind], [self._of(one) for one in expression.args])
         raise UnknownSizeError(str(expression))
