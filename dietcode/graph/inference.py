@@ -75,7 +75,8 @@ def where(operands: Operands, attributes: Attributes) -> Types:
     condition = _need_dtype(tensor(operands[0]), ("bool",))
     values = [one for one in operands[1:] if isinstance(one, TensorType)]
     dtype = attributes["dtype"] or (values[0].dtype if values else None)
-    _need(dtype is not None, "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
+    if dtype is None:
+        raise GraphError("given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
     _need(all(one.dtype == dtype for one in values), f"values have to be {dtype}")
     return (TensorType(dtype, broadcast([condition.shape, *(one.shape for one in values)])),)
 
@@ -108,7 +109,9 @@ def along_axis(operands: Operands, attributes: Attributes) -> Types:
 def norm(operands: Operands, attributes: Attributes) -> Types:
     """Norms over the last axes, as many as gamma or the attribute `num_axes` has."""
     x = _need_dtype(tensor(operands[0]), FLOATS)
-    last = x.shape[x.rank - attributes["num_axes"] :]
+    num_axes = attributes["num_axes"]
+    _need(1 <= num_axes <= x.rank, f"{num_axes} axes of {x}; allowed: 1 to {x.rank}")
+    last = x.shape[x.rank - num_axes :]
     for one in operands[1:]:
         _need(one is None or tensor(one).shape == last, "gamma and beta have to have the normalized axes")
     return (x,)

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import TensorError
+from dietcode.graph.tensor_type import GraphError
+from dietcode.workload.text import clip
 
 _MAX_DEPTH = 16
+_MAX_KEY = 200
 
 
 def described_tree(inputs: Any, outputs: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -63,6 +66,55 @@ def _tree(spec: Any, leaves: Iterator[str]) -> Any:
     if not isinstance(keys, list) or len(keys) != len(inner):
         return {"tuple": inner}
     return {"dict": [[key, tree] for key, tree in zip(keys, inner, strict=True)]}
+
+
+def input_names(signature: Mapping[str, Any]) -> list[str]:
+    """Return the names of the inputs of a signature that anybody may have written.
+
+    Raises
+    ------
+    GraphError
+        It has another structure than signatures have.
+    """
+    positional, keyword = signature.get("positional"), signature.get("keyword")
+    if not isinstance(positional, list) or not isinstance(keyword, dict):
+        raise GraphError("allowed: positional, a list of trees, and keyword, a mapping to trees")
+    for name in keyword:
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_KEY or not name.isprintable():
+            raise GraphError(f"keyword {clip(name)}; allowed: 1 to {_MAX_KEY} printable characters")
+    names = [name for tree in (*positional, *keyword.values()) for name in _tree_leaves(tree, 0)]
+    if "*" in names:
+        raise GraphError("*; allowed: names of inputs")
+    return names
+
+
+def num_outputs(tree: Any) -> int:
+    """Return the number of leaves of the tree of the outputs, checked as `input_names` does."""
+    names = list(_tree_leaves(tree, 0))
+    if any(name != "*" for name in names):
+        raise GraphError(f"{clip(names)}; allowed: * for each output")
+    return len(names)
+
+
+def _tree_leaves(tree: Any, depth: int) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+        return
+    if tree is None:
+        return
+    if depth > _MAX_DEPTH or not isinstance(tree, dict) or len(tree) != 1:
+        raise GraphError(f"given {clip(tree)}; allowed: a name, null, tuple, list or dict, {_MAX_DEPTH} deep")
+    ((kind, inner),) = tree.items()
+    if kind not in ("tuple", "list", "dict") or not isinstance(inner, list):
+        raise GraphError(f"given {clip(tree)}; allowed: a list in tuple, list or dict")
+    if kind == "dict":
+        for pair in inner:
+            fits = isinstance(pair, list) and len(pair) == 2
+            if not fits or type(pair[0]) not in (str, int) or len(str(pair[0])) > _MAX_KEY:
+                raise GraphError(f"given {clip(pair)}; allowed: pairs of a key and a tree")
+        inner = [pair[1] for pair in inner]
+    for one in inner:
+        yield from _tree_leaves(one, depth + 1)
 
 
 def flatten_arguments(

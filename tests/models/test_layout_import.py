@@ -83,6 +83,7 @@ SHAPES: dict[str, list[Function]] = {
         lambda x: x[:, : x.shape[1] // 2],
         lambda x: x[:, x.shape[1] // 2 :],
         lambda x: x[:, None, 1:2],
+        lambda x: x[:, : int(x.shape[1] / 2)],
         lambda x: x.narrow(1, 1, x.shape[1] - 1),
         lambda x: x.select(2, -2),
         lambda x: x.unbind(0),

@@ -340,7 +340,7 @@ def _adaptive_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if any(size != 1 for size in sizes):
         raise GraphError(f"adaptive_max_pool to {sizes}; allowed: 1")
     axes = tuple(range(m.rank(x) - len(sizes), m.rank(x)))
-    return m.add("max", x, axes=axes, keep=True), None  # type: ignore[return-value]
+    return m.add("max", x, axes=axes, keep=True), None
 
 
 def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:

@@ -10,9 +10,10 @@ from typing import Any
 from dietcode.graph.extent import Extent, floor_divide, larger, remainder, smaller
 
 _TWO: Mapping[str, Callable[[Extent, Extent], Extent]] = {
-    **dict.fromkeys(("FloorDiv", "CleanDiv", "IntTrueDiv"), floor_divide),
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), floor_divide),
     **dict.fromkeys(("Mod", "PythonMod"), remainder),
 }
+_ROUNDED = ("TruncToInt", "FloorToInt")
 _CHOICES: Mapping[str, Callable[[Extent, Extent], Extent]] = {"Min": smaller, "Max": larger}
 
 
@@ -60,6 +61,8 @@ class Symbols:
         if kind in ("Add", "Mul"):
             parts = [self._of(one) for one in expression.args]
             return reduce(operator.add if kind == "Add" else operator.mul, parts)
+        if kind in _ROUNDED and type(expression.args[0]).__name__ == "IntTrueDiv":  # int(L / 2)
+            return floor_divide(*(self._of(one) for one in expression.args[0].args))
         if kind in _TWO and len(expression.args) == 2:
             return _TWO[kind](*(self._of(one) for one in expression.args))
         if kind in _CHOICES:
