@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from dietcode import nn as nn
     from dietcode.runtime.library import Library
-    from dietcode.runtime.loading import load
+    from dietcode.runtime.models.model import Model
+    from dietcode.runtime.opening import load
 
-__all__ = ["Library", "__version__", "load", "pull"]
+__all__ = ["Library", "Model", "__version__", "load", "pull"]
 
 
 def pull(
@@ -30,7 +31,7 @@ def pull(
     token: str | None = None,
     num_threads: int | None = None,
     threads: str | None = None,
-) -> Library:
+) -> Library | Model:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters
@@ -59,7 +60,7 @@ def pull(
         This CPU lacks an instruction set that the code uses.
     """
     from dietcode.client import Client
-    from dietcode.runtime.loading import load
+    from dietcode.runtime.opening import load
 
     with Client(server, token=token) as client:
         return load(client.pull(ref, folder), num_threads=num_threads, threads=threads)
@@ -68,9 +69,13 @@ def pull(
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
     if name in {"Library", "load"}:
-        from dietcode.runtime import loading
+        from dietcode.runtime import opening
 
-        return getattr(loading, name)
+        return getattr(opening, name)
+    if name == "Model":
+        from dietcode.runtime.models.model import Model
+
+        return Model
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

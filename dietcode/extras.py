@@ -45,9 +45,10 @@ MODULES: dict[str, dict[str, str]] = {
         "nvidia.cu13.include": "nvidia-cuda-runtime",
         "nvidia.cu13.include.cccl": "nvidia-cuda-cccl",
     },
+    "models": {"torch": "torch"},
     "bench": {"matplotlib": "matplotlib", "torch": "torch"},
 }
-INCLUDED = {"server": ("tune",), "ray": ("tune",), "rpc": ("tune",), "cuda": ("tune",)}
+INCLUDED = {"server": ("tune",), "models": ("tune",), "ray": ("tune",), "rpc": ("tune",), "cuda": ("tune",)}
 
 
 class MissingExtraError(RequestError, ImportError):

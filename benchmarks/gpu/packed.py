@@ -133,10 +133,12 @@ def reference(torch: Any, pack: Pack, given: Mapping[str, Any]) -> Any:
             value = value + given[tensor]
         elif kind == "scale":
             value = value * stage["value"]
-        elif kind == "relu":
-            value = torch.relu(value)
-        elif kind == "silu":
-            value = torch.nn.functional.silu(value)
+        elif kind == "clip":
+            value = torch.clamp(value, *stage["value"])
+        elif kind in {"relu", "tanh", "sigmoid"}:
+            value = getattr(torch, kind)(value)
+        elif kind in {"silu", "hardswish", "hardsigmoid"}:
+            value = getattr(torch.nn.functional, kind)(value)
         else:
             value = torch.nn.functional.gelu(value, approximate="tanh" if kind == "gelu-tanh" else "none")
     return value

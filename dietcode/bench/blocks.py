@@ -8,6 +8,7 @@ from typing import Any
 from dietcode.bench.operator import Binder, Call, Operator
 from dietcode.search_space.rows.reference import aligned, compute
 from dietcode.workload.block import BlockNode
+from dietcode.workload.pooling import PoolAxis, pool_axes
 
 
 def _evaluate(
@@ -46,10 +47,10 @@ def torch_block(torch: Any, operator: Operator, values: Mapping[str, Any]) -> An
     """
 
     def compute_node(node: BlockNode, operands: Sequence[Any], whole: str, own: Sequence[str]) -> Any:
-        if node.operator in _ALONG_ROW:
-            return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
         if node.operator in _AS_THEY_ARE:
             return _AS_THEY_ARE[node.operator](torch, node, operands, own)
+        if node.operator in _ALONG_ROW:
+            return _ALONG_ROW[node.operator](torch, node, operands, whole, own)
         if node.operator == "clip":
             return torch.clamp(operands[0], node.attribute("low"), node.attribute("high"))
         if node.operator == "gelu":
@@ -100,12 +101,51 @@ def _einsum(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[
     return torch.einsum(f"{x},{w}->{dims}", first, second)
 
 
+def _pool(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Any:
+    """Return PyTorch's pooling over the axes that a window slides over, which it wants last."""
+    (x,), axes = operands, pool_axes(node, own[0])
+    slid = [own[0].index(one.axis) for one in axes]
+    others = [at for at in range(x.ndim) if at not in slid]
+    order = [*others, *slid]
+    moved = x.permute(order)
+    images = moved if len(others) == 2 else moved.flatten(0, len(others) - 1).unsqueeze(1)
+    y = _pool_images(torch, node, images, axes)
+    y = y.reshape(*moved.shape[: len(others)], *y.shape[-len(slid) :])
+    return y.permute([order.index(at) for at in range(x.ndim)])
+
+
+def _pool_images(torch: Any, node: BlockNode, x: Any, axes: Sequence[PoolAxis]) -> Any:
+    """Return the pooled images, [batch, channels, …]; padding that PyTorch has not is made beforehand."""
+    functional, suffix = torch.nn.functional, f"{len(axes)}d"
+    window, strides = [one.window for one in axes], [one.stride for one in axes]
+    padding = [one.padding for one in axes]
+    fits = all(one.padding == one.padding_after <= one.window // 2 for one in axes)
+    sides = [side for one in reversed(axes) for side in (one.padding, one.padding_after)]
+    if node.operator == "maxpool":
+        if not fits:
+            x, padding = functional.pad(x, sides, value=float("-inf")), [0] * len(axes)
+        return getattr(functional, f"max_pool{suffix}")(x, window, strides, padding)
+    average, counts_pad = getattr(functional, f"avg_pool{suffix}"), node.attribute("count_include_pad")
+    if fits:
+        return average(x, window, strides, padding, count_include_pad=counts_pad)
+    y = average(functional.pad(x, sides), window, strides)
+    return y if counts_pad else y / average(functional.pad(torch.ones_like(x), sides), window, strides)
+
+
+def _rotate(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Any:
+    left, right = operands[0].split([operands[0].shape[-1] - node.attribute("by"), node.attribute("by")], -1)
+    return torch.cat((-right if node.attribute("negate") else right, left), -1)
+
+
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
     "einsum": _einsum,
     "gather": lambda torch, node, operands, own: torch.nn.functional.embedding(
         operands[1], operands[0].flatten(1)
     ).unflatten(-1, operands[0].shape[1:]),
     "relabel": lambda torch, node, operands, own: operands[0],
+    "maxpool": _pool,
+    "avgpool": _pool,
+    "rotate": _rotate,
     "slice": lambda torch, node, operands, own: operands[0].select(
         own[0].index(node.attribute("axis")), node.attribute("at")
     ),

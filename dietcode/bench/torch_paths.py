@@ -156,7 +156,16 @@ def _finish(kind: str, parameter: Any, value: Any, tensor: Any) -> Any:
         return value * parameter
     if kind == "gelu":
         return functional.gelu(value, approximate="none" if parameter == "erf" else parameter)
-    simple: dict[str, Callable[[Any], Any]] = {"relu": torch.relu, "silu": functional.silu}
+    if kind == "clip":
+        return torch.clamp(value, *parameter)
+    simple: dict[str, Callable[[Any], Any]] = {
+        "relu": torch.relu,
+        "silu": functional.silu,
+        "tanh": torch.tanh,
+        "sigmoid": torch.sigmoid,
+        "hardswish": functional.hardswish,
+        "hardsigmoid": functional.hardsigmoid,
+    }
     return simple[kind](value)
 
 

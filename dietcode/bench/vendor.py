@@ -50,16 +50,26 @@ def _numpy_contraction(operator: Operator) -> dict[str, Binder]:
     return {"numpy": bind}
 
 
+_NUMPY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda y: np.maximum(y, 0),
+    "tanh": np.tanh,
+    "sigmoid": lambda y: 0.5 + 0.5 * np.tanh(0.5 * y),  # exp of a large -y overflows
+    "silu": lambda y: y * (0.5 + 0.5 * np.tanh(0.5 * y)),
+    "hardsigmoid": lambda y: np.clip(y + 3, 0, 6) / 6,
+    "hardswish": lambda y: y * np.clip(y + 3, 0, 6) / 6,
+}
+
+
 def _numpy_step(kind: str, value: Any, tensor: str | None) -> Callable[[Any, Mapping[str, Any]], Any]:
     """Return a step of the epilogue; float32 stays float32."""
     if tensor is not None:
         return lambda y, arrays: y + arrays[tensor]
     if kind == "scale":
         return lambda y, arrays: y * np.float32(value)
-    if kind == "relu":
-        return lambda y, arrays: np.maximum(y, 0)
-    if kind == "silu":
-        return lambda y, arrays: y * (0.5 + 0.5 * np.tanh(0.5 * y))  # exp of a large -y overflows
+    if kind == "clip":
+        return lambda y, arrays: np.clip(y, *value)
+    if kind in _NUMPY_FUNCTIONS:
+        return lambda y, arrays: _NUMPY_FUNCTIONS[kind](y)
     if value == "tanh":
         inner = math.sqrt(2 / math.pi)
         return lambda y, arrays: 0.5 * y * (1 + np.tanh(inner * (y + 0.044715 * y * y * y)))

@@ -18,6 +18,7 @@ from dietcode.cli import key, remote
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
 from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
 from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
 from dietcode.cli.init import init
@@ -254,13 +255,14 @@ def import_records(
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    HERE: (init, check, tune, inspect, bench, reselect, targets),
+    HERE: (init, check, tune, compile_model, inspect, bench, reselect, targets),
     REMOTE: (*remote.COMMANDS, yank, trust, runners),
     OPERATING: (serve, worker, ray_node),
 }
+_NAMES = {"compile_model": "compile"}  # a name that Python has already
 for _panel, _members in _COMMANDS.items():
     for _member in _members:
-        app.command(rich_help_panel=_panel)(_member)
+        app.command(_NAMES.get(_member.__name__), rich_help_panel=_panel)(_member)
 app.add_typer(records_app, name="records", rich_help_panel=HERE)
 for _name, _group in {"token": token_app, "key": key.app, "db": db_app}.items():
     app.add_typer(_group, name=_name, rich_help_panel=OPERATING)

@@ -23,7 +23,8 @@ name: {name}
 
 _EINSUM = """
 # A dense layer, Y[m, n] = X[m, k] · W[n, k]ᵀ: an einsum of two operands, as NumPy's.
-# The epilogue is fused: bias, relu, silu, {gelu: erf}, {gelu: tanh}, {scale: 0.125}, {residual: R}.
+# The epilogue is fused: bias, relu, silu, tanh, sigmoid, hardswish, hardsigmoid, {clip: [0, 6]}, {gelu: erf},
+# {gelu: tanh}, {scale: 0.125}, {residual: R}.
 op: {einsum: "mk,nk->mn", epilogue: []}
 
 # The operands, in the order of the einsum. What is constant, as a weight is, is packed once.
@@ -41,7 +42,8 @@ dims: {m: 16*T, n: 2304, k: 768}
 
 _CONV2D = """
 # A convolution. strides, padding and dilation are one number, or one for height and one for width.
-# The epilogue is fused: bias, relu, silu, {gelu: erf}, {gelu: tanh}, {scale: 0.125}, {residual: R}.
+# The epilogue is fused: bias, relu, silu, tanh, sigmoid, hardswish, hardsigmoid, {clip: [0, 6]}, {gelu: erf},
+# {gelu: tanh}, {scale: 0.125}, {residual: R}.
 op: {conv2d: {strides: 1, padding: 1, data_layout: NHWC, kernel_layout: OIHW}, epilogue: []}
 
 # The data, then the kernel: a letter for each axis of its layout. What is constant is packed once.

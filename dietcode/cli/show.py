@@ -8,6 +8,7 @@ from typing import Any
 
 from dietcode.cli.tables import TableColumn, fitting, print_table, terminal
 from dietcode.target.kinds import label_of
+from dietcode.workload.operators import OPERATORS
 
 _MAX_ROWS = 40
 
@@ -45,7 +46,7 @@ def _operator(op: Mapping[str, Any]) -> str:
 
 def _node(node: Mapping[str, Any]) -> str:
     """One node of a block: ``softmax(X, mask; axis n)``."""
-    (operator,) = (key for key, value in node.items() if isinstance(value, list))
+    (operator,) = (key for key in node if key in OPERATORS)
     options = ", ".join(f"{key} {value}" for key, value in node.items() if key != operator)
     return f"{operator}({', '.join(map(str, node[operator]))}{'; ' if options else ''}{options})"
 

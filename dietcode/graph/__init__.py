@@ -1,7 +1,7 @@
 """Whole models as data, in the order in which they build on each other.
 
-``extent`` sizes that follow from dimensions, ``tensor_type`` dtypes and shapes, ``attributes`` what
-operators take, ``inference`` types of results, ``operators`` the closed list, ``graph`` inputs, weights,
-nodes and outputs, ``signature`` how a call gives and gets tensors, ``reading`` a graph out of plain data.
-Imports no compiler and no PyTorch: the runtime uses it.
+``extent`` sizes that follow from dimensions, ``tensor_type`` dtypes and shapes, ``attributes`` what operators
+take, ``inference`` types of results, ``operators`` the closed list, ``graph`` inputs, weights, nodes and
+outputs, ``signature`` how a call gives and gets tensors, ``reading`` a graph out of plain data. Imports no
+compiler and no PyTorch: the runtime uses it.
 """

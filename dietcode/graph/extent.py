@@ -1,8 +1,9 @@
-"""Extents of a whole model's axes: numbers that follow from its dimensions, ``2*L - 1``, ``(L + 1)//2``.
+"""Extents of a whole model's axes: whole numbers that follow from its dimensions, ``2*L - 1``, ``(L +
+1)//2``.
 
 Unlike `dietcode.workload.expr.DimExpr` they may be subtracted, divided and compared. Equal extents have one
-normal form: a polynomial over atoms, which are dimensions, and quotients, minima and maxima of extents.
-Standard library only: the runtime uses it.
+normal form: a polynomial over atoms, which are dimensions, and quotients, remainders, minima and maxima of
+extents. Standard library only: the runtime uses it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole model as data: inputs with symbolic shapes, weights by name, nodes of listed operators."""
+"""A whole model as data: inputs with symbolic shapes, weights by name, nodes of known operators."""
 
 from __future__ import annotations
 
@@ -182,13 +182,14 @@ class Graph:
             "dimensions": {name: {"min": low, "max": high} for name, (low, high) in self.ranges.items()},
             "inputs": typed(self.inputs),
             "weights": typed(self.weights),
-            "nodes": [_node_to_json(node) for node in self.nodes],
+            "nodes": [node_to_json(node) for node in self.nodes],
             "outputs": list(self.outputs),
             "signature": self.signature,
         }
 
 
-def _node_to_json(node: Node) -> dict[str, Any]:
+def node_to_json(node: Node) -> dict[str, Any]:
+    """Return plain data of a node; attributes with their defaults are left out."""
     defaults = {key: one.default for key, one in GRAPH_OPERATORS[node.operator].attributes.items()}
     given = {key: plain(value) for key, value in node.attributes.items() if value != defaults[key]}
     operands = [plain(one) if not isinstance(one, str) else {"value": one} for one in node.operands]

@@ -74,9 +74,8 @@ def where(operands: Operands, attributes: Attributes) -> Types:
     """A condition and two values."""
     condition = _need_dtype(tensor(operands[0]), ("bool",))
     values = [one for one in operands[1:] if isinstance(one, TensorType)]
-    dtype = attributes["dtype"] or (values[0].dtype if values else None)
-    if dtype is None:
-        raise GraphError("given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
+    dtype = str(attributes["dtype"] or (values[0].dtype if values else ""))
+    _need(bool(dtype), "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
     _need(all(one.dtype == dtype for one in values), f"values have to be {dtype}")
     return (TensorType(dtype, broadcast([condition.shape, *(one.shape for one in values)])),)
 

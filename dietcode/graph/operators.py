@@ -1,4 +1,4 @@
-"""The operators that a whole model may consist of: the closed list, with what each takes and gives."""
+"""The operators that a whole model may consist of: the closed list, with the types of their results."""
 
 from __future__ import annotations
 

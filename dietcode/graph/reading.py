@@ -201,7 +201,7 @@ def _signature(graph: Graph, given: Any) -> dict[str, Any]:
     names = _checked(path, input_names, fields)
     if sorted(names) != sorted(graph.inputs):
         raise _refusal(path, f"its inputs are {clip(names)}; allowed: {clip(list(graph.inputs))}, each once")
-    count = _checked(path, num_outputs, fields.get("output"))
+    count = _checked((*path, "output"), num_outputs, fields.get("output"))
     if count != len(graph.outputs):
         raise _refusal((*path, "output"), f"{count} outputs; allowed: {len(graph.outputs)}")
     return dict(fields)

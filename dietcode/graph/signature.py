@@ -1,9 +1,11 @@
-"""How calls give inputs and get outputs: nested tuples, lists and dictionaries, as in the exported program.
+"""How calls give inputs and get outputs: nested tuples, lists and dictionaries, as the exported program has
+them.
 
     {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree}
 
-A tree is the name of an input or ``*`` for the next output, ``null``, a list (``{"tuple": […]}`` or
-``{"list": […]}``) or a dictionary (``{"dict": [[key, tree], …]}``).
+A tree is the name of an input or ``*`` for the next output, ``null``, ``{"tuple": [tree, …]}``,
+``{"list": [tree, …]}``, a dictionary, ``{"dict": [[key, tree], …]}``, or among the arguments a number, text
+or truth value that calls have to repeat, ``{"constant": 3}``.
 """
 
 from __future__ import annotations
@@ -17,26 +19,27 @@ from dietcode.workload.text import clip
 
 _MAX_DEPTH = 16
 _MAX_KEY = 200
+CONSTANTS = (bool, int, float, str)
 
 
-def described_tree(inputs: Any, outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+def described_tree(inputs: Any, outputs: Any, names: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
     """Return the signature of a program of PyTorch's.
 
     Parameters
     ----------
     inputs, outputs : torch.utils._pytree.TreeSpec
-    names : sequence of str
-        Of the inputs, in the order of the leaves.
+    names, results : sequence of tree
+        For each leaf of the inputs its name, None, or a constant's tree; for each of the outputs ``*`` or
+        None.
     """
     leaves = iter(names)
     positional, keyword = _children(inputs)
-    count = iter(range(1 << 20))
     return {
         "positional": [_tree(one, leaves) for one in _children(positional)],
         "keyword": {
             str(key): _tree(one, leaves) for key, one in zip(_keys(keyword), _children(keyword), strict=True)
         },
-        "output": _tree(outputs, ("*" for _ in count)),
+        "output": _tree(outputs, iter(results)),
     }
 
 
@@ -49,7 +52,7 @@ def _children(spec: Any) -> Sequence[Any]:
     return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # before PyTorch 2.11
 
 
-def _tree(spec: Any, leaves: Iterator[str]) -> Any:
+def _tree(spec: Any, leaves: Iterator[Any]) -> Any:
     kind = getattr(spec.type, "__name__", None)
     if spec.type is None:
         return next(leaves)
@@ -105,6 +108,8 @@ def _tree_leaves(tree: Any, depth: int) -> Iterator[str]:
     if depth > _MAX_DEPTH or not isinstance(tree, dict) or len(tree) != 1:
         raise GraphError(f"given {clip(tree)}; allowed: a name, null, tuple, list or dict, {_MAX_DEPTH} deep")
     ((kind, inner),) = tree.items()
+    if kind == "constant" and type(inner) in CONSTANTS and len(str(inner)) <= _MAX_KEY:
+        return
     if kind not in ("tuple", "list", "dict") or not isinstance(inner, list):
         raise GraphError(f"given {clip(tree)}; allowed: a list in tuple, list or dict")
     if kind == "dict":
@@ -163,6 +168,10 @@ def _collect(tree: Any, given: Any, found: dict[str, Any], depth: int) -> None:
             raise TensorError("given a value where the model was exported with None")
         return
     ((kind, inner),) = tree.items()
+    if kind == "constant":
+        if type(given) is not type(inner) or given != inner:
+            raise TensorError(f"given {clip(given)}; allowed: {clip(inner)}, as the model was exported")
+        return
     if kind == "dict":
         wanted = [key for key, _ in inner]
         if not isinstance(given, Mapping) or set(given) != set(wanted):

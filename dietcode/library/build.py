@@ -15,9 +15,9 @@ from dietcode.library.files import dispatch_tree, find_linker, folder_files
 from dietcode.library.parts import Parts
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import BLOBS, CODE, blob_name, file_facts
-from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.spaces import CPU_SPACES
 from dietcode.search_space.problem import AnyProblem
 
 
@@ -62,7 +62,7 @@ def library_files(parts: Parts) -> dict[str, bytes]:
 def own_fields(parts: Parts) -> dict[str, Any]:
     """Return the fields of a manifest that a CPU fills by itself, but for the runtime."""
     problem, limits = parts.task.problem, Limits.of(parts.target)
-    workspace_bytes = CPU_CODE[problem.form].workspace_bytes
+    workspace_bytes = CPU_SPACES[problem.form].workspace_bytes
     largest = (workspace_bytes(problem, kernel, limits, parts.task.largest) for kernel in parts.micro_kernels)
     return {
         "num_threads": parts.target.num_cores,

@@ -34,12 +34,13 @@ else:
 
 
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2}
-CompiledShapes = dict[bytes, tuple[bytes, tuple[int, ...]]]
+CompiledShapes = dict[bytes, tuple[bytes, tuple[tuple[int, ...], ...]]]
 
 
 def compile_call(
     runs: tuple[Any, Any],
     tensors: Sequence[tuple[str, int, str]],
+    num_outputs: int,
     packed: Mapping[str, str],
     variables: tuple[Sequence[str], int],
     shapes: CompiledShapes,
@@ -51,13 +52,15 @@ def compile_call(
     runs : (callable, callable)
         As for `dietcode.runtime.lean_call.LeanCall`.
     tensors : sequence of (str, int, str)
-        Of each tensor, and of the output, its name, number of dimensions and dtype.
+        Of each tensor, and then of each output, its name, number of dimensions and dtype.
+    num_outputs : int
+        How many of the last ones are outputs.
     packed : mapping of str to str
         Layouts of the constants.
     variables : (sequence of str, int)
         Shape variables that are passed by name, and the number of all.
     shapes : dict
-        What is known of shapes, by `key_of`: values and the output's extents as `digits`, and its shape.
+        What is known of shapes, by `key_of`: values and the outputs' extents as `digits`, and their shapes.
     """
     if CompiledCall is None or any(dtype == BFLOAT16 for _, _, dtype in tensors):
         return None
@@ -68,7 +71,8 @@ def compile_call(
         constant = name if layout is not None else None
         facts.append((sys.intern(name), ndim, code, bits, kind.char.encode(), constant, layout))
     keywords = tuple(sys.intern(name) for name in variables[0])
-    arrays = (np.ndarray, Packed, np.empty, _aligned, DTYPES[tensors[-1][2]])
+    dtypes = tuple(DTYPES[dtype] for _, _, dtype in tensors[-num_outputs:])
+    arrays = (np.ndarray, Packed, np.empty, _aligned, dtypes)
     try:
         return CompiledCall(runs, tuple(facts), keywords, variables[1], shapes, arrays)
     except (AttributeError, ValueError):  # more tensors than it takes, or functions that are not tvm-ffi's

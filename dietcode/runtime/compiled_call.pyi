@@ -16,8 +16,8 @@ class CompiledCall:
         tensors: tuple[tuple[str, int, int, int, bytes, str | None, str | None], ...],
         keywords: tuple[str, ...],
         num_values: int,
-        shapes: dict[bytes, tuple[bytes, tuple[int, ...]]],
-        arrays: tuple[type, type, Any, Any, Any],
+        shapes: dict[bytes, tuple[bytes, tuple[tuple[int, ...], ...]]],
+        arrays: tuple[type, type, Any, Any, tuple[Any, ...]],
     ) -> CompiledCall: ...
     def attempt(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the result, or NotImplemented for a call that is left to the way in Python."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.lean_call import NotLeanError
-from dietcode.runtime.library import Library, as_keyword
+from dietcode.runtime.library import Known, Library, as_keyword
 
 _MAX_KEPT = 1024  # shapes whose workspace is remembered
 
@@ -92,7 +92,7 @@ class CudaLibrary(Library):
         if known is None or (out is not None and getattr(out, "requires_grad", True)):
             known = self._checked(arguments, out)
             tensors = [arguments[name] for name in self._order]
-        values, output_shape = known
+        values, (output_shape,) = known
         result, torch = out, sys.modules["torch"]
         if out is None:
             result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
@@ -128,7 +128,7 @@ class CudaLibrary(Library):
         is_all = len(arguments) == len(tensors) + len(keywords)
         return tensors, known if is_all and all(type(value) is int for value in keywords) else None
 
-    def _checked(self, arguments: dict[str, Any], out: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _checked(self, arguments: dict[str, Any], out: Any) -> Known:
         """Return what `resolve` does, after checking all arguments; raises what `__call__` raises."""
         if not self._allowed.issuperset(arguments):
             unknown = sorted(set(arguments) - self._allowed)
@@ -140,10 +140,10 @@ class CudaLibrary(Library):
                 raise TensorError(f"{given}; pass tensors of one device")
         shapes = [tuple(tensor.shape) for tensor in tensors]
         keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
-        values, output_shape = self.resolve(shapes, keywords)
+        known = self.resolve(shapes, keywords)
         if out is not None:
-            self._check_output(out, output_shape, tensors)
-        return values, output_shape
+            self._check_output(out, known[1][0], tensors)
+        return known
 
     def _workspace(self, tensors: list[Any], result: Any, values: tuple[int, ...]) -> Any:
         """Memory that a call needs beside its tensors, None for none; how much is kept for shapes that come

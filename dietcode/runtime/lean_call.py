@@ -17,7 +17,7 @@ from dietcode.runtime.compiled import CalledInC, CompiledCall
 from dietcode.runtime.tensors import BFLOAT16, DTYPES, Packed, aligned_empty
 
 _SMALL_BYTES = 1 << 14  # below it an output's alignment does not matter
-Shapes = Mapping[Any, tuple[tuple[int, ...], tuple[int, ...]]]
+Shapes = Mapping[Any, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]
 
 
 class Callee(Protocol):
@@ -45,19 +45,20 @@ class LeanCall:
 
     Generated code refuses a wrong dtype, device, layout or extent. What it takes without a word is looked at
     here: gradients, classes that give an operation another meaning, views that stand for other values, a
-    trace that would record nothing, values of shape variables, and an output that overlaps an input.
+    trace that would record nothing, values of shape variables, and an output that overlaps another tensor.
 
     Parameters
     ----------
     runs : (callable, callable)
-        The library's function, of tensors, output and values of the shape variables; first for calls without
+        The library's function, of tensors, outputs and values of the shape variables; first for calls without
         PyTorch's tensors, then for those with some.
     packed : sequence of (str, str) or None
         Of each tensor, its name and the layout that it has to be packed in.
     dtypes : sequence of str
-        Of each tensor, and of the output.
+        Of each tensor, and of each output.
     shapes : mapping
-        Filled by the long way: values of the shape variables and shape of the output, by shapes and keywords.
+        Filled by the long way: values of the shape variables and shapes of the outputs, by shapes and
+        keywords.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class LeanCall:
         self._run, self._run_beside_torch = runs
         self._packed = tuple(packed)
         self._shapes = {} if BFLOAT16 in dtypes else shapes  # whose bits have to be taken out
-        self._dtype, self._kind = dtypes[-1], DTYPES[dtypes[-1]]
+        self._outputs = [(dtype, DTYPES[dtype]) for dtype in dtypes[len(self._packed) :]]
+        self._is_one = len(self._outputs) == 1
         self._has_one_dtype = len(set(dtypes)) == 1
 
     def __call__(self, tensors: Sequence[Any], keywords: tuple[Any, ...], out: Any) -> Any:
-        """Return the result, or raise anything at all, for the long way to say what is wrong."""
+        """Return the result, a tuple of several; raises anything at all where it is for the long way."""
         torch = sys.modules.get("torch")
         torch_tensor = None if torch is None else torch.Tensor
         natives, key, some_torch = [], [], None
@@ -100,21 +102,33 @@ class LeanCall:
         if some_torch is not None and torch is not None and torch._C._get_tracing_state() is not None:
             raise NotLeanError
         key.append(keywords)
-        values, shape = self._shapes[tuple(key)]
+        values, shapes = self._shapes[tuple(key)]
         if out is None:
-            out = self._new(shape, torch, some_torch)
-        elif not _may_be_written(out, torch_tensor, tensors):
-            raise NotLeanError
+            outputs = [self._new(*facts, torch, some_torch) for facts in zip(shapes, self._outputs)]  # noqa: B905
+        else:
+            outputs = self._taken(out, torch_tensor, tensors)
         run = self._run if some_torch is None else self._run_beside_torch
-        run(*natives, out, *values)
-        return out
+        run(*natives, *outputs, *values)
+        return outputs[0] if self._is_one else tuple(outputs)
 
-    def _new(self, shape: tuple[int, ...], torch: Any, like: Any) -> Any:
+    def _taken(self, out: Any, torch_tensor: Any, inputs: Sequence[Any]) -> list[Any]:
+        """Return the tensors that are given for the outputs."""
+        if not self._is_one and (type(out) not in (tuple, list) or len(out) != len(self._outputs)):
+            raise NotLeanError
+        outputs, others = [out] if self._is_one else list(out), list(inputs)
+        for output in outputs:
+            if not _may_be_written(output, torch_tensor, others):
+                raise NotLeanError
+            others.append(output)
+        return outputs
+
+    def _new(self, shape: tuple[int, ...], facts: tuple[str, Any], torch: Any, like: Any) -> Any:
+        dtype, kind = facts
         if like is not None:
-            return like.new_empty(shape, dtype=None if self._has_one_dtype else getattr(torch, self._dtype))
-        if math.prod(shape) * self._kind.itemsize > _SMALL_BYTES:
-            return aligned_empty(shape, dtype=self._dtype)
-        return np.empty(shape, self._kind)
+            return like.new_empty(shape, dtype=None if self._has_one_dtype else getattr(torch, dtype))
+        if math.prod(shape) * kind.itemsize > _SMALL_BYTES:
+            return aligned_empty(shape, dtype=dtype)
+        return np.empty(shape, kind)
 
 
 def _may_be_written(out: Any, torch_tensor: Any, inputs: Sequence[Any]) -> bool:

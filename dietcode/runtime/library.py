@@ -13,12 +13,13 @@ from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, digits, key_of
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, REPORT, packing_function, read_json
-from dietcode.runtime.several_outputs import SeveralOutputs, not_lean
-from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, new_output, span, stored
+from dietcode.runtime.outputs import settle
+from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
 
 _MAX_CACHED_SHAPES = 4096
+Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the variables, shapes of the outputs
 
 
 class Library(CalledInC):
@@ -45,7 +46,6 @@ class Library(CalledInC):
         self._order: list[str] = manifest["argument_order"]
         self._output: dict[str, Any] = manifest["output"]
         self._outputs: list[dict[str, Any]] = manifest.get("outputs", [self._output])
-        self._several: SeveralOutputs | None = None
         self._packed: dict[str, dict[str, Any]] = manifest["packed"]
         self._packs = {name: module[packing_function(facts)] for name, facts in self._packed.items()}
         # In the order of the code's trailing arguments, which the sorted keys of JSON do not keep.
@@ -59,25 +59,23 @@ class Library(CalledInC):
         self._dims = {k: parse_dim(v, f"dims.{k}") for k, v in manifest["dims"].items()}
         # Indices that no shape shows, of a split axis, are constants.
         self._fixed = {k: dim.constant_value() for k, dim in self._dims.items() if dim.is_constant}
-        self._shapes: OrderedDict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+        self._shapes: OrderedDict[Any, Known] = OrderedDict()
         self._compiled_shapes: CompiledShapes = {}
         self._check_described()
         self._prepare_calls()
 
     def _prepare_calls(self) -> None:
-        self.lean: Callable[..., Any] = not_lean
-        if len(self._outputs) > 1:
-            self._several = SeveralOutputs(self._outputs, tuple(self._variables), self._dims, self._check_out)
-            return
         runs = self._run, self._run_beside_torch
         layouts = {name: facts["layout"] for name, facts in self._packed.items()}
         packed = [(name, layouts[name]) if name in layouts else None for name in self._order]
-        described = [(name, self._inputs[name]) for name in self._order] + [("out", self._output)]
+        described = [(name, self._inputs[name]) for name in self._order]
+        described += [("out", facts) for facts in self._outputs]
         dtypes = [facts["dtype"] for _, facts in described]
-        self.lean = LeanCall(runs, packed, dtypes, self._shapes)
+        self.lean: Callable[..., Any] = LeanCall(runs, packed, dtypes, self._shapes)
         tensors = [(name, len(facts["dims"]), facts["dtype"]) for name, facts in described]
         variables = (self._plan.keywords, len(self._variables))
-        self.compiled = compile_call(runs, tensors, layouts, variables, self._compiled_shapes)
+        num_outputs, shapes = len(self._outputs), self._compiled_shapes
+        self.compiled = compile_call(runs, tensors, num_outputs, layouts, variables, shapes)
 
     def _check_described(self) -> None:
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
@@ -102,6 +100,29 @@ class Library(CalledInC):
     def __copy__(self) -> Library:
         """Return itself, as `__deepcopy__` does."""
         return self
+
+    @property
+    def argument_names(self) -> tuple[list[str], list[str]]:
+        """The tensors and the shape variables, in the order of `native`'s arguments."""
+        return list(self._order), list(self._variables)
+
+    @property
+    def packed_names(self) -> frozenset[str]:
+        """The constant tensors that `pack` has to put into a layout of the library's own."""
+        return frozenset(self._packed)
+
+    def native(self, beside_torch: bool = False) -> Callable[..., Any]:
+        """Return the code's function: tensors, outputs, values of the shape variables.
+
+        It checks dtypes and extents, and nothing else: the caller sees to ranges and overlaps.
+
+        Parameters
+        ----------
+        beside_torch : bool
+            For calls between PyTorch's own, see `dietcode.load`.
+        """
+        run: Callable[..., Any] = self._run_beside_torch if beside_torch else self._run
+        return run
 
     @property
     def report(self) -> dict[str, Any]:
@@ -266,18 +287,15 @@ class Library(CalledInC):
             tensors.append(tensor)
             shapes.append(shape)
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
-        values, output_shape = self.resolve(shapes, keywords)
+        values, output_shapes = self.resolve(shapes, keywords)
         natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
-        if self._several is not None:
-            results, destinations = self._several.prepare(out, values, tensors, arguments)
-            run = self._run if isinstance(results[0], np.ndarray) else self._run_beside_torch
-            run(*natives, *destinations, *values)
-            return results
-        dtype = self._output["dtype"]
-        result = new_output(output_shape, dtype, arguments.values()) if out is None else out
-        destination = result if out is None else self._check_out(out, output_shape, tensors)
-        run = self._run if isinstance(result, np.ndarray) else self._run_beside_torch
-        run(*natives, stored(destination, dtype), *values)
+        given = tensors, arguments
+        result, outputs = settle(self._outputs, out, output_shapes, given, self._check_out)
+        dtypes = (facts["dtype"] for facts in self._outputs)
+        destinations = [stored(tensor, dtype) for tensor, dtype in zip(outputs, dtypes, strict=True)]
+        first = result if len(outputs) == 1 else result[0]
+        run = self._run if isinstance(first, np.ndarray) else self._run_beside_torch
+        run(*natives, *destinations, *values)
         return result
 
     def _constant(self, name: str, value: Any) -> tuple[Any, tuple[int, ...]]:
@@ -289,10 +307,12 @@ class Library(CalledInC):
             raise TensorError(f"{name}: packed as {value.name}, {value.layout}; allowed: {layout}")
         return value, value.shape
 
-    def _check_out(self, out: Any, shape: tuple[int, ...], tensors: list[Any]) -> Any:
+    def _check_out(
+        self, out: Any, facts: Mapping[str, Any], shape: tuple[int, ...], tensors: list[Any]
+    ) -> Any:
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise TensorError("out: read-only; pass a writable array")
-        destination, given = accept("out", out, self._output["dtype"])
+        destination, given = accept("out", out, facts["dtype"])
         if given != shape:
             raise ShapeError(f"out: shape {list(given)}; allowed: {list(shape)}")
         first, end = span(destination)
@@ -302,10 +322,8 @@ class Library(CalledInC):
                 raise TensorError("out: overlaps an input or another output; pass memory of its own")
         return destination
 
-    def resolve(
-        self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Values of the shape variables and shape of the output, kept for shapes that come again.
+    def resolve(self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]) -> Known:
+        """Values of the shape variables and shape of each output, kept for shapes that come again.
 
         Raises
         ------
@@ -317,15 +335,14 @@ class Library(CalledInC):
         if known is None:
             known = self._resolve(shapes, keywords)
             self._shapes[key] = known
-            self._compiled_shapes[key_of(shapes, keywords)] = (digits([*known[0], *known[1]]), known[1])
+            extents = (extent for shape in known[1] for extent in shape)
+            self._compiled_shapes[key_of(shapes, keywords)] = (digits([*known[0], *extents]), known[1])
             if len(self._shapes) > _MAX_CACHED_SHAPES:
                 (*old_shapes, old_keywords), _ = self._shapes.popitem(last=False)
                 self._compiled_shapes.pop(key_of(old_shapes, old_keywords), None)
         return known
 
-    def _resolve(
-        self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _resolve(self, shapes: list[tuple[int, ...]], keywords: tuple[int, ...]) -> Known:
         """Shape variables from the shapes; every dimension is then checked against its expression."""
         by_name = dict(zip(self._order, shapes, strict=True))
         for name, shape in by_name.items():
@@ -356,8 +373,10 @@ class Library(CalledInC):
                         f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]} "
                         f"= {expected} for {text}"
                     )
-        output_shape = tuple(int(self._dims[k].evaluate(values)) for k in self._output["dims"])
-        return tuple(values[name] for name in self._variables), output_shape
+        output_shapes = tuple(
+            tuple(int(self._dims[k].evaluate(values)) for k in facts["dims"]) for facts in self._outputs
+        )
+        return tuple(values[name] for name in self._variables), output_shapes
 
     def _check_fixed(self, name: str, indices: str, shape: tuple[int, ...]) -> None:
         for axis, index in enumerate(indices):

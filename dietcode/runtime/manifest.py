@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ MANIFEST, DISPATCH, CODE, REPORT = "manifest.json", "dispatch.json", "library.so
 FILES = (DISPATCH, CODE, REPORT)
 SIGNATURE = "signature.json"  # of the manifest, beside it: what is signed cannot hold its own signature
 BLOBS = "blobs"
+MODEL, WEIGHTS, LIBRARIES = "model.json", "weights.safetensors", "libraries"  # of a whole model
+_CONTENTS = {
+    "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
+    "dietcode-bundle": {MANIFEST, SIGNATURE, BLOBS, MODEL, WEIGHTS, LIBRARIES, REPORT},
+}
 _MAX_MANIFEST_BYTES = 8 << 20
 # What loading reads, beside "format" and "files".
 _FIELDS: dict[str, type] = {
@@ -157,11 +163,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     LibraryError
         The place cannot be written, or holds something else.
     """
-    check_writable(folder)
-    staged: Path | None = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    with staged_folder(folder) as staged:
         for name, data in files.items():
             path = staged / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,6 +171,23 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """Give a new folder to write to, and move it to its place at the end; nothing is there after an error.
+
+    Raises
+    ------
+    LibraryError
+        The place cannot be written, or holds something else.
+    """
+    check_writable(folder)
+    staged: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        yield staged
         staged.chmod(0o755)
         _move(staged, folder)
     except OSError as error:
@@ -196,11 +215,11 @@ def _move(staged: Path, folder: Path) -> None:
 
 
 def _holds_a_library(folder: Path) -> bool:
-    """Whether a folder holds a library, of whatever version, and nothing else: only that may be replaced."""
-    if not {path.name for path in folder.iterdir()} <= {MANIFEST, SIGNATURE, BLOBS, *FILES}:
-        return False
+    """Whether a folder holds a library or a model, of any version, and nothing else: it may be replaced."""
+    names = {path.name for path in folder.iterdir()}
     try:
-        return str(read_json(folder / MANIFEST).get("format")).startswith("dietcode-library/")
+        kind = str(read_json(folder / MANIFEST).get("format")).partition("/")[0]
+        return kind in _CONTENTS and names <= _CONTENTS[kind]
     except LibraryError:
         return False
 

@@ -74,7 +74,7 @@ def accept(name: str, value: Any, dtype: str) -> tuple[Any, tuple[int, ...]]:
         return _readable(value), value.shape
     torch = sys.modules.get("torch")  # no torch tensor without it
     if torch is not None and isinstance(value, torch.Tensor):
-        return _accept_torch(name, value, getattr(torch, dtype))
+        return accept_torch(name, value, getattr(torch, dtype))
     if hasattr(value, "__dlpack__"):
         return _accept_dlpack(name, value, dtype)
     raise TensorError(f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack")
@@ -94,7 +94,8 @@ def _readable(value: np.ndarray[Any, Any]) -> Any:
     return np.asarray(_Lender())
 
 
-def _accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+def accept_torch(name: str, value: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return what the runtime takes for a tensor of PyTorch's, and its shape, as `accept` does."""
     _refuse_what_only_looks_like_a_tensor(name, value)
     if value.requires_grad:
         if sys.modules["torch"].is_grad_enabled():

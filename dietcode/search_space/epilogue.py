@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import tirx
 
+from dietcode.search_space.exponentials import EXP2, clip, sigmoid, tanh
 from dietcode.search_space.problem import Stage
 from dietcode.search_space.tir import DTYPE
 from dietcode.search_space.vectors import const, named, polynomial, reinterpreted, vector
@@ -41,8 +42,6 @@ _ODDS = {
 }
 # Beyond it P stays what it is there; Φ(-5.5) is 2e-8.
 _LARGEST_SQUARE = {"gelu-erf": 5.5**2}
-# (2^r - 1)/r on |r| ≤ 1/2, lowest power first, fitted likewise for the relative error of 2^r: 9.1e-8.
-EXP2 = (0.693146978, 0.240222421, 0.0555073374, 0.00967151264, 0.00132647272)
 _ROUND = 1.5 * 2.0**23  # added, it leaves a float32's integer part in the low bits of its significand
 _ROUND_BITS = 0x4B400000
 _BIAS, _SIGNIFICAND_BITS = 127, 23
@@ -69,13 +68,17 @@ def apply(stage: Stage, value: Any, lanes: int, read: Callable[[str], Any]) -> A
     """
     if stage.tensor is not None:  # bias, residual
         return value + read(stage.tensor)
-    if stage.kind == "scale":
-        return value * const(float(stage.value or 0.0), lanes)
+    if isinstance(stage.value, float):  # scale
+        return value * const(stage.value, lanes)
     value = named(value, lanes)
+    if isinstance(stage.value, tuple):
+        return clip(value, lanes, *stage.value)
     if stage.kind == "relu":
         zero = const(0.0, lanes)
         return tirx.Select(value < zero, zero, value)  # keeps NaN, which max would drop
-    return _gate(stage.kind, value, lanes)
+    if stage.kind in _ODDS:
+        return _gate(stage.kind, value, lanes)
+    return _OTHERS[stage.kind](lanes, value)
 
 
 def _gate(kind: str, value: Any, lanes: int) -> Any:
@@ -104,6 +107,25 @@ def _exp2(z: Any, lanes: int) -> Any:
     exponent = (exponent_part + const(_BIAS, lanes, "int32")) << const(_SIGNIFICAND_BITS, lanes, "int32")
     power = reinterpreted(exponent, DTYPE, lanes)
     return (rest * polynomial(EXP2, rest, lanes) + const(1.0, lanes)) * power
+
+
+def _hardsigmoid(lanes: int, x: Any) -> Any:
+    """Return min(max(x + 3, 0), 6) / 6."""
+    return clip(x + const(3.0, lanes), lanes, 0.0, 6.0) * const(1.0 / 6.0, lanes)
+
+
+def _hardswish(lanes: int, x: Any) -> Any:
+    """Return x · hardsigmoid x; -0 far below zero, where -inf · 0 would be NaN."""
+    x = named(clip(x, lanes, -3.0, None), lanes)
+    return x * _hardsigmoid(lanes, x)
+
+
+_OTHERS: dict[str, Callable[[int, Any], Any]] = {
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": _hardswish,
+}
 
 
 def convert(value: Any, dtype: str, lanes: int) -> Any:

@@ -1,4 +1,4 @@
-"""From the form of a problem to what computes it; a new form is added here. Imports no compiler.
+"""From the form of a problem to its data and right results; a new form is added here. Imports no compiler.
 
 A form is a kind of problem with a space, code and a cost model of its own: a contraction (an einsum or a
 convolution), a block of rows, a block with products, attention. Everything else of the pipeline sees
@@ -12,12 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dietcode.search_space.attention.problem import AttentionProblem
-from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
-from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
-from dietcode.search_space.cpu.limits import MicroKernel
-from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.depthwise import DepthwiseProblem, depthwise_from_spec
 from dietcode.search_space.expected import expect
 from dietcode.search_space.problem import AnyProblem, Problem, problem_from_spec
@@ -44,39 +38,36 @@ class Form:
         ``spec -> problem``.
     of_json : callable
         ``plain data -> problem``, the inverse of its ``to_json``; raises KeyError, TypeError or ValueError.
-    cpu_micro_kernel : callable
-        ``plain data -> micro-kernel`` for CPUs.
     expect : callable
         ``(problem, arrays, extents, max_flops) -> Right``, in float64 and at most so many FLOPs.
     """
 
     of_spec: Callable[[Spec], AnyProblem]
     of_json: Callable[[Mapping[str, Any]], AnyProblem]
-    cpu_micro_kernel: Callable[[Mapping[str, Any]], AnyMicroKernel]
     expect: Callable[..., Right]
 
 
 FORMS: dict[str, Form] = {
-    Problem.form: Form(problem_from_spec, Problem.from_json, MicroKernel.from_json, expect),
-    ProductProblem.form: Form(
-        ProductProblem.of_spec, ProductProblem.from_json, ProductKernel.from_json, expect_rows
-    ),
-    RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, RowKernel.from_json, expect_rows),
-    DepthwiseProblem.form: Form(
-        depthwise_from_spec, DepthwiseProblem.from_json, DepthwiseKernel.from_json, expect
-    ),
-    AttentionProblem.form: Form(
-        AttentionProblem.of_spec, AttentionProblem.from_json, AttentionKernel.from_json, expect_rows
-    ),
+    Problem.form: Form(problem_from_spec, Problem.from_json, expect),
+    ProductProblem.form: Form(ProductProblem.of_spec, ProductProblem.from_json, expect_rows),
+    RowProblem.form: Form(RowProblem.of_spec, RowProblem.from_json, expect_rows),
+    DepthwiseProblem.form: Form(depthwise_from_spec, DepthwiseProblem.from_json, expect),
+    AttentionProblem.form: Form(AttentionProblem.of_spec, AttentionProblem.from_json, expect_rows),
 }
 
 
-def _form_of(data: Mapping[str, Any]) -> Form:
-    """Return the form that plain data name; contractions do not name theirs."""
+def form_named(data: Mapping[str, Any]) -> str:
+    """Return the form that plain data of a problem or a micro-kernel name; contractions do not name theirs.
+
+    Raises
+    ------
+    ValueError
+        There is no such form.
+    """
     name = data.get("form", Problem.form)
     if name not in FORMS:
         raise ValueError(f"form {str(name)[:40]!r}; allowed: {', '.join(FORMS)}")
-    return FORMS[name]
+    return str(name)
 
 
 def problem_of(spec: Spec) -> AnyProblem:
@@ -92,15 +83,4 @@ def problem_from_json(data: Mapping[str, Any]) -> AnyProblem:
     KeyError, TypeError, ValueError
         The data describe no problem.
     """
-    return _form_of(data).of_json(data)
-
-
-def cpu_micro_kernel(data: Mapping[str, Any]) -> AnyMicroKernel:
-    """Read what the ``to_json`` of any micro-kernel for CPUs returns.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        The data describe no micro-kernel.
-    """
-    return _form_of(data).cpu_micro_kernel(data)
+    return FORMS[form_named(data)].of_json(data)

@@ -26,9 +26,15 @@ _STAGES = {
     "silu": False,
     "gelu-erf": False,
     "gelu-tanh": False,
+    "tanh": False,
+    "sigmoid": False,
+    "hardswish": False,
+    "hardsigmoid": False,
+    "clip": False,
     "residual": True,
     "scale": False,
 }
+_NUMBERS = {"scale": 1, "clip": 2}  # that a stage takes; the others take none
 IntArray = npt.NDArray[np.int64]
 AnyProblem: TypeAlias = Any
 """A problem of any form: with what `Problem` has of sizes, tensors, `flops` and `to_json`, and its `form`."""
@@ -36,11 +42,25 @@ AnyProblem: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Stage:
-    """One epilogue stage; `kind` is bias, relu, silu, gelu-erf, gelu-tanh, residual or scale."""
+    """One epilogue stage.
+
+    Attributes
+    ----------
+    kind : str
+        One of `_STAGES`.
+    value : float, pair of float or None
+        The factor of scale; the lower and the higher bound of clip.
+    """
 
     kind: str
     tensor: str | None = None
-    value: float | None = None
+    value: float | tuple[float, float] | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Stage:
+        """Read plain data; raises TypeError for other fields."""
+        stage = cls(**data)
+        return cls(stage.kind, stage.tensor, tuple(stage.value)) if isinstance(stage.value, list) else stage
 
 
 @dataclass(frozen=True)
@@ -232,7 +252,7 @@ class Problem:
             output=str(data["output"]),
             indices={str(name): str(indices) for name, indices in data["subscripts"].items()},
             extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
-            stages=tuple(Stage(**stage) for stage in data["stages"]),
+            stages=tuple(Stage.from_json(stage) for stage in data["stages"]),
             column_operand_constant=bool(data["column_operand_constant"]),
             windows=tuple(Window(**window) for window in data.get("windows", ())),
             splits={str(k): str(v) for k, v in data.get("splits", {}).items()},
@@ -339,10 +359,12 @@ def _check_stage(stage: Stage, indices: Mapping[str, str], output: str) -> None:
         raise ValueError(f"stage {stage.kind} of tensor {clip(stage.tensor)}")
     if stage.tensor is not None and not set(indices[stage.tensor]) <= set(output):
         raise ValueError(f"stage {stage.kind} reads {clip(indices[stage.tensor])}; the output is {output}")
-    if (stage.kind == "scale") != (stage.value is not None):
-        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}")
-    if stage.value is not None and not math.isfinite(stage.value):
-        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: a finite number")
+    numbers = stage.value if isinstance(stage.value, tuple) else () if stage.value is None else (stage.value,)
+    wanted = _NUMBERS.get(stage.kind, 0)
+    if len(numbers) != wanted or (stage.kind == "clip") != isinstance(stage.value, tuple):
+        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: {wanted} numbers")
+    if not all(math.isfinite(number) for number in numbers) or list(numbers) != sorted(numbers):
+        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: finite, low to high")
 
 
 def problem_from_spec(spec: Spec) -> Problem:
@@ -388,8 +410,8 @@ def _window(slide: Slide) -> Window:
 def _stage(step: EpilogueStep) -> Stage:
     if step.kind == "gelu":
         return Stage(f"gelu-{step.value}")
-    if step.kind == "scale":
-        return Stage("scale", value=float(step.value or 0.0))
+    if isinstance(step.value, float | tuple):  # scale, clip
+        return Stage(step.kind, value=step.value)
     return Stage(step.kind, tensor=step.tensor)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,13 +105,34 @@ def finish(problem: Problem, value: FloatArray, arrays: Mapping[str, Any]) -> Fl
     for stage in problem.stages:
         if stage.tensor is not None:
             value = value + _along_output(problem, stage.tensor, arrays[stage.tensor])
-        elif stage.kind == "scale":
-            value = value * float(np.float32(stage.value or 0.0))
-        elif stage.kind == "relu":
-            value = np.maximum(value, 0)
+        elif isinstance(stage.value, tuple):  # clip
+            low, high = (float(np.float32(bound)) for bound in stage.value)
+            value = np.clip(value, low, high)
+        elif stage.value is not None:  # scale
+            value = value * float(np.float32(stage.value))
+        elif stage.kind in _SIMPLE:
+            value = _SIMPLE[stage.kind](value)
         else:
             value = value * _gate(stage.kind, value)
     return value
+
+
+def _logistic(value: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-value)))
+
+
+def _ramp(value: FloatArray) -> FloatArray:
+    return np.clip(value / 6 + 0.5, 0, 1)
+
+
+_SIMPLE: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "relu": lambda value: np.maximum(value, 0),
+    "tanh": np.tanh,
+    "sigmoid": _logistic,
+    "hardsigmoid": _ramp,
+    "hardswish": lambda value: np.maximum(value, -3) * _ramp(value),  # 0 for -inf
+}
 
 
 def _gate(kind: str, value: FloatArray) -> FloatArray:
@@ -124,8 +145,7 @@ def _gate(kind: str, value: FloatArray) -> FloatArray:
         log_odds = 2 * math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)
     else:
         raise ValueError(f"stage {kind} has no reference")
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-log_odds)))
+    return _logistic(log_odds)
 
 
 def _erfc() -> Any:

@@ -43,7 +43,8 @@ class BlockNode:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data as a spec has it: ``{add: [X, R]}``."""
-        return {self.operator: list(self.operands), **dict(self.attributes)}
+        own = {name: list(v) if isinstance(v, tuple) else v for name, v in self.attributes}
+        return {self.operator: list(self.operands), **own}
 
 
 def read_node(name: str, given: object) -> BlockNode:

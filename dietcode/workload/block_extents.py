@@ -34,6 +34,8 @@ def check_block_extents(graph: BlockGraph, tensors: Mapping[str, str], dims: Map
     for name, node in graph.nodes.items():
         if node.operator == "slice":
             _check_slice(name, node, dims)
+        elif node.operator == "rotate":
+            _check_rotated(name, node, dims)
         elif node.operator == "relabel":
             _check_relabelled(name, node, tensors[str(node.operands[0])], dims)
 
@@ -47,6 +49,17 @@ def _check_slice(name: str, node: BlockNode, dims: Mapping[str, Dim]) -> None:
     if at >= extent:
         path = field_path((*GRAPH, name, "at"))
         raise SpecError(path, f"given {at}; allowed: 0 to {extent - 1}, positions along {axis}")
+
+
+def _check_rotated(name: str, node: BlockNode, dims: Mapping[str, Dim]) -> None:
+    axis, by = node.attribute("axis"), node.attribute("by")
+    if not dims[axis].is_constant:
+        problem = f"given {clip(str(dims[axis]))}; allowed: a number, for {name} rotates along it"
+        raise SpecError(f"dims.{axis}", problem)
+    extent = dims[axis].constant_value()
+    if by >= extent:
+        allowed = f"1 to {extent - 1}" if extent > 1 else f"an axis of more than one element than {axis}"
+        raise SpecError(field_path((*GRAPH, name, "by")), f"given {by}; allowed: {allowed}")
 
 
 def _check_relabelled(name: str, node: BlockNode, own: str, dims: Mapping[str, Dim]) -> None:

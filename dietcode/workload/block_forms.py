@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from dietcode.errors import SpecError
 from dietcode.workload.attention import is_attention, plan_attention
 from dietcode.workload.operators import OPERATORS
+from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes
 from dietcode.workload.text import clip, field_path
 
 if TYPE_CHECKING:  # needs pydantic
@@ -48,6 +49,10 @@ class GraphParts:
         """Return the path of the field that gives a tensor's or node's indices."""
         return field_path(["tensors", name, "dims"] if name in self.tensors else (*GRAPH, name))
 
+    def pool_axes(self, name: str) -> tuple[PoolAxis, ...]:
+        """Return the axes that the window of a node slides over."""
+        return pool_axes(self.nodes[name], self.indices[str(self.nodes[name].operands[0])])
+
 
 def form_of(nodes: Mapping[str, BlockNode]) -> str:
     """Return the form of a graph, a key of `BLOCK_FORMS`."""
@@ -65,8 +70,9 @@ def is_part(indices: str, whole: str) -> bool:
 def _row_grid(graph: GraphParts) -> tuple[str, str]:
     """Return the row and the column indices of a graph without products."""
     nodes, indices = graph.nodes, graph.indices
-    tables = _tables(graph)
-    names = [name for name in (*graph.tensors, *nodes) if name not in tables]
+    elsewhere = _tables(graph) | _operands_of(graph, POOLINGS)
+    _operands_of(graph, ("rotate",))
+    names = [name for name in (*graph.tensors, *nodes) if name not in elsewhere]
     whole = max((indices[name] for name in names), key=len)
     axes = {
         name: node.attribute("axis") for name, node in nodes.items() if OPERATORS[node.operator].along_row
@@ -81,7 +87,9 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
             problem = f"given {node.operator}; allowed: only in a block with a product"
             raise SpecError(field_path((*GRAPH, name)), problem)
     if columns is None:
-        columns = _common_end(whole, [indices[name] for name in names])
+        slid = {one.output for n in nodes if nodes[n].operator in POOLINGS for one in graph.pool_axes(n)}
+        most = next((at for at, index in enumerate(reversed(whole)) if index in slid), len(whole))
+        columns = _common_end(whole, [indices[name] for name in names], most)
     rows = whole[: -len(columns)]
     for name in names:
         own = indices[name]
@@ -97,6 +105,18 @@ def _row_grid(graph: GraphParts) -> tuple[str, str]:
     return rows, columns
 
 
+def _operands_of(graph: GraphParts, operators: Iterable[str]) -> set[str]:
+    """Return the tensors that operators read from memory; refuses operands that are no tensors."""
+    found = set()
+    for name, node in graph.nodes.items():
+        if node.operator in operators:
+            if node.operands[0] not in graph.tensors:
+                path = field_path((*GRAPH, name, node.operator, 0))
+                raise SpecError(path, f"given {clip(node.operands[0])}; allowed: a tensor")
+            found.add(str(node.operands[0]))
+    return found
+
+
 def _tables(graph: GraphParts) -> set[str]:
     """Return the tensors that rows are gathered from; refuses operands that are no tensors."""
     found = set()
@@ -110,9 +130,9 @@ def _tables(graph: GraphParts) -> set[str]:
     return found
 
 
-def _common_end(whole: str, others: Iterable[str]) -> str:
-    """Return the longest end of `whole`, one index at least, of which the others have all or nothing."""
-    for length in range(len(whole), 1, -1):
+def _common_end(whole: str, others: Iterable[str], most: int) -> str:
+    """Return the longest end of `whole`, 1 to `most` indices, of which the others have all or nothing."""
+    for length in range(most, 1, -1):
         end = whole[-length:]
         if all(own.endswith(end) or not set(own) & set(end) for own in others):
             return end
@@ -132,6 +152,9 @@ def _product_grid(graph: GraphParts) -> tuple[str, str]:
             path = field_path((*GRAPH, name, node.operator, 0))
             allowed = "a tensor, which is read under other indices"
             raise SpecError(path, f"given {clip(node.operands[0])}; allowed: {allowed}")
+        if node.operator in (*POOLINGS, "rotate"):
+            problem = f"given {node.operator}; allowed: only in a block without a product"
+            raise SpecError(field_path((*GRAPH, name)), problem)
     own_columns: dict[str, set[str]] = {}
     for name, node in nodes.items():
         if OPERATORS[node.operator].is_product:

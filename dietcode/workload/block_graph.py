@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import SpecError
 from dietcode.workload.block_forms import BLOCK_FORMS, GRAPH, OUTPUTS, GraphParts, form_of, is_part
+from dietcode.workload.expr import DimExpr
 from dietcode.workload.operators import OPERATORS
+from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes
+from dietcode.workload.quotient import Dim, window_positions
 from dietcode.workload.text import clip, field_path, suggest
 
 if TYPE_CHECKING:  # needs pydantic
@@ -59,6 +62,35 @@ class BlockGraph:
         form = form_of(nodes)
         rows, columns = BLOCK_FORMS[form](parts)
         return cls(nodes, indices, tuple(block.outputs), rows, columns, form)
+
+    @property
+    def pool_axes(self) -> dict[str, tuple[PoolAxis, ...]]:
+        """The axes that the window of each node that pools slides over."""
+        return {
+            name: pool_axes(node, self.indices[str(node.operands[0])])
+            for name, node in self.nodes.items()
+            if node.operator in POOLINGS
+        }
+
+    def derived(self, dims: Mapping[str, DimExpr]) -> dict[str, Dim]:
+        """Return the extents of indices that specs do not give: positions of windows.
+
+        Raises
+        ------
+        SpecError
+            Numbers in an extent exceed the limits of dimensions, or two windows give other extents.
+        """
+        found: dict[str, Dim] = {}
+        for name, axes in self.pool_axes.items():
+            for one in axes:
+                kernel = DimExpr.parse(one.window, field_path((*GRAPH, name, "window")))
+                field, padding = f"dims.{one.axis}", one.padding + one.padding_after
+                dim = window_positions(dims[one.axis], kernel, one.stride, 1, padding, field)
+                if str(found.setdefault(one.output, dim)) != str(dim):
+                    other = f"{found[one.output]} elsewhere; allowed: the same"
+                    problem = f"{one.output} is {dim} here and {other}"
+                    raise SpecError(field_path((*GRAPH, name, "dims")), problem)
+        return found
 
 
 def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
@@ -115,17 +147,8 @@ def _indices_of(name: str, node: BlockNode, indices: Mapping[str, str]) -> str:
             field_path((*path, node.operator)), "given numbers alone; allowed: a tensor or a node"
         )
     operator = OPERATORS[node.operator]
-    if operator.is_product:
-        return _indices_of_product(path, node, own)
-    if node.operator == "gather":
-        return _indices_of_rows(path, node, own)
-    if node.operator == "relabel":
-        return _relabelled(path, node, own)
-    if node.operator == "slice":
-        axis = node.attribute("axis")
-        if axis not in own[0]:
-            raise SpecError(field_path((*path, "axis")), f"given {clip(axis)}; allowed: an index of {own[0]}")
-        return own[0].replace(axis, "")
+    if node.operator in _INDICES_OF:
+        return _INDICES_OF[node.operator](path, node, own)
     result = max(own, key=len)
     for other in own:
         if not is_part(other, result):
@@ -158,6 +181,21 @@ def _indices_of_rows(path: tuple[str, ...], node: BlockNode, own: list[str]) -> 
     return positions + table[1:]
 
 
+def _sliced(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    axis = node.attribute("axis")
+    if axis not in own[0]:
+        raise SpecError(field_path((*path, "axis")), f"given {clip(axis)}; allowed: an index of {own[0]}")
+    return own[0].replace(axis, "")
+
+
+def _pooled(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
+    try:
+        pool_axes(node, own[0])
+    except ValueError as error:
+        raise SpecError(field_path(path), str(error)) from error
+    return str(node.attribute("dims"))
+
+
 def _relabelled(path: tuple[str, ...], node: BlockNode, own: list[str]) -> str:
     dims = str(node.attribute("dims"))
     if len(dims) != len(own[0]) or len(set(dims)) != len(dims):
@@ -175,3 +213,12 @@ def _indices_of_product(path: tuple[str, ...], node: BlockNode, own: list[str]) 
         problem = f"given {clip(dims)}; allowed: indices of {own[0]} and {own[1]}, each once"
         raise SpecError(field_path((*path, "dims")), problem)
     return dims
+
+
+_INDICES_OF: dict[str, Callable[[tuple[str, ...], BlockNode, list[str]], str]] = {
+    "einsum": _indices_of_product,
+    "gather": _indices_of_rows,
+    "relabel": _relabelled,
+    "slice": _sliced,
+    **dict.fromkeys(POOLINGS, _pooled),
+}

@@ -8,12 +8,18 @@ from pydantic import BaseModel, ConfigDict, StrictStr, model_validator
 
 from dietcode.workload.text import clip, suggest
 
-EpilogueKind = Literal["bias", "relu", "silu", "gelu", "residual", "scale"]
+EpilogueKind = Literal[
+    "bias", "relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "gelu", "clip", "residual", "scale"
+]
 
-PLAIN = ("bias", "relu", "silu")
-WITH_VALUE = ("gelu", "residual", "scale")
+PLAIN = ("bias", "relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid")
+WITH_VALUE = ("gelu", "clip", "residual", "scale")
 GELU = ("erf", "tanh")
-_ALLOWED = "allowed: bias, relu, silu, {gelu: erf}, {gelu: tanh}, {residual: NAME}, {scale: NUMBER}"
+_LARGEST = 1e30  # number of a step
+_ALLOWED = (
+    f"allowed: {', '.join(PLAIN)}, {{gelu: erf}}, {{gelu: tanh}}, {{clip: [LOW, HIGH]}}, {{residual: NAME}}, "
+    "{scale: NUMBER}"
+)
 
 
 class EpilogueStep(BaseModel):
@@ -23,16 +29,16 @@ class EpilogueStep(BaseModel):
     ----------
     kind : str
         ``bias`` adds a vector along the last output dimension, or a convolution's output channels,
-        ``residual`` adds a tensor of the output's shape, ``scale`` multiplies by a number; ``relu``, ``silu``
-        and ``gelu`` are elementwise.
-    value : str, float or None
-        ``erf`` or ``tanh`` of gelu, the tensor's name of residual, the factor of scale.
+        ``residual`` adds a tensor of the output's shape, ``scale`` multiplies by a number; the others are
+        elementwise.
+    value : str, float, pair of float or None
+        ``erf`` or ``tanh`` of gelu, the tensor's name of residual, the factor of scale, the bounds of clip.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: EpilogueKind
-    value: StrictStr | float | None = None
+    value: StrictStr | float | tuple[float, float] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -48,7 +54,8 @@ class EpilogueStep(BaseModel):
 
     def to_json(self) -> str | dict[str, Any]:
         """Return plain data."""
-        return self.kind if self.value is None else {self.kind: self.value}
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return self.kind if value is None else {self.kind: value}
 
 
 def _fields(data: object) -> object:
@@ -71,13 +78,32 @@ def _plain(given: str) -> str:
     return given
 
 
+def _number(value: object) -> float | None:
+    """Return a finite number, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
+        return None
+    return float(value)
+
+
+def _bounds(given: object) -> tuple[float, float]:
+    if isinstance(given, list | tuple) and len(given) == 2:
+        low, high = (_number(bound) for bound in given)
+        if low is not None and high is not None and low <= high:
+            return low, high
+    allowed = "allowed: [LOW, HIGH], finite numbers of at most 1e30, the lower one first"
+    raise ValueError(f"given clip {clip(given)}; {allowed}")
+
+
 def _checked_value(kind: object, value: object) -> object:
     if kind == "gelu" and value not in GELU:
         raise ValueError(f"given gelu {clip(value)}; allowed: {' or '.join(GELU)}")
     if kind == "scale":
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e30:
+        factor = _number(value)
+        if factor is None:
             raise ValueError(f"given scale {clip(value)}; allowed: a finite number, at most 1e30")
-        return float(value)
+        return factor
+    if kind == "clip":
+        return _bounds(value)
     if kind == "residual" and not isinstance(value, str):
         raise ValueError(f"given residual {clip(value)}; allowed: the tensor's name")
     if kind not in WITH_VALUE:

@@ -5,6 +5,7 @@ A primitive is a pointwise function, or a sum, mean or maximum along the row:
     softmax    m = max(z), z = scale·x + mask, -inf where a causal mask hides it;
                e = exp(z - m), m = 0 where the whole row is -inf;  y = e · (1/Σe, 0 where Σe is 0)
     layernorm  d = x - mean(x);  y = d · rsqrt(mean(d²) + eps) · gamma + beta
+    avgpool    y = (Σ x at the elements of the window, 0 outside) · 1/elements, or / those inside
     rmsnorm    y = x · rsqrt(mean(x²) + eps) · gamma
 
 So a row of softmax that is masked as a whole is 0. Standard library only.
@@ -16,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dietcode.workload.pooling import is_padded, pool_axes, taps
+
 if TYPE_CHECKING:  # needs pydantic
     from dietcode.workload.block import BlockNode
 
@@ -23,7 +26,7 @@ REDUCTIONS = ("sum", "mean", "max", "max-of-numbers")
 """Primitives along the row; the last one ignores NaN, which another of the row brings into the result."""
 
 ROWS = ".rows"
-"""After the name of a node that gathers: what it reads, row by row."""
+"""After the name of a node that reads a tensor in its own way: what it reads, row by row."""
 
 Value = str | float
 
@@ -37,14 +40,14 @@ class Primitive:
     name : str
         Of its result.
     kind : str
-        A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0); or that of a
-        pointwise operator of a spec.
+        A word of `REDUCTIONS`; ``causal``, ``finite`` (0 for -inf), ``reciprocal`` (0 for 0), ``inside`` (how
+        many elements of a window exist); or that of a pointwise operator of a spec.
     operands : tuple of str or float
         Names of tensors and primitives, or numbers.
     indices : str
         Of its result.
     option : object
-        ``(low, high)`` of clip, the form of gelu, the index of causal.
+        ``(low, high)`` of clip, the form of gelu, the index of causal, the node of inside.
     """
 
     name: str
@@ -71,9 +74,9 @@ class _Writer:
         return name
 
 
-def gathered_rows(node: str) -> str:
-    """Return the name of what a node that gathers reads."""
-    return node + ROWS
+def own_rows(node: str, tap: tuple[int, ...] = ()) -> str:
+    """Return the name of what a node that gathers, rotates or pools reads; of one element of its window."""
+    return node + ROWS + "".join(f".{position}" for position in tap)
 
 
 def expand(nodes: Mapping[str, BlockNode], indices: Mapping[str, str]) -> tuple[Primitive, ...]:
@@ -118,11 +121,37 @@ def _as_it_is(writer: _Writer, node: BlockNode) -> None:
     writer.emit(node.operator, *node.operands, option=option, axis=node.attribute("axis") or "")
 
 
-def _gather(writer: _Writer, node: BlockNode) -> None:
+def _copy(writer: _Writer, node: BlockNode) -> None:
     """Write a copy of what is read: the rows are a value that no primitive computes."""
-    rows = gathered_rows(writer.name)
+    rows = own_rows(writer.name)
     writer.indices[rows] = writer.indices[writer.name]
     writer.emit("copy", rows)
+
+
+def _pool(writer: _Writer, node: BlockNode) -> None:
+    """Combine the elements of a window in pairs, in the same order everywhere."""
+    axes = pool_axes(node, writer.indices[str(node.operands[0])])
+    values = [own_rows(writer.name, tap) for tap in taps(axes)]
+    count = len(values)
+    for name in values:
+        writer.indices[name] = writer.indices[writer.name]
+    if count == 1:
+        writer.emit("copy", values[0])
+        return
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        combined = [writer.emit("maximum" if node.operator == "maxpool" else "add", *pair) for pair in pairs]
+        values = combined + values[len(values) // 2 * 2 :]
+    if node.operator == "maxpool":
+        return
+    if node.attribute("count_include_pad") or not is_padded(axes):
+        writer.emit("mul", values[0], 1.0 / count)
+        return
+    inside = f"{writer.name}.inside"
+    positions = "".join(one.output for one in axes)
+    writer.written.append(Primitive(inside, "inside", (), positions, writer.name))
+    writer.indices[inside] = positions
+    writer.emit("div", values[0], inside)
 
 
 def _softmax(writer: _Writer, node: BlockNode) -> None:
@@ -157,4 +186,12 @@ def _rmsnorm(writer: _Writer, node: BlockNode) -> None:
         writer.emit("mul", y, parameter)
 
 
-_WRITTEN_OUT = {"gather": _gather, "softmax": _softmax, "layernorm": _layernorm, "rmsnorm": _rmsnorm}
+_WRITTEN_OUT = {
+    "gather": _copy,
+    "rotate": _copy,
+    "maxpool": _pool,
+    "avgpool": _pool,
+    "softmax": _softmax,
+    "layernorm": _layernorm,
+    "rmsnorm": _rmsnorm,
+}

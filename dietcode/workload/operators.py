@@ -9,6 +9,7 @@ from typing import Any
 from dietcode.workload.text import clip
 
 LARGEST_NUMBER = 1e30  # of an attribute, or in the place of an operand
+MAX_SLIDE = 2**15  # of windows, strides, padding and rotations, in elements
 MAX_GATES = 16  # positions along an index that slices take apart
 
 
@@ -41,6 +42,31 @@ def _index(given: object) -> str:
 def _position(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < MAX_GATES:
         raise ValueError(f"given {clip(given)}; allowed: a whole number from 0 to {MAX_GATES - 1}")
+    return given
+
+
+def _sizes(least: int) -> Callable[[object], tuple[int, ...]]:
+    """Return what reads one integer or several, from `least` on."""
+
+    def read(given: object) -> tuple[int, ...]:
+        many: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+        if not 1 <= len(many) <= 4 or not all(type(n) is int and least <= n <= MAX_SLIDE for n in many):
+            allowed = f"an integer from {least} to {MAX_SLIDE}, or one for each axis"
+            raise ValueError(f"given {clip(given)}; allowed: {allowed}")
+        return tuple(many)
+
+    return read
+
+
+def _shift(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_SLIDE:
+        raise ValueError(f"given {clip(given)}; allowed: an integer from 1 to {MAX_SLIDE}, of positions")
+    return given
+
+
+def _flag(given: object) -> bool:
+    if not isinstance(given, bool):
+        raise ValueError(f"given {clip(given)}; allowed: true or false")
     return given
 
 
@@ -109,12 +135,30 @@ _ONE = BlockOperator(("x",))
 _TWO = BlockOperator(("a", "b"))
 _REDUCTION = BlockOperator(("x",), _AXIS, reduces=True, along_row=True)
 
+_POOL = {
+    "dims": Attribute(_indices, REQUIRED),
+    "window": Attribute(_sizes(1), REQUIRED),
+    "strides": Attribute(_sizes(1), (1,)),
+    "padding": Attribute(_sizes(0), (0,)),
+}
+
 OPERATORS: dict[str, BlockOperator] = {
     "einsum": BlockOperator(("a", "b"), {"dims": Attribute(_indices, REQUIRED)}, is_product=True),
     "gather": BlockOperator(("table", "positions")),
     "relabel": BlockOperator(("tensor",), {"dims": Attribute(_indices, REQUIRED)}),
     "slice": BlockOperator(
         ("x",), {"axis": Attribute(_index, REQUIRED), "at": Attribute(_position, REQUIRED)}
+    ),
+    "maxpool": BlockOperator(("tensor",), _POOL),
+    "avgpool": BlockOperator(("tensor",), {**_POOL, "count_include_pad": Attribute(_flag, True)}),
+    "rotate": BlockOperator(
+        ("tensor",),
+        {
+            "axis": Attribute(_index, REQUIRED),
+            "by": Attribute(_shift, REQUIRED),
+            "negate": Attribute(_flag, False),
+        },
+        along_row=True,
     ),
     "add": _TWO,
     "sub": _TWO,

@@ -14,6 +14,7 @@ from dietcode.workload.conv2d import check_groups, check_indices
 from dietcode.workload.dtypes import INDEX_DTYPE, INPUT_DTYPES
 from dietcode.workload.field_checks import MAX_EXTENT, MAX_RANK
 from dietcode.workload.polynomial import MAX_NAME_CHARS
+from dietcode.workload.pooling import PoolAxis
 from dietcode.workload.quotient import Dim, bounds
 from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.spec_fields import SpecFields
@@ -175,7 +176,8 @@ def check_operand_dtypes(spec: SpecFields, allowed: Sequence[str] = INPUT_DTYPES
 
 
 def _check_dims(spec: SpecFields) -> Iterator[SpecError]:
-    indices = sorted(set("".join(spec.operand_indices.values())))
+    following = {one.output for one in _pool_axes(spec)}
+    indices = sorted(set("".join(spec.operand_indices.values())) - following)
     for index in spec.dims:
         if index not in indices:
             problem = f"not an index of {spec.op}; allowed: {', '.join(indices)}"
@@ -231,12 +233,28 @@ def _check_convolution(spec: SpecFields) -> None:
             raise SpecError(path, f"{given}; an output of extent {greatest}; allowed: up to 2**31")
 
 
-def _window_text(kernel: Dim, dilation: int, padding: tuple[int, int]) -> str:
+def _window_text(kernel: Dim | str, dilation: int, padding: tuple[int, int]) -> str:
     """The least extent of an axis that a window fits into, in words."""
     text = f"{kernel}" if dilation == 1 else f"{dilation}*({kernel} - 1) + 1"
     before, after = padding
     less = f"twice the padding of {before}" if before == after else f"the padding of {before} and {after}"
     return f"at least the window, {text}" + (f", less {less}" if before or after else "")
+
+
+def _pool_axes(spec: SpecFields) -> list[PoolAxis]:
+    return [] if spec.block is None else [one for axes in spec.block.pool_axes.values() for one in axes]
+
+
+def _check_pooling(spec: SpecFields) -> None:
+    """Refuse an output that a small shape would leave empty."""
+    low = {name: variable.min for name, variable in spec.shape_vars.items()}
+    high = {name: variable.max for name, variable in spec.shape_vars.items()}
+    for one in _pool_axes(spec):
+        least, _ = bounds(spec.dims_parsed[one.output], low, high)
+        if least < 1:
+            given = f"given {clip(str(spec.dims_given[one.axis]))}; an output of extent {least}"
+            allowed = _window_text(str(one.window), 1, (one.padding, one.padding_after))
+            raise SpecError(f"dims.{one.axis}", f"{given} at the smallest shape; allowed: {allowed}")
 
 
 def _check_instances(spec: SpecFields) -> None:
@@ -297,6 +315,6 @@ _STAGES: tuple[tuple[Callable[[SpecFields], Iterable[SpecError] | None], ...], .
     (_check_names, _check_operands),
     (_check_dtypes, _check_dims),
     (_check_roles,),
-    (_check_convolution, _check_weights, _check_instances),
+    (_check_convolution, _check_pooling, _check_weights, _check_instances),
     (_check_sizes,),
 )

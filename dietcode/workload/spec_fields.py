@@ -252,8 +252,9 @@ class SpecFields(SpecModel):
 
     @cached_property
     def dims_parsed(self) -> Mapping[str, Dim]:
-        """The extent of each index: of `dims`, and those of a convolution that follow from them."""
-        derived = {} if self.convolution is None else self.convolution.derived(self.dims_given)
+        """The extent of each index: of `dims`, and those of windows that follow from them."""
+        following = self.block if self.convolution is None else self.convolution
+        derived = {} if following is None else following.derived(self.dims_given)
         return {**self.dims_given, **derived}
 
     @cached_property

@@ -129,4 +129,6 @@ def _num_shapes(spec: Spec) -> int:
 
 
 def _step(step: EpilogueStep) -> str:
+    if isinstance(step.value, tuple):
+        return f"{step.kind} {step.value[0]:g} to {step.value[1]:g}"
     return step.kind if step.value is None else f"{step.kind} {step.value}"

@@ -16,6 +16,7 @@ from dietcode.bench.vendor import vendor_paths
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.parse import spec_from_data
+from dietcode.workload.pooling import PoolAxis
 
 
 def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
@@ -28,8 +29,8 @@ def operator_of(word: str, num_operands: int, **options: Any) -> Operator:
     return Operator.of_spec(spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors)))
 
 
-OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
-POINTWISE = {word: operator for word, operator in OPERATORS.items() if word not in OF_PRODUCTS}
+OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate"}
+POINTWISE = {word: operator for word, operator in OPERATORS.items() if word not in OF_TENSORS}
 CASES = [
     *((word, len(op.operands), {"high": 0.5} if word == "clip" else {}) for word, op in POINTWISE.items()),
     ("layernorm", 1, {}),
@@ -57,6 +58,68 @@ def test_every_operator(vendor: str, word: str, num_operands: int, options: dict
     result = np.asarray(eager(arrays)())
     assert result.dtype == np.float32 and result.shape == right.shape
     assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
+
+
+FROM_MEMORY = {
+    "even": {"maxpool": "X", "dims": "npqc", "window": 3, "strides": 2, "padding": 1},
+    "uneven": {"maxpool": "X", "dims": "npqc", "window": [3, 2], "padding": [0, 2, 1, 1]},
+    "line": {"maxpool": "X", "dims": "nhqc", "window": 2},
+    "mean": {"avgpool": "X", "dims": "npqc", "window": 3, "padding": 1},
+    "mean inside": {"avgpool": "X", "dims": "npqc", "window": 2, "padding": 1, "count_include_pad": False},
+    "uneven mean": {"avgpool": "X", "dims": "npqc", "window": 2, "padding": [1, 0, 0, 1]},
+    "uneven inside": {
+        "avgpool": "X",
+        "dims": "npqc",
+        "window": 2,
+        "padding": [1, 0, 0, 1],
+        "count_include_pad": False,
+    },
+    "rotated": {"rotate": "X", "axis": "c", "by": 2},
+    "negated": {"rotate": "X", "axis": "c", "by": 3, "negate": True},
+}
+
+
+@pytest.mark.parametrize("vendor", ["numpy", "torch"])
+@pytest.mark.parametrize("name", FROM_MEMORY)
+def test_windows_and_rotations(vendor: str, name: str) -> None:
+    """Against windows and columns that are written out here."""
+    if vendor == "torch":
+        pytest.importorskip("torch", reason=of_extra("bench"))
+    node, tensors = FROM_MEMORY[name], {"X": {"dims": "nhwc", "dtype": "float32"}}
+    dims = {"n": "M", "h": 6, "w": 7, "c": 5}
+    operator = Operator.of_spec(
+        spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors, dims=dims))
+    )
+    x = np.random.default_rng(0).standard_normal((2, 6, 7, 5), dtype=np.float32)
+    right = rotated(x, node) if "rotate" in node else pooled(x, operator, node)
+    paths = vendor_paths(vendor, operator, 1)
+    eager = next(bind for path, bind in paths.items() if "compile" not in path)
+    result = np.asarray(eager({"X": x})())
+    assert result.shape == right.shape and np.abs(result - right).max() <= 1e-6
+
+
+def rotated(x: Any, node: Any) -> Any:
+    columns = [(c - node["by"]) % 5 for c in range(5)]
+    signs = np.array([-1 if node.get("negate") and c < node["by"] else 1 for c in range(5)])
+    return x[..., columns] * signs
+
+
+def pooled(x: Any, operator: Operator, node: Any) -> Any:
+    axes = {one.axis: one for one in operator.problem.pools["Y"]}
+    high, wide = (axes.get(axis, PoolAxis(axis, axis, 1, 1, 0, 0)) for axis in "hw")
+    rows, columns = (
+        [
+            range(p * one.stride - one.padding, p * one.stride - one.padding + one.window)
+            for p in range((size + one.padding + one.padding_after - one.window) // one.stride + 1)
+        ]
+        for one, size in ((high, 6), (wide, 7))
+    )
+    right = np.empty((2, len(rows), len(columns), 5))
+    for p, q in np.ndindex(right.shape[1:3]):
+        seen = [x[:, i, j] for i in rows[p] for j in columns[q] if 0 <= i < 6 and 0 <= j < 7]
+        count = high.window * wide.window if node.get("count_include_pad", True) else len(seen)
+        right[:, p, q] = np.max(seen, axis=0) if "maxpool" in node else np.sum(seen, axis=0) / count
+    return right
 
 
 PRODUCTS = {

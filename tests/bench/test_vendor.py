@@ -141,6 +141,8 @@ EPILOGUES: list[list[Any]] = [
     ["bias", {"gelu": "tanh"}],
     ["silu", {"scale": 0.125}],
     ["relu", "bias", {"residual": "R"}],
+    ["tanh", "bias", "sigmoid"],
+    ["bias", {"clip": [-0.5, 6]}, "hardswish", "hardsigmoid"],
 ]
 
 
@@ -181,8 +183,14 @@ def by_hand(kind: str, parameter: Any, value: Any, tensor: Any) -> Any:
         return value * parameter
     if kind == "relu":
         return np.maximum(value, 0)
-    if kind == "silu":
-        return value / (1 + np.exp(-value))
+    if kind == "clip":
+        return np.minimum(np.maximum(value, parameter[0]), parameter[1])
+    if kind == "tanh":
+        return 2 / (1 + np.exp(-2 * value)) - 1
+    if kind in {"silu", "sigmoid"}:
+        return (value if kind == "silu" else 1) / (1 + np.exp(-value))
+    if kind in {"hardswish", "hardsigmoid"}:
+        return (value if kind == "hardswish" else 1) * np.minimum(np.maximum(value + 3, 0), 6) / 6
     if parameter == "tanh":
         return 0.5 * value * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
     return gelu_erf(value)

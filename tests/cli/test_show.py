@@ -6,10 +6,27 @@ from typing import Any
 
 import pytest
 
-from dietcode.cli.show import show_library, show_targets
+from dietcode.cli.show import _node, show_library, show_targets
+from dietcode.workload.block import BlockNode, read_node
 
 HOSTILE = "[/x] [bold]no[/bold] :smile:"
 LOSS = {"loss_mean": 0.0, "loss_worst": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        (BlockNode("softmax", ("X", "mask"), (("axis", "n"),)), "softmax(X, mask; axis n)"),
+        (BlockNode("clip", ("X",), (("low", 0.0), ("high", 6.0))), "clip(X; low 0.0, high 6.0)"),
+        (
+            read_node("Y", {"maxpool": "X", "dims": "npqc", "window": [3, 2], "padding": 1}),
+            "maxpool(X; dims npqc, window [3, 2], strides [1], padding [1])",
+        ),
+        (BlockNode("exp", ("X",)), "exp(X)"),
+    ],
+)
+def test_a_node_of_a_block_is_one_expression(node: BlockNode, shown: str) -> None:
+    assert _node(node.to_json()) == shown
 
 
 def test_a_library_is_shown_without_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ from small_libraries import spec_data
 
 from dietcode.cost_model.cpu.attention import (
     FEATURES,
+    FORM,
     TERMS,
     AttentionEstimator,
     count_attention,
-    fit_attention,
 )
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.measure.records import Measurement, Records
@@ -106,7 +106,7 @@ def test_counts(target: Any) -> None:
 def test_the_fit_predicts_what_it_never_saw(target: Any) -> None:
     problem, limits = problem_of(), Limits.of(target)
     fresh = [{"b": 3, "h": 3, "q": 200, "k": 200, "d": 64}, {"b": 1, "h": 3, "q": 1, "k": 900, "d": 64}]
-    fitted = fit_attention(problem, target, records(target, problem), columns_of(fresh))
+    fitted = FORM.fit(problem, target, records(target, problem), columns_of(fresh))
     assert [model.micro_kernel for model in fitted.models] == sorted(KERNELS, key=lambda k: k.order)
     for index, model in enumerate(fitted.models):
         secs = fitted.flops / fitted.throughput[:, index]

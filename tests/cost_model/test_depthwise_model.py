@@ -9,10 +9,10 @@ import pytest
 
 from dietcode.cost_model.cpu.depthwise import (
     FEATURES,
+    FORM,
     TERMS,
     DepthwiseEstimator,
     count_depthwise,
-    fit_depthwise,
 )
 from dietcode.cost_model.learned import columns_of
 from dietcode.measure.records import Measurement, Records
@@ -109,7 +109,7 @@ def test_fit_finds_what_it_was_given(problem: DepthwiseProblem, target: Any) -> 
             kernel, "hardware", points=tuple(points), secs=secs, object_bytes=1000
         )
     others = [point(problem, *shape) for shape in ((1, 9), (3, 40), (12, 100))]
-    fitted = fit_depthwise(problem, target, found, columns_of(others))
+    fitted = FORM.fit(problem, target, found, columns_of(others))
     kernels = [model.micro_kernel for model in fitted.models]
     assert set(kernels) == set(KERNELS)
     for column, kernel in enumerate(kernels):

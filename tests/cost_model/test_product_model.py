@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_libraries import block_data
 
-from dietcode.cost_model.cpu.products import FEATURES, TERMS, ProductEstimator, count_products, fit_products
+from dietcode.cost_model.cpu.products import FEATURES, FORM, TERMS, ProductEstimator, count_products
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.cpu.limits import Limits
@@ -90,7 +90,7 @@ def test_counts(problem: Any, target: Any) -> None:
 
 def test_the_fit_predicts_what_it_never_saw(problem: Any, target: Any) -> None:
     limits, fresh = Limits.of(target), points(5, 77, 900)
-    fitted = fit_products(problem, target, records(target, problem), columns_of(fresh))
+    fitted = FORM.fit(problem, target, records(target, problem), columns_of(fresh))
     assert [model.micro_kernel for model in fitted.models] == sorted(KERNELS, key=lambda k: k.order)
     for index, model in enumerate(fitted.models):
         secs = fitted.flops / fitted.throughput[:, index]

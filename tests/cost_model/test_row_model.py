@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_libraries import block_data
 
-from dietcode.cost_model.cpu.rows import FEATURES, TERMS, RowEstimator, count_rows, fit_rows
+from dietcode.cost_model.cpu.rows import FEATURES, FORM, TERMS, RowEstimator, count_rows
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.errors import TuningError
 from dietcode.measure.records import Measurement, Records
@@ -86,7 +86,7 @@ def test_counts(target: Any) -> None:
 def test_the_fit_predicts_what_it_never_saw(target: Any) -> None:
     problem, limits = problem_of("layernorm"), Limits.of(target)
     fresh = [{"m": 33, "n": 200}, {"m": 2048, "n": 1024}]
-    fitted = fit_rows(problem, target, records(target, problem), columns_of(fresh))
+    fitted = FORM.fit(problem, target, records(target, problem), columns_of(fresh))
     assert [model.micro_kernel for model in fitted.models] == sorted(KERNELS, key=lambda k: k.order)
     for index, model in enumerate(fitted.models):
         secs = fitted.flops / fitted.throughput[:, index]
@@ -103,7 +103,7 @@ def test_records_without_a_calibration_are_refused(target: Any) -> None:
     known = records(target, problem)
     known.calibration = None
     with pytest.raises(TuningError, match="no calibration"):
-        fit_rows(problem, target, known, columns_of(POINTS))
+        FORM.fit(problem, target, known, columns_of(POINTS))
 
 
 def test_estimates_and_features(target: Any) -> None:

@@ -116,6 +116,63 @@ def test_one_output_and_any_alignment(softmax: Any) -> None:
     assert softmax.select(M=1) == 0 and softmax.select(M=30) == 1
 
 
+IMAGES = block_data(
+    "images",
+    {
+        "Y": {"maxpool": "X", "dims": "npqc", "window": 3, "strides": 2, "padding": 1},
+        "A": {"avgpool": "X", "dims": "npqc", "window": 3, "strides": 2, "padding": 1},
+    },
+    ["Y", "A"],
+    tensors={"X": {"dims": "nhwc", "dtype": "float32"}},
+    dims={"n": "M", "h": "2*M + 1", "w": 8, "c": 19},
+)
+ROTARY = block_data(
+    "rotary",
+    {
+        "R": {"rotate": "X", "axis": "d", "by": 12, "negate": True},
+        "a": {"mul": ["X", "cos"]},
+        "b": {"mul": ["R", "sin"]},
+        "Y": {"add": ["a", "b"]},
+    },
+    ["Y"],
+    tensors={
+        "X": {"dims": "bhtd", "dtype": "float32"},
+        "cos": {"dims": "td", "dtype": "float32"},
+        "sin": {"dims": "td", "dtype": "float32"},
+    },
+    dims={"b": 2, "h": 3, "t": "M", "d": 24},
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_pooling_is_that_of_torch(size: int) -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    library = dietcode.load(built_of(json.dumps(IMAGES)))
+    shape = (size, 2 * size + 1, 8, 19)
+    x = np.random.default_rng(size).standard_normal(shape, dtype=np.float32)
+    image = torch.from_numpy(x).permute(0, 3, 1, 2)
+    most, mean = library(X=x)
+    pools = torch.nn.functional
+    assert np.array_equal(most, pools.max_pool2d(image, 3, 2, 1).permute(0, 2, 3, 1))
+    assert np.allclose(mean, pools.avg_pool2d(image, 3, 2, 1).permute(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ShapeError, match="X: "):
+        library(X=np.ascontiguousarray(x[:, 1:]))
+
+
+def test_rotary_embedding() -> None:
+    """As models write it: X·cos + concat(-X₂, X₁)·sin, X₁ and X₂ the halves of X."""
+    library = dietcode.load(built_of(json.dumps(ROTARY)))
+    for length in (1, 7, 30):
+        rng = np.random.default_rng(length)
+        x = rng.standard_normal((2, 3, length, 24), dtype=np.float32)
+        angles = np.arange(length)[:, None] / 10000 ** (np.arange(12) / 12)
+        angles = np.concatenate([angles, angles], axis=1)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        half = np.concatenate([-x[..., 12:], x[..., :12]], axis=-1)
+        right = x.astype(np.float64) * cos + half.astype(np.float64) * sin
+        assert np.allclose(library(X=x, cos=cos, sin=sin), right, rtol=1e-5, atol=1e-6)
+
+
 def test_torch(norm: Any, softmax: Any) -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     arrays = draw(7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 from needs import of_extra
-from small_libraries import SAFE_ERROR, built, draw, error, expected
+from small_libraries import SAFE_ERROR, block_data, built, built_of, draw, error, expected
 
 import dietcode
 from dietcode.lean import without_torch
@@ -27,6 +28,16 @@ from dietcode.runtime.compile_launcher import CALL_SOURCES, python_headers
 pytestmark = pytest.mark.skipif(
     python_headers() is None,
     reason="this machine's Python has no headers, or is below 3.11: calls stay in Python",
+)
+# Two outputs of X [M, 37], of different ranks.
+SEVERAL = json.dumps(
+    block_data(
+        "two",
+        {"m": {"mean": "X", "axis": "n"}, "Y": {"mul": ["X", 2]}},
+        ["m", "Y"],
+        tensors={"X": {"dims": "mn", "dtype": "float32"}},
+        dims={"m": "M", "n": 37},
+    )
 )
 
 
@@ -47,8 +58,11 @@ def test_nothing_is_kept_of_a_call(kind: str) -> None:
     w = library.pack(W=np.ones((100, 37), np.float32))
     f = library.bind(W=w)
     op = f if kind == "numpy" else library.torch_op(W=w)
+    several = dietcode.load(built_of(SEVERAL)).bind()
+    outs = several(x)
     f(x)
-    watched = [x, out, wrong, w, w.data, w.shape, f, f.compiled, library, library.compiled, None, np.empty]
+    watched = [several, several.compiled, outs, *outs]
+    watched += [x, out, wrong, w, w.data, w.shape, f, f.compiled, library, library.compiled, None, np.empty]
     watched += [NotImplemented, np.float32, *library._compiled_shapes.values()]
 
     def calls(number: int) -> None:
@@ -58,6 +72,11 @@ def test_nothing_is_kept_of_a_call(kind: str) -> None:
             f(x, out=out)
             library(X=x, W=w)
             short(f, wrong)
+            several(x)
+            several(x, out=outs)
+            several(x, out=list(outs))
+            short(several, x, out=(*outs[:1], wrong))
+            short(several, x, out=(*outs[:1], out))
             short(f, x, out=wrong)
             short(library, X=x)
 
@@ -158,18 +177,24 @@ import dietcode
 from dietcode.runtime import compiled
 assert compiled.compiled_call.__file__ == sys.argv[1]
 library = dietcode.load(sys.argv[2], num_threads=1)
+several = dietcode.load(sys.argv[3], num_threads=1).bind()
 x, w = np.ones((4, 37), np.float32), np.ones((100, 37), np.float32)
 packed, f, out = library.pack(W=w), library.bind(W=w), np.empty((4, 100), np.float32)
 wrong = [None, 1, [], x[:, :36], x[0], x[:, None], x.astype(float), x[:0], np.asfortranarray(x)]
 wrong += [packed, w, out]
+mean, twice = several(x)
+wrong += [(mean, twice), (mean,), (mean, twice, out), (twice, mean), (None, mean), (mean, x), (mean, w[:4])]
 for _ in range(50):
     assert (f(x) == 37).all() and f(x, out=out) is out and (library(X=x, W=packed) == 37).all()
     assert (f(np.ones((70, 37), np.float32)) == 37).all()
+    assert all((one == 1).all() for one in several(x)[:1]) and several(x, out=[mean, twice])[1] is twice
     for value in wrong:
         for call in (
             lambda: f(value),
             lambda: f(x, value),
             lambda: f(x, out=value),
+            lambda: several(value),
+            lambda: several(x, out=value),
             lambda: f(),
             lambda: f(X=x),
             lambda: library(X=value, W=packed),
@@ -185,7 +210,7 @@ print("right")
 """
     options = {"LD_PRELOAD": " ".join(preloaded), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(made), str(built("rows"))],
+        [sys.executable, "-c", script, str(made), str(built("rows")), str(built_of(SEVERAL))],
         capture_output=True,
         text=True,
         check=False,

@@ -21,13 +21,13 @@ from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
-from row_blocks import BLOCKS, built_block
+from row_blocks import BLOCKS, built_block, complete
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
 from dietcode.search_space.cpu.depthwise.space import depthwise_workspace_bytes
-from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import MicroKernel
+from dietcode.search_space.cpu.spaces import CPU_SPACES
 from dietcode.search_space.reference import reference
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.search_space.tails import TAILS
@@ -96,7 +96,7 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
             block.module["run"](*given, *outputs, category)
             for name, output in zip(block.problem.outputs, outputs, strict=True):
                 assert np.allclose(output, right[name], rtol=1e-4, atol=1e-4, equal_nan=True), where
-            told = CPU_CODE[block.problem.form].workspace_bytes(
+            told = CPU_SPACES[block.problem.form].workspace_bytes(
                 block.problem, micro_kernel, block.limits, extents
             )
             assert ctypes.CDLL(None).guarded_bytes() <= told, where
@@ -155,7 +155,7 @@ def check_blocks(mcpu: str) -> None:
         block = built_block(name, mcpu)
         for width in (1, lanes - 1, lanes, 4 * lanes, 4 * lanes + 1, 8 * lanes + 3):
             sizes = {index: 1 + position for position, index in enumerate(block.problem.extents)}
-            check_block(block, sizes | {block.problem.columns[-1]: width})
+            check_block(block, complete(block.problem, sizes | {block.problem.columns[-1]: width}))
 
 
 def check_attentions(mcpu: str) -> None:

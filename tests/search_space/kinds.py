@@ -132,10 +132,10 @@ KINDS: dict[str, Kind] = {
     "batch outside": _einsum("bmk,bkn->mbn", BIAS),
     "transposed output": _einsum("mk,nk->nm", BIAS),
     "interleaved": _einsum("amk,bkn->mbna", BIAS),
-    "two reductions": _einsum("mjk,nkj->mn", RESIDUAL),
+    "two reductions": _einsum("mjk,nkj->mn", RESIDUAL, Stage("sigmoid")),
     "summed letter": _einsum("mkj,nk->mn"),
     "matrix vector": _einsum("mk,k->m"),
-    "vector matrix": _einsum("k,kn->n", BIAS),
+    "vector matrix": _einsum("k,kn->n", BIAS, Stage("tanh")),
     "outer product": _einsum("m,n->mn"),
     "dot products": _einsum("bk,bk->b"),
     "NHWC": _conv({"padding": 1}, {}, "bias", "relu", {"residual": "R"}),
@@ -145,7 +145,7 @@ KINDS: dict[str, Kind] = {
     "NHWC dilated": _conv({"padding": [2, 3], "dilation": [2, 3]}, {"s": 2, "c": 1}, "silu", dtype="float16"),
     "NHWC depthwise": _conv({"padding": 1, "groups": 3}, {"i": 1, "o": 3}),
     "NHWC any": _conv({"padding": 1, "strides": 2}, {}, dynamic="nhwpqcors"),
-    "NHWC 1x1": _conv({}, {"r": 1, "s": 1, "o": 33}, "bias"),
+    "NHWC 1x1": _conv({}, {"r": 1, "s": 1, "o": 33}, "bias", {"clip": [0, 6]}),
     "NCHW": _conv({"padding": 1, "data_layout": "NCHW"}, {}, "bias", "relu", {"residual": "R"}),
     "NCHW strided groups": _conv(
         {"strides": [1, 2], "padding": [2, 1], "groups": 2, "data_layout": "NCHW"},
@@ -156,13 +156,13 @@ KINDS: dict[str, Kind] = {
         {"padding": [2, 3], "dilation": [2, 3], "data_layout": "NCHW"}, {"r": 2}, {"gelu": "erf"}
     ),
     "NCHW depthwise": _conv({"padding": 1, "groups": 3, "data_layout": "NCHW"}, {"i": 1, "o": 3}),
-    "NCHW any": _conv({"padding": 2, "data_layout": "NCHW"}, {}, dynamic="nhwpqcors"),
+    "NCHW any": _conv({"padding": 2, "data_layout": "NCHW"}, {}, "hardsigmoid", dynamic="nhwpqcors"),
     "NCHW 1x1": _conv({"data_layout": "NCHW"}, {"r": 1, "s": 1}, {"residual": "R"}),
     "NHWC uneven": _conv({"padding": [0, 1, 2, 1], "strides": [1, 2]}, {}, "bias"),
     "NCHW uneven": _conv({"padding": [2, 0, 0, 3], "data_layout": "NCHW"}, {}, "bias"),
     "NWC": _conv1d({"padding": [2, 0], "stride": 2}, {"c": 6}, "bias", {"residual": "R"}),
     "NCW groups": _conv1d(
-        {"padding": [0, 1], "groups": 3, "data_layout": "NCW"}, {"c": 6, "i": 2, "o": 9}, "bias"
+        {"padding": [0, 1], "groups": 3, "data_layout": "NCW"}, {"c": 6, "i": 2, "o": 9}, "bias", "hardswish"
     ),
 }
 

@@ -55,6 +55,55 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
         {"words": "tn", "at": "m", "X": "mn", "gamma": "n"},
     ),
     "lookup": ({"Y": {"gather": ["words", "at"]}}, ["Y"], {"words": "tn", "at": "ab"}),
+    "maxpool": (
+        {"Y": {"maxpool": "X", "dims": "npqc", "window": 3, "strides": 2, "padding": 1}},
+        ["Y"],
+        {"X": "nhwc"},
+    ),
+    "avgpool": (  # with what follows, and a second window over the same tensor
+        {
+            "A": {
+                "avgpool": "X",
+                "dims": "npqc",
+                "window": [3, 2],
+                "strides": [1, 2],
+                "padding": [2, 1, 0, 1],
+                "count_include_pad": False,
+            },
+            "M": {
+                "maxpool": "X",
+                "dims": "npqc",
+                "window": [2, 1],
+                "strides": [1, 2],
+                "padding": [1, 1, 0, 0],
+            },
+            "S": {"add": ["A", "shift"]},
+            "Y": {"sub": ["S", "M"]},
+        },
+        ["Y"],
+        {"X": "nhwc", "shift": "c"},
+    ),
+    "window-means": (
+        {"Y": {"avgpool": "X", "dims": "ntc", "window": 4, "strides": 3, "padding": [1, 2]}},
+        ["Y"],
+        {"X": "nlc"},
+    ),
+    "rotary": (
+        {
+            "R": {"rotate": "X", "axis": "d", "by": 8, "negate": True},
+            "a": {"mul": ["X", "cos"]},
+            "b": {"mul": ["R", "sin"]},
+            "Y": {"add": ["a", "b"]},
+        },
+        ["Y"],
+        {"X": "bhtd", "cos": "td", "sin": "td"},
+    ),
+    "shifted": ({"Y": {"rotate": "X", "axis": "n", "by": 5}}, ["Y"], {"X": "mn"}),
+    "shifted-norm": (
+        {"R": {"rotate": "X", "axis": "n", "by": 16, "negate": True}, "Y": {"layernorm": "R", "axis": "n"}},
+        ["Y"],
+        {"X": "mn"},
+    ),
     "broadcast": (
         {
             "a": {"mul": ["X", "K"]},
@@ -102,11 +151,28 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
 }
 
 
+# Extents of indices that have to be fixed.
+FIXED = {"rotary": {"d": 16}, "shifted": {"n": 37}, "shifted-norm": {"n": 80}}
+
+
+def complete(problem: RowProblem, extents: dict[str, int]) -> dict[str, int]:
+    """With axes that are long enough for one window at least, and the positions of all windows."""
+    found = dict(extents) | {k: size for k, size in problem.extents.items() if size is not None}
+    every = [one for axes in problem.pools.values() for one in axes]
+    for one in every:
+        found[one.axis] = max(found[one.axis], one.window - one.padding - one.padding_after)
+    for one in every:
+        room = found[one.axis] + one.padding + one.padding_after - one.window
+        found[one.output] = room // one.stride + 1
+    return found
+
+
 def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
-    """A block; every index is dynamic that `fixed` does not give."""
+    """A block; every index is dynamic that neither `fixed` nor `FIXED` gives."""
     graph, outputs, tensors = BLOCKS[name]
+    fixed = FIXED.get(name, {}) | (fixed or {})
     indices = list(dict.fromkeys("".join(tensors.values())))
-    free = [index for index in indices if index not in (fixed or {})] or indices[:1]
+    free = [index for index in indices if index not in fixed] or indices[:1]
     data = {
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
@@ -115,7 +181,7 @@ def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
             for tensor, dims in tensors.items()
         },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free[:4]},
-        "dims": {index: f"V{index}" if index in free else (fixed or {})[index] for index in indices},
+        "dims": {index: f"V{index}" if index in free else fixed[index] for index in indices},
     }
     return RowProblem.of_spec(spec_from_data(data))
 

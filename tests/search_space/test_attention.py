@@ -14,7 +14,8 @@ from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import allows, around, neighbours, seeds
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cpu import CpuTarget

@@ -48,6 +48,11 @@ STAGES = {
     "silu": Stage("silu"),
     "gelu-erf": Stage("gelu-erf"),
     "gelu-tanh": Stage("gelu-tanh"),
+    "tanh": Stage("tanh"),
+    "sigmoid": Stage("sigmoid"),
+    "hardswish": Stage("hardswish"),
+    "hardsigmoid": Stage("hardsigmoid"),
+    "clip": Stage("clip", value=(-0.25, 0.5)),
     "residual": Stage("residual", tensor="R"),
     "scale": Stage("scale", value=0.125),
 }

@@ -12,8 +12,9 @@ from depthwise_kinds import DEPTHWISE, built_depthwise, depthwise_data, depthwis
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.depthwise.space import allows, around, neighbours, seeds
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.depthwise import DepthwiseProblem, depthwise_from_spec
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
 from dietcode.target.cpu import CpuTarget

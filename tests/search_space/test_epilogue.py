@@ -130,6 +130,34 @@ def test_gates_at_the_limits(kind: str, lanes: int, target: Any) -> None:
     assert (np.abs(found - half) <= np.spacing(np.abs(half))).all()
 
 
+OTHERS: dict[Stage, Callable[[Any], Any]] = {
+    Stage("tanh"): np.tanh,
+    Stage("sigmoid"): lambda x: np.exp(-np.logaddexp(0, -x)),
+    Stage("hardsigmoid"): lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6,
+    Stage("hardswish"): lambda x: x * np.minimum(np.maximum(x + 3, 0), 6) / 6,
+    Stage("clip", value=(-0.5, 6.0)): lambda x: np.minimum(np.maximum(x, -0.5), 6),
+}
+_LEAST = 2.0**-125
+
+
+@pytest.mark.parametrize("stage", OTHERS, ids=lambda stage: stage.kind)
+@pytest.mark.parametrize("lanes", LANES)
+def test_other_functions_are_accurate(stage: Stage, lanes: int, target: Any) -> None:
+    """Relative to the exact result; NaN stays NaN, and what is infinite has its limit."""
+    built = compiled(stages(stage)(lanes), lanes, target)
+    x = np.concatenate([dense(), np.float32([1e30, -1e30, 3e38, -3e38])])
+    right = OTHERS[stage](x.astype(np.float64))
+    found = run(built, x)
+    error = np.abs(found - right) / np.maximum(np.abs(right), _LEAST)
+    error[np.abs(right) < _LEAST] = 0  # such results may be 0
+    assert (np.abs(found[np.abs(right) < _LEAST]) < 2 * _LEAST).all()
+    assert error.max() <= 1e-6, f"{error.max():.3g} at {x[error.argmax()]}"
+    falling, rising = run(built, np.float32([-np.inf, np.inf]))
+    assert falling == {"tanh": -1, "clip": -0.5}.get(stage.kind, 0)
+    assert rising == {"hardswish": np.inf, "clip": 6}.get(stage.kind, 1)
+    assert np.isnan(run(built, np.float32([np.nan, -np.nan]))).all()
+
+
 @pytest.mark.parametrize("lanes", LANES)
 def test_other_stages_and_their_order(lanes: int, target: Any) -> None:
     chain = (Stage("scale", value=-1.5), Stage("bias", "bias"), Stage("relu"), Stage("residual", "R"))
@@ -145,21 +173,21 @@ def test_other_stages_and_their_order(lanes: int, target: Any) -> None:
 
 def test_many_stages_stay_small(avx2: Any) -> None:
     """Sixteen of each, which would be 2^16 copies were values not bound."""
-    for kind in ("relu", *GATES):
-        chain = [Stage(kind)] * 16
+    for stage in (Stage("relu"), *map(Stage, GATES), *OTHERS):
+        chain = [stage] * 16
         built = compiled(stages(*chain)(8), 8, avx2)
         assert np.isfinite(run(built, np.linspace(-4, 4, 64, dtype=np.float32))).all()
         assert len(built.inspect_source("s")) < 200_000
 
 
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("stage", [*map(Stage, GATES), *OTHERS], ids=lambda stage: stage.kind)
 @pytest.mark.parametrize("lanes", LANES)
-def test_no_call_of_libm_and_whole_vectors(kind: str, lanes: int, mcpu: str) -> None:
-    built = compiled(stages(Stage(kind))(lanes), lanes, cpu_target(mcpu))
+def test_no_call_of_libm_and_whole_vectors(stage: Stage, lanes: int, mcpu: str) -> None:
+    built = compiled(stages(stage)(lanes), lanes, cpu_target(mcpu))
     text = built.inspect_source("s")
     assert not LIBM.search(text)
-    if lanes > 1:
+    if lanes > 1 and stage.kind in (*GATES, "tanh", "sigmoid"):
         assert "divps" in text and "divss" not in text
 
 
@@ -218,7 +246,7 @@ def test_conversion_is_vectorised(dtype: str, instruction: str) -> None:
         assert re.search(instruction, built.inspect_source("s"))
 
 
-@pytest.mark.parametrize("name", ["silu", "gelu-erf", "bfloat16"])
+@pytest.mark.parametrize("name", ["silu", "gelu-erf", "hardswish", "bfloat16"])
 def test_generated_code_is_as_it_was(name: str, golden: Any) -> None:
     if name in STORAGE:
         built = module(lambda value, _: convert(value, name, 8), 8, name)

@@ -9,7 +9,8 @@ import pytest
 from product_blocks import BLOCKS, built_block, problem_of
 
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cpu import CpuTarget

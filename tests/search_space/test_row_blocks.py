@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from row_blocks import BLOCKS, built_block, problem_of
+from row_blocks import BLOCKS, built_block, complete, problem_of
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.passes import schedule
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.rows.expected import expect_rows
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.rows.reference import block_reference
@@ -27,7 +28,7 @@ def extents_around(problem: RowProblem, lanes: int, fixed: dict[str, int]) -> li
     for width in columns:
         extents = {index: rng.choice([1, 2, 3, 5]) for index in problem.extents}
         extents[problem.columns[-1]] = width
-        found.append(extents | fixed)
+        found.append(complete(problem, extents | fixed))
     return found
 
 
@@ -62,6 +63,34 @@ def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> N
             outputs = block.run(alone, extents | {"m": 1})
             for one, other in zip(outputs, together, strict=True):
                 assert np.array_equal(one[0], other[row])
+
+
+@pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary"])
+def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
+    block = built_block(name, target.mcpu)
+    problem = block.problem
+    extents = complete(problem, dict.fromkeys(problem.extents, 9) | {problem.columns[-1]: 37, "b": 3, "n": 3})
+    inputs, first = block.inputs(extents), problem.rows[0]
+    for category in range(len(block.kernels)):
+        (together,) = block.run(inputs, extents, category)
+        alone = {k: v[1:2] if problem.indices[k].startswith(first) else v for k, v in inputs.items()}
+        (output,) = block.run(alone, extents | {first: 1})
+        assert np.array_equal(output[0], together[1])
+
+
+def test_nan_and_infinity_are_in_the_windows_that_see_them(avx2: CpuTarget) -> None:
+    for name in ("maxpool", "avgpool"):
+        block = built_block(name, avx2.mcpu)
+        extents = complete(block.problem, {"n": 1, "h": 6, "w": 5, "c": 9, "p": 0, "q": 0})
+        inputs = block.inputs(extents)
+        inputs["X"][0, 0, 0, 2], inputs["X"][0, 5, 4, 8], inputs["X"][0, 3, 2, 0] = np.nan, -np.inf, np.inf
+        with np.errstate(all="ignore"):
+            right = block_reference(block.problem, inputs)["Y"]
+        for category in range(len(block.kernels)):
+            (output,) = block.run(inputs, extents, category)
+            finite = np.isfinite(right)
+            assert not finite.all() and np.array_equal(output[~finite], right[~finite], equal_nan=True)
+            assert np.allclose(output[finite], right[finite], rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_that_is_masked_as_a_whole_is_zero(avx2: CpuTarget) -> None:
@@ -184,6 +213,29 @@ def test_plain_data(name: str) -> None:
 def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         problem_from_json(problem_of("layernorm").to_json() | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 37}}}),
+        ("shifted", {"extents": {"m": None, "n": None}}),
+        ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npqc", "window": 2, "padding": 2}}}),
+        ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npq", "window": 2}}}),
+    ],
+)
+def test_windows_and_rotations_that_are_no_problem(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        problem_from_json(problem_of(name).to_json() | changes)
+
+
+def test_images_are_sampled_and_not_cut() -> None:
+    problem = problem_of("maxpool")
+    extents = complete(problem, {"n": 40, "h": 9, "w": 9, "c": 8, "p": 0, "q": 0})
+    arrays = {"X": np.random.default_rng(0).standard_normal((40, 9, 9, 8))}
+    some = expect_rows(problem, arrays, extents, problem.flops(extents) / 10)
+    assert some.index == "n" and some.values["Y"].shape[1:] == (5, 5, 8)
+    assert some.error_of_all([block_reference(problem, arrays)["Y"]]) == 0
 
 
 def test_a_sample_of_rows_is_compared() -> None:

@@ -21,8 +21,9 @@ EXAMPLES = (
     *("softmax", "layernorm", "add-rmsnorm", "pointwise"),
     *("swiglu", "qkv", "lstm-cell", "gru-cell"),
     *("attention", "attention-decode"),
+    *("maxpool", "rotary"),
 )
-OF_PRODUCTS = {"einsum", "gather", "relabel", "slice"}
+OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate"}
 DATA: dict[str, Any] = {
     "name": "block",
     "op": {
@@ -181,7 +182,7 @@ def test_flops_are_primitives_of_each_element() -> None:
     assert largest_sizes(spec_from_data(data)).flops == 64 * (7 * 48 + 2)
 
 
-@pytest.mark.parametrize("word", [word for word in OPERATORS if word not in OF_PRODUCTS])
+@pytest.mark.parametrize("word", [word for word in OPERATORS if word not in OF_TENSORS])
 def test_every_operator_is_read_and_written_out(word: str) -> None:
     operator = OPERATORS[word]
     operands = ["X", "R", "X"][: len(operator.operands)]
@@ -197,6 +198,105 @@ def test_every_operator_is_read_and_written_out(word: str) -> None:
     primitives = expand(graph.nodes, graph.indices)
     assert primitives[-1].name == "Y" and primitives[-1].indices == ("m" if operator.reduces else "mn")
     assert any(p.kind in REDUCTIONS for p in primitives) == operator.along_row
+
+
+POOL: dict[str, Any] = {"maxpool": "X", "dims": "npqc", "window": 3, "strides": 2, "padding": 1}
+ROTATE: dict[str, Any] = {"rotate": "X", "axis": "c", "by": 8}
+
+
+def of_image(node: dict[str, Any], more: dict[str, Any] | None = None, **dims: Any) -> dict[str, Any]:
+    """A block of an image X [n, h, w, c]; other nodes end in Y."""
+    return {
+        "name": "image",
+        "op": {"block": {"version": 1, "graph": {"Y": node, **(more or {})}, "outputs": ["Y"]}},
+        "tensors": {"X": {"dims": "nhwc", "dtype": "float32"}},
+        "shape_vars": {"B": {"min": 1, "max": 4}},
+        "dims": {"n": "B", "h": 57, "w": 56, "c": 64} | dims,
+    }
+
+
+def test_positions_of_windows_follow() -> None:
+    spec = spec_from_data(of_image(POOL, h="B"))
+    assert spec.block is not None and (spec.block.rows, spec.block.columns) == ("npq", "c")
+    assert {k: str(spec.dims_parsed[k]) for k in "pq"} == {"p": "(B + 1)//2", "q": "28"}
+    assert spec.outputs == {"Y": "npqc"}
+    line = spec_from_data(of_image({"avgpool": "X", "dims": "nhqc", "window": [5], "padding": [2, 0]}))
+    assert str(line.dims_parsed["q"]) == "54"
+    # nine loads are combined by eight operations of each element
+    assert largest_sizes(spec).flops == 4 * 2 * 28 * 64 * 8
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "said"),
+    [
+        (
+            of_image(POOL | {"dims": "npq"}),
+            f"{GRAPH}.Y",
+            "given dims 'npq'; allowed: 'nhwc' with other",
+        ),
+        (of_image(POOL | {"dims": "nhwc"}), f"{GRAPH}.Y", "with other letters for the 1 or 2 axes"),
+        (of_image(POOL | {"dims": "nhwk"}), f"{GRAPH}.Y", "not the last one"),
+        (of_image(POOL | {"dims": "nwhc"}), f"{GRAPH}.Y", "with other letters"),
+        (of_image(POOL | {"dims": "mpqc"}), f"{GRAPH}.Y", "1 or 2 axes"),
+        (of_image(POOL | {"window": 9}), f"{GRAPH}.Y", "a window of 81 elements; allowed: at most 64"),
+        (of_image(POOL | {"window": 0}), f"{GRAPH}.Y.window", "given 0; allowed: an integer from 1 to 32768"),
+        (of_image(POOL | {"window": [3, 3, 3]}), f"{GRAPH}.Y", "given 3 numbers of window; allowed: 1 or 2"),
+        (of_image(POOL | {"strides": 0}), f"{GRAPH}.Y.strides", "given 0; allowed: an integer from 1"),
+        (of_image(POOL | {"strides": 1.5}), f"{GRAPH}.Y.strides", "given 1.5; allowed: an integer from 1"),
+        (
+            of_image(POOL | {"padding": [1, 1, 1]}),
+            f"{GRAPH}.Y",
+            "allowed: 1 or 2, or 4, before and after",
+        ),
+        (of_image(POOL | {"padding": 3}), f"{GRAPH}.Y", "a padding of 3; allowed: less than the window of 3"),
+        (of_image(POOL | {"padding": -1}), f"{GRAPH}.Y.padding", "given -1; allowed: an integer from 0"),
+        (of_image(POOL | {"count_include_pad": True}), f"{GRAPH}.Y.count_include_pad", "unknown field"),
+        (
+            of_image({"avgpool": "X", "dims": "npqc", "window": 2, "count_include_pad": 1}),
+            f"{GRAPH}.Y.count_include_pad",
+            "given 1; allowed: true or false",
+        ),
+        (
+            of_image(POOL | {"maxpool": "Z"}, {"Z": {"relu": "X"}}),
+            f"{GRAPH}.Y.maxpool.0",
+            "given 'Z'; allowed: a tensor",
+        ),
+        (of_image(POOL, p=28), "dims.p", "not an index of block of maxpool; allowed: c, h, n, w"),
+        (of_image(POOL | {"padding": 0}, h="B"), "dims.h", "an output of extent 0 at the smallest shape"),
+        (
+            of_image(
+                {"add": ["A", "M"]},
+                {"A": POOL, "M": {"maxpool": "X", "dims": "npqc", "window": 2, "strides": 2}},
+            ),
+            f"{GRAPH}.M.dims",
+            "p is 28 here and 29 elsewhere; allowed: the same",
+        ),
+        (of_image(ROTATE | {"axis": "w"}), f"{GRAPH}.Y.axis", "given 'w'; allowed: the last index of nhwc"),
+        (of_image(ROTATE | {"by": 64}), f"{GRAPH}.Y.by", "given 64; allowed: 1 to 63"),
+        (of_image(ROTATE, c=1), f"{GRAPH}.Y.by", "given 8; allowed: an axis of more than one element"),
+        (of_image(ROTATE | {"by": 0}), f"{GRAPH}.Y.by", "given 0; allowed: an integer from 1"),
+        (of_image(ROTATE, c="B"), "dims.c", "given 'B'; allowed: a number, for Y rotates along it"),
+        (
+            of_image(ROTATE | {"rotate": "Z"}, {"Z": {"relu": "X"}}),
+            f"{GRAPH}.Y.rotate.0",
+            "given 'Z'; allowed: a tensor",
+        ),
+    ],
+)
+def test_refusals_of_windows_and_rotations(data: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data)
+    assert caught.value.field == field
+    assert said in caught.value.problem and "\n" not in str(caught.value)
+
+
+def test_what_reads_windows_has_no_products() -> None:
+    data = of_image({"einsum": ["X", "W"], "dims": "nhwk"}, {"R": ROTATE, "M": {"sum": "R", "axis": "c"}})
+    data["op"]["block"]["outputs"] = ["Y", "M"]
+    data["tensors"]["W"] = {"dims": "kc", "dtype": "float32"}
+    data["dims"]["k"] = 8
+    with pytest.raises(SpecError, match="given rotate; allowed: only in a block without a product"):
+        spec_from_data(data)
 
 
 def test_position_of_what_is_wrong() -> None:

@@ -1,1 +1,3 @@
-"""CPUs: ``backend`` (entry point), ``domain`` (space and cost model), ``measuring`` (the device at work)."""
+"""CPUs: ``backend`` (entry point), ``domain`` and ``listed_domain`` (space and cost model), ``forms`` (what
+belongs to a form), ``measuring`` (the device at work).
+"""

@@ -22,10 +22,11 @@ from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.engine import Device
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.lowerings import LOWERINGS
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.depthwise import with_channels_as_columns
-from dietcode.search_space.forms import cpu_micro_kernel, problem_from_json
+from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
 from dietcode.search_space.tir import script_of
@@ -120,7 +121,7 @@ class CpuBackend(Backend):
 
         def write(row: Mapping[str, Any]) -> str:
             kernel = cpu_micro_kernel(row)
-            text = script_of(CPU_CODE[problem.form].lower(problem, kernel, limits, kernel.name))
+            text = script_of(LOWERINGS[problem.form](problem, kernel, limits, kernel.name))
             # A function outside of a module is called main.
             symbol = f"micro_kernel_{kernel.name}".replace("-", "_")
             return text.replace("def main(", f"def {symbol}(", 1) + "\n"

@@ -1,18 +1,21 @@
-"""From the form of a problem to its space and search on CPUs; a new form is added here."""
+"""From the form of a problem to its cost model, search and report on CPUs; a new form is added here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from dietcode.backends.cpu.attention_domain import CpuAttentionDomain
-from dietcode.backends.cpu.depthwise_domain import CpuDepthwiseDomain
 from dietcode.backends.cpu.domain import CpuDomain
-from dietcode.backends.cpu.product_domain import CpuProductDomain
-from dietcode.backends.cpu.row_domain import CpuRowDomain
-from dietcode.backends.cpu.row_report import depthwise_facts, row_facts
+from dietcode.backends.cpu.listed_domain import ListedDomain
+from dietcode.backends.cpu.row_report import row_facts, tile_facts
 from dietcode.backends.protocol import Domain
+from dietcode.cost_model.cpu.attention import AttentionEstimator
+from dietcode.cost_model.cpu.depthwise import DepthwiseEstimator
+from dietcode.cost_model.cpu.estimator import TermEstimator
+from dietcode.cost_model.cpu.products import ProductEstimator
+from dietcode.cost_model.cpu.rows import RowEstimator
 from dietcode.cost_model.model import Fitted
 from dietcode.measure.records import Records
 from dietcode.search_space.attention.problem import AttentionProblem
@@ -28,11 +31,6 @@ _MAX_SEED_TRIALS = 32
 
 def _no_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
     return {}
-
-
-def _product_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
-    """Return why there is no T0 from MetaSchedule."""
-    return {"seed_note": "not sought: every tile is in the space from the beginning"}
 
 
 def _share(num_trials: int) -> int:
@@ -65,10 +63,17 @@ class CpuForm:
     measures_bandwidth: bool = False
 
 
+def _listed(
+    estimator: type[TermEstimator], facts: Callable[..., Mapping[str, Any]], measures_bandwidth: bool = False
+) -> CpuForm:
+    """Return a form whose space is listed from the beginning, so that no T0 is sought."""
+    return CpuForm(partial(ListedDomain, estimator_type=estimator), _none, facts, measures_bandwidth)
+
+
 CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
-    ProductProblem.form: CpuForm(CpuProductDomain, _none, _product_facts),
-    RowProblem.form: CpuForm(CpuRowDomain, _none, row_facts, measures_bandwidth=True),
-    DepthwiseProblem.form: CpuForm(CpuDepthwiseDomain, _none, depthwise_facts),
-    AttentionProblem.form: CpuForm(CpuAttentionDomain, _none, row_facts, measures_bandwidth=True),
+    ProductProblem.form: _listed(ProductEstimator, tile_facts),
+    RowProblem.form: _listed(RowEstimator, row_facts, measures_bandwidth=True),
+    DepthwiseProblem.form: _listed(DepthwiseEstimator, tile_facts),
+    AttentionProblem.form: _listed(AttentionEstimator, row_facts, measures_bandwidth=True),
 }

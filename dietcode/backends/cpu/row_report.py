@@ -11,7 +11,7 @@ from dietcode.search_space.task import Task
 _SEED_NOTE = "not sought: every {} is in the space from the beginning"
 
 
-def depthwise_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
+def tile_facts(task: Task, records: Records, fitted: Fitted) -> dict[str, Any]:
     """Return ``seed_note``, why there is no T0."""
     return {"seed_note": _SEED_NOTE.format("tile")}
 

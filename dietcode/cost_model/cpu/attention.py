@@ -10,23 +10,20 @@ last cache that a core has a share of. Blocks that `causal` hides are not counte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
-from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
-from dietcode.measure.records import Records
+from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, AttentionKernel
 from dietcode.search_space.cpu.attention.space import allows, num_tasks
 from dietcode.search_space.cpu.limits import Limits
-from dietcode.target.cpu import CpuTarget
 
-VERSION = 2001  # of features; those of other forms have numbers of their own
 _FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _SOFTMAX_CYCLES = 18.0  # of a vector of scores
 _ROW_CYCLES = 40.0  # of a query and a block: the maximum of all lanes, the sums
@@ -132,50 +129,19 @@ def count_attention(
     )
 
 
-def fit_attention(problem: AttentionProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
-    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return _FORM.fit(problem, target, records, extents)
-
-
-_FORM = TermForm(TERMS, count_attention, lambda counts, limits: counts.work(), allows)
+FORM = TermForm(TERMS, count_attention, lambda counts, limits: counts.work(), allows)
 
 
 @dataclass(frozen=True)
-class AttentionEstimator:
-    """`dietcode.cost_model.model.Estimator` of attention on a CPU.
+class AttentionEstimator(TermEstimator):
+    """`dietcode.cost_model.model.Estimator` of attention on a CPU."""
 
-    Attributes
-    ----------
-    cycles_per_sec : float
-        Of a core, by the calibration.
-    launch_secs : float
-        Seconds of a call without work.
-    """
+    form: ClassVar[TermForm] = FORM
+    columns: ClassVar[tuple[Feature, ...]] = FEATURES
+    version: ClassVar[int] = 4001
 
-    limits: Limits
-    kappa: float
-    cycles_per_sec: float
-    launch_secs: float
-    version: ClassVar[int] = VERSION
-
-    @classmethod
-    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> AttentionEstimator:
-        """Return a calibration's estimator."""
-        known = CpuEstimator.of(limits, calibration)
-        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
-
-    def allows(self, problem: AttentionProblem, micro_kernel: AttentionKernel) -> bool:
-        """Return what `dietcode.search_space.cpu.attention.space.allows` does."""
-        return allows(problem, micro_kernel, self.limits)
-
-    def estimate(
-        self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents
-    ) -> FloatArray:
-        """Return the seconds of a call by arithmetic alone, [num_points]."""
-        return self._secs(count_attention(problem, micro_kernel, self.limits, extents), problem, micro_kernel)
-
-    def _secs(
-        self, counts: AttentionCounts, problem: AttentionProblem, micro_kernel: AttentionKernel
+    def cycles(
+        self, problem: AttentionProblem, micro_kernel: AttentionKernel, counts: AttentionCounts
     ) -> FloatArray:
         rows, lanes, (depth, width) = micro_kernel.rows, self.limits.lanes, problem.head
         # Each step of a sum waits for the one before it; loads of keys and values go beside.
@@ -187,24 +153,18 @@ class AttentionEstimator:
         tiles, blocks, keys, copies, far = counts.work().T
         cycles = tiles * _TILE_CYCLES + blocks * block + keys * key + copies * copied
         cycles = cycles + far / _FAR_BYTES_PER_CYCLE
-        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
-        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
-        return secs
+        total: FloatArray = cycles * counts.stretch(self.kappa)
+        return total
 
-    def features(
-        self, problem: AttentionProblem, micro_kernel: AttentionKernel, extents: Extents
-    ) -> tuple[Table, FloatArray]:
-        """Return features and estimate of one micro-kernel at many shapes.
-
-        Returns
-        -------
-        float32 [num_points, num_features], float64 [num_points]
-            Columns as in `FEATURES`; seconds as in `estimate`.
-        """
-        counts = count_attention(problem, micro_kernel, self.limits, extents)
-        estimate = self._secs(counts, problem, micro_kernel)
+    def values(
+        self,
+        problem: AttentionProblem,
+        micro_kernel: AttentionKernel,
+        counts: AttentionCounts,
+        extents: Extents,
+    ) -> Sequence[Any]:
         groups, rows, _, keys = problem.sizes(extents)
-        values = (
+        return (
             micro_kernel.rows,
             micro_kernel.columns // self.limits.lanes,
             np.log2(micro_kernel.tiles),
@@ -216,9 +176,4 @@ class AttentionEstimator:
             counts.padded_flops / counts.flops,
             counts.imbalance,
             np.log2(counts.num_bytes),
-            np.log2(estimate),
         )
-        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
-        for column, value in enumerate(values):
-            table[:, column] = value
-        return table, estimate

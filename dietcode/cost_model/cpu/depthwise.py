@@ -10,25 +10,22 @@ beyond L2, and beyond the last cache that a core has a share of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
-from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
-from dietcode.measure.records import Records
+from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.depthwise.space import allows, num_panels, num_tasks
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.depthwise import DepthwiseProblem
 from dietcode.search_space.partition import NumpyOps, choose_partition
 from dietcode.search_space.problem import IntArray
-from dietcode.target.cpu import CpuTarget
 
-VERSION = 2001  # of features; those of other forms have numbers of their own
 _FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _FLOAT_BYTES = 4
 _TILE_CYCLES = 10.0  # begin and end
@@ -36,7 +33,6 @@ _EDGE_CYCLES = 0.4  # of a product at an edge, more than inside
 _L3_BYTES_PER_CYCLE = 16.0
 _FAR_BYTES_PER_CYCLE = 4.0
 _STREAMED_BYTES_PER_CYCLE = 4.0
-_SERIAL_LAUNCH = 0.3  # of a launch, where no other core is woken
 TERMS = (
     "secs_per_tile",
     "secs_per_product",
@@ -160,51 +156,19 @@ def _num_bytes(problem: DepthwiseProblem, extents: Extents) -> Any:
     )
 
 
-def fit_depthwise(problem: DepthwiseProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
-    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return _FORM.fit(problem, target, records, extents)
-
-
-_FORM = TermForm(TERMS, count_depthwise, lambda counts, limits: counts.work(limits), allows)
+FORM = TermForm(TERMS, count_depthwise, lambda counts, limits: counts.work(limits), allows)
 
 
 @dataclass(frozen=True)
-class DepthwiseEstimator:
-    """`dietcode.cost_model.model.Estimator` of depthwise convolutions on a CPU.
+class DepthwiseEstimator(TermEstimator):
+    """`dietcode.cost_model.model.Estimator` of depthwise convolutions on a CPU."""
 
-    Attributes
-    ----------
-    cycles_per_sec : float
-        Of a core, by the calibration.
-    launch_secs : float
-        Seconds of a call without work.
-    """
+    form: ClassVar[TermForm] = FORM
+    columns: ClassVar[tuple[Feature, ...]] = FEATURES
+    version: ClassVar[int] = 3001
 
-    limits: Limits
-    kappa: float
-    cycles_per_sec: float
-    launch_secs: float
-    version: ClassVar[int] = VERSION
-
-    @classmethod
-    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> DepthwiseEstimator:
-        """Return a calibration's estimator."""
-        known = CpuEstimator.of(limits, calibration)
-        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
-
-    def allows(self, problem: DepthwiseProblem, micro_kernel: Any) -> bool:
-        """Return what `dietcode.search_space.cpu.depthwise.space.allows` does."""
-        return allows(problem, micro_kernel, self.limits)
-
-    def estimate(
-        self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, extents: Extents
-    ) -> FloatArray:
-        """Return the seconds of a call by arithmetic alone, [num_points]."""
-        counts = count_depthwise(problem, micro_kernel, self.limits, extents)
-        return self._secs(counts, problem, micro_kernel)
-
-    def _secs(
-        self, counts: DepthwiseCounts, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel
+    def cycles(
+        self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, counts: DepthwiseCounts
     ) -> FloatArray:
         tiles, products, edges, beyond_l2, beyond_caches = counts.work(self.limits).T
         window = problem.product(problem.reduction, dict(problem.extents))
@@ -222,25 +186,19 @@ class DepthwiseEstimator:
             moved = beyond_l2 / _L3_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
         cycles = np.maximum(np.maximum(products, loads) + edges * _EDGE_CYCLES, moved)
         cycles = cycles + tiles * _TILE_CYCLES
-        launch = self.launch_secs * (_SERIAL_LAUNCH if micro_kernel.serial else 1.0)
-        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
-        return secs
+        total: FloatArray = cycles * counts.stretch(self.kappa)
+        return total
 
-    def features(
-        self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, extents: Extents
-    ) -> tuple[Table, FloatArray]:
-        """Return features and estimate of one micro-kernel at many shapes.
-
-        Returns
-        -------
-        float32 [num_points, num_features], float64 [num_points]
-            Columns as in `FEATURES`; seconds as in `estimate`.
-        """
-        counts = count_depthwise(problem, micro_kernel, self.limits, extents)
-        estimate = self._secs(counts, problem, micro_kernel)
+    def values(
+        self,
+        problem: DepthwiseProblem,
+        micro_kernel: DepthwiseKernel,
+        counts: DepthwiseCounts,
+        extents: Extents,
+    ) -> Sequence[Any]:
         _, rows, columns, window = problem.sizes(extents)
         width = extents[problem.rows[-1]]
-        values = (
+        return (
             micro_kernel.rows,
             micro_kernel.columns // self.limits.lanes,
             window,
@@ -255,9 +213,4 @@ class DepthwiseEstimator:
             counts.at_edges,
             -(-width // micro_kernel.rows) * micro_kernel.rows / width - 1.0,
             np.log2(counts.num_bytes),
-            np.log2(estimate),
         )
-        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
-        for column, value in enumerate(values):
-            table[:, column] = value
-        return table, estimate

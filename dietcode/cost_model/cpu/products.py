@@ -11,25 +11,22 @@ contractions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
-from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
-from dietcode.measure.records import Records
+from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.space import allows, num_tasks
 from dietcode.search_space.cpu.rows.passes import COSTLY
 from dietcode.search_space.partition import NumpyOps, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
-from dietcode.target.cpu import CpuTarget
 
-VERSION = 2001  # of features; those of other forms have numbers of their own
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0
 _CYCLES_PER_VECTOR_AFTER = 8.0  # a norm, from L2
@@ -149,48 +146,18 @@ def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
     return sum(found.values())
 
 
-def fit_products(problem: ProductProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
-    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return _FORM.fit(problem, target, records, extents)
-
-
-_FORM = TermForm(TERMS, count_products, lambda counts, limits: counts.work(), allows)
+FORM = TermForm(TERMS, count_products, lambda counts, limits: counts.work(), allows)
 
 
 @dataclass(frozen=True)
-class ProductEstimator:
-    """`dietcode.cost_model.model.Estimator` of blocks with products on a CPU.
+class ProductEstimator(TermEstimator):
+    """`dietcode.cost_model.model.Estimator` of blocks with products on a CPU."""
 
-    Attributes
-    ----------
-    cycles_per_sec : float
-        Of a core, by the calibration.
-    launch_secs : float
-        Seconds of a call without work.
-    """
+    form: ClassVar[TermForm] = FORM
+    columns: ClassVar[tuple[Feature, ...]] = FEATURES
+    version: ClassVar[int] = 2001
 
-    limits: Limits
-    kappa: float
-    cycles_per_sec: float
-    launch_secs: float
-    version: ClassVar[int] = VERSION
-
-    @classmethod
-    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> ProductEstimator:
-        """Return a calibration's estimator."""
-        known = CpuEstimator.of(limits, calibration)
-        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
-
-    def allows(self, problem: ProductProblem, micro_kernel: ProductKernel) -> bool:
-        """Return what `dietcode.search_space.cpu.products.space.allows` does."""
-        return allows(problem, micro_kernel, self.limits)
-
-    def estimate(self, problem: ProductProblem, micro_kernel: ProductKernel, extents: Extents) -> FloatArray:
-        """Return the seconds of a call by arithmetic alone, [num_points]."""
-        counts = count_products(problem, micro_kernel, self.limits, extents)
-        return self._secs(problem, micro_kernel, counts)
-
-    def _secs(
+    def cycles(
         self, problem: ProductProblem, micro_kernel: ProductKernel, counts: ProductCounts
     ) -> FloatArray:
         vectors = micro_kernel.columns // self.limits.lanes
@@ -206,26 +173,15 @@ class ProductEstimator:
         per_tile = _TILE_CYCLES + micro_kernel.rows * vectors * _function_cycles(problem)
         cycles = counts.tiles * (counts.depth * step + per_tile)
         cycles += counts.after * _CYCLES_PER_VECTOR_AFTER
-        cycles = cycles * counts.stretch(self.kappa) + counts.packed / _PACKED_PER_CYCLE
-        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
-        secs: FloatArray = launch + cycles / self.cycles_per_sec
-        return secs
+        total: FloatArray = cycles * counts.stretch(self.kappa) + counts.packed / _PACKED_PER_CYCLE
+        return total
 
-    def features(
-        self, problem: ProductProblem, micro_kernel: ProductKernel, extents: Extents
-    ) -> tuple[Table, FloatArray]:
-        """Return features and estimate of one micro-kernel at many shapes.
-
-        Returns
-        -------
-        float32 [num_points, num_features], float64 [num_points]
-            Columns as in `FEATURES`; seconds as in `estimate`.
-        """
-        counts = count_products(problem, micro_kernel, self.limits, extents)
-        estimate = self._secs(problem, micro_kernel, counts)
+    def values(
+        self, problem: ProductProblem, micro_kernel: ProductKernel, counts: ProductCounts, extents: Extents
+    ) -> Sequence[Any]:
         _, rows, columns, depth = problem.sizes(extents)
         vectors, sets = micro_kernel.columns // self.limits.lanes, len(problem.plan.accumulators)
-        values = (
+        return (
             micro_kernel.rows,
             vectors,
             sets,
@@ -239,12 +195,7 @@ class ProductEstimator:
             counts.imbalance,
             np.log2(counts.tiles),
             counts.packed / np.maximum(counts.multiply_adds, 1.0),
-            np.log2(estimate),
         )
-        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
-        for column, value in enumerate(values):
-            table[:, column] = value
-        return table, estimate
 
 
 def _function_cycles(problem: ProductProblem) -> float:

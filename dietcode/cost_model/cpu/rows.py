@@ -11,25 +11,22 @@ operations a second, as for contractions, bytes a second are f_local · bytes / 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dietcode.cost_model.cpu.features import CpuEstimator
+from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
-from dietcode.cost_model.model import Extents, Feature, Fitted, FloatArray, Table
-from dietcode.measure.records import Records
+from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.cpu.rows.passes import COSTLY, schedule
 from dietcode.search_space.cpu.rows.space import allows, num_tasks
 from dietcode.search_space.partition import NumpyOps, choose_partition
 from dietcode.search_space.rows.problem import RowProblem
-from dietcode.target.cpu import CpuTarget
 
-VERSION = 1001  # of features; those of contractions have numbers of their own
 _FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0
@@ -135,50 +132,19 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
     )
 
 
-def fit_rows(problem: RowProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
-    """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-    return _FORM.fit(problem, target, records, extents)
-
-
-_FORM = TermForm(TERMS, count_rows, lambda counts, limits: counts.work(limits), allows)
+FORM = TermForm(TERMS, count_rows, lambda counts, limits: counts.work(limits), allows)
 
 
 @dataclass(frozen=True)
-class RowEstimator:
-    """`dietcode.cost_model.model.Estimator` of row blocks on a CPU.
+class RowEstimator(TermEstimator):
+    """`dietcode.cost_model.model.Estimator` of row blocks on a CPU."""
 
-    Attributes
-    ----------
-    cycles_per_sec : float
-        Of a core, by the calibration.
-    launch_secs : float
-        Seconds of a call without work.
-    """
+    form: ClassVar[TermForm] = FORM
+    columns: ClassVar[tuple[Feature, ...]] = FEATURES
+    version: ClassVar[int] = 1001
 
-    limits: Limits
-    kappa: float
-    cycles_per_sec: float
-    launch_secs: float
-    version: ClassVar[int] = VERSION
-
-    @classmethod
-    def of(cls, limits: Limits, calibration: Mapping[str, Any]) -> RowEstimator:
-        """Return a calibration's estimator."""
-        known = CpuEstimator.of(limits, calibration)
-        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
-
-    def allows(self, problem: RowProblem, micro_kernel: RowKernel) -> bool:
-        """Return what `dietcode.search_space.cpu.rows.space.allows` does."""
-        return allows(problem, micro_kernel, self.limits)
-
-    def estimate(self, problem: RowProblem, micro_kernel: RowKernel, extents: Extents) -> FloatArray:
-        """Return the seconds of a call by arithmetic alone, [num_points]."""
-        counts = count_rows(problem, micro_kernel, self.limits, extents)
-        return self._secs(counts, micro_kernel, *_functions(problem, micro_kernel))
-
-    def _secs(
-        self, counts: RowCounts, micro_kernel: RowKernel, passes: int, costly: int, elementary: int
-    ) -> FloatArray:
+    def cycles(self, problem: RowProblem, micro_kernel: RowKernel, counts: RowCounts) -> FloatArray:
+        passes, costly, elementary = _functions(problem, micro_kernel)
         own = counts.num_bytes / counts.tasks
         groups, vectors, in_caches, beyond_l2, beyond_caches = counts.work(self.limits).T
         arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
@@ -188,25 +154,15 @@ class RowEstimator:
         else:  # what is written is read before
             moved += beyond_l2 / _L2_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
         cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
-        launch = self.launch_secs * (0.3 if micro_kernel.serial else 1.0)  # no other core is woken
-        secs: FloatArray = launch + cycles * counts.stretch(self.kappa) / self.cycles_per_sec
-        return secs
+        total: FloatArray = cycles * counts.stretch(self.kappa)
+        return total
 
-    def features(
-        self, problem: RowProblem, micro_kernel: RowKernel, extents: Extents
-    ) -> tuple[Table, FloatArray]:
-        """Return features and estimate of one micro-kernel at many shapes.
-
-        Returns
-        -------
-        float32 [num_points, num_features], float64 [num_points]
-            Columns as in `FEATURES`; seconds as in `estimate`.
-        """
-        counts = count_rows(problem, micro_kernel, self.limits, extents)
+    def values(
+        self, problem: RowProblem, micro_kernel: RowKernel, counts: RowCounts, extents: Extents
+    ) -> Sequence[Any]:
         passes, costly, elementary = _functions(problem, micro_kernel)
-        estimate = self._secs(counts, micro_kernel, passes, costly, elementary)
         _, rows, columns, _ = problem.sizes(extents)
-        values = (
+        return (
             micro_kernel.rows,
             micro_kernel.columns // self.limits.lanes,
             passes,
@@ -219,12 +175,7 @@ class RowEstimator:
             np.log2(columns),
             counts.left_over,
             np.log2(counts.num_bytes),
-            np.log2(estimate),
         )
-        table: Table = np.empty((len(estimate), len(FEATURES)), dtype=np.float32)
-        for column, value in enumerate(values):
-            table[:, column] = value
-        return table, estimate
 
 
 def _functions(problem: RowProblem, micro_kernel: RowKernel) -> tuple[int, int, int]:

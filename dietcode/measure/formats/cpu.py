@@ -7,7 +7,7 @@ from typing import Any
 
 from dietcode.measure import checks
 from dietcode.measure.formats.base import RecordFormat
-from dietcode.search_space.forms import cpu_micro_kernel
+from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.workload.text import clip
 
 _MIN_SWEEP = 2  # points that a line goes through

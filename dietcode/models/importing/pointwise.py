@@ -262,14 +262,14 @@ def _fmod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _pow(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     dtype = dtype_name(fake.dtype)
     x, exponent = m.cast(m.tensor(a["self"]), dtype), m.cast(m.value(a["exponent"]), dtype)
-    simple = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
-    if isinstance(exponent, str) or exponent not in (*simple, 1, 3, -1):
-        return m.add("pow", x, exponent)
-    if exponent == 1:
-        return x
+    known = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
+    if isinstance(exponent, int | float) and exponent in known:
+        return m.add(known[exponent], x)
+    if exponent == 3:
+        return m.add("mul", x, m.add("square", x))
     if exponent == -1:
         return m.add("div", 1.0, x)
-    return m.add("mul", x, m.add("square", x)) if exponent == 3 else m.add(simple[float(exponent or 0)], x)
+    return x if exponent == 1 else m.add("pow", x, exponent)
 
 
 @rule("aten.pow.Scalar")

@@ -9,12 +9,16 @@ from typing import Any
 
 from dietcode.graph.extent import Extent, floor_divide, larger, remainder, smaller
 
-_TWO: Mapping[str, Callable[[Extent, Extent], Extent]] = {
-    **dict.fromkeys(("FloorDiv", "CleanDiv"), floor_divide),
-    **dict.fromkeys(("Mod", "PythonMod"), remainder),
+_FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": floor_divide,
+    "CleanDiv": floor_divide,
+    "Mod": remainder,
+    "PythonMod": remainder,
+    "Min": smaller,
+    "Max": larger,
 }
-_ROUNDED = ("TruncToInt", "FloorToInt")
-_CHOICES: Mapping[str, Callable[[Extent, Extent], Extent]] = {"Min": smaller, "Max": larger}
 
 
 class UnknownSizeError(ValueError):
@@ -53,22 +57,13 @@ class Symbols:
         return Extent.of(self._names[expression.name])
 
     def _of_function(self, expression: Any, kind: str) -> Extent:
-        if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
-            base = self._of(expression.args[0])
-            return reduce(operator.mul, [base] * int(expression.args[1]))
         if kind == "Mul" and any(one.is_Rational and not one.is_Integer for one in expression.args):
-            return self._of_fraction(expression)
-        if kind in ("Add", "Mul"):
-            parts = [self._of(one) for one in expression.args]
-            return reduce(operator.add if kind == "Add" else operator.mul, parts)
-        if kind in _ROUNDED and type(expression.args[0]).__name__ == "IntTrueDiv":  # int(L / 2)
-            return floor_divide(*(self._of(one) for one in expression.args[0].args))
-        if kind in _TWO and len(expression.args) == 2:
-            return _TWO[kind](*(self._of(one) for one in expression.args))
-        if kind in _CHOICES:
-            return reduce(_CHOICES[kind], [self._of(one) for one in expression.args])
-        raise UnknownSizeError(str(expression))
-
-    def _of_fraction(self, expression: Any) -> Extent:
-        numerator, denominator = expression.as_numer_denom()
-        return floor_divide(self._of(numerator), self._of(denominator))
+            numerator, denominator = expression.as_numer_denom()
+            return floor_divide(self._of(numerator), self._of(denominator))
+        if kind in ("TruncToInt", "FloorToInt") and type(expression.args[0]).__name__ == "IntTrueDiv":
+            return floor_divide(*(self._of(one) for one in expression.args[0].args))  # int(L / 2)
+        if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
+            return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
+        if kind not in _FUNCTIONS:
+            raise UnknownSizeError(str(expression))
+        return reduce(_FUNCTIONS[kind], [self._of(one) for one in expression.args])

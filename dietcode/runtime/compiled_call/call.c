@@ -8,11 +8,11 @@ typedef struct {
   PyObject_HEAD
   PyObject *owned; /* a tuple, which keeps alive what all other fields point at */
   TVMFFIObjectHandle run, run_beside_torch;
-  PyObject *shapes; /* by a Frame's key: its integers as bytes, and the output's shape as a tuple */
-  PyObject *output_dtype;
+  PyObject *shapes; /* by a Frame's key: its integers as bytes, and the outputs' shapes as a tuple of tuples */
+  PyObject *output_dtypes; /* a tuple */
   Arrays arrays;
-  int num_tensors, num_keywords, num_values, num_bound;
-  Expected expected[MAX_TENSORS + 1]; /* the output last */
+  int num_tensors, num_outputs, num_keywords, num_values, num_bound;
+  Expected expected[MAX_TENSORS + MAX_OUTPUTS]; /* the outputs last */
   PyObject *keywords[MAX_VALUES];
   PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
   View packed[MAX_TENSORS];     /* of those bound that are packed */
@@ -26,10 +26,10 @@ static PyObject *out_text, *call_text;
 
 typedef struct {
   int num_held, num_key;
-  PyObject *held[MAX_TENSORS], *out; /* strong: who passed them may let go of them meanwhile */
-  View views[MAX_TENSORS + 1];
+  PyObject *held[MAX_TENSORS], *out; /* strong: who passed them may let go of them meanwhile; a tuple of several */
+  View views[MAX_TENSORS + MAX_OUTPUTS];
   int64_t key[MAX_TENSORS * MAX_NDIM + MAX_VALUES];
-  int64_t integers[MAX_VALUES + MAX_NDIM];
+  int64_t integers[MAX_VALUES + MAX_OUTPUTS * MAX_NDIM]; /* values of the shape variables, extents of the outputs */
 } Frame;
 
 /* The tensors of a call in the library's order: by name, or by position those that are not bound. */
@@ -83,39 +83,69 @@ static int look_at_tensors(CompiledCall *self, Frame *frame) {
   return num_torch && is_traced() ? -1 : num_torch;
 }
 
-/* The output, given or new; its shape is what the long way found for these shapes before. */
-static int settle_output(CompiledCall *self, Frame *frame, int num_torch) {
-  const Expected *expected = &self->expected[self->num_tensors];
-  View *view = &frame->views[self->num_tensors];
+static int make_outputs(CompiledCall *self, Frame *frame, PyObject *shapes, int num_torch) {
+  int64_t *extents = frame->integers + self->num_values;
+  if (self->num_outputs > 1 && !(frame->out = PyTuple_New(self->num_outputs))) return -1;
+  for (int i = 0; i < self->num_outputs; i++) {
+    const Expected *expected = &self->expected[self->num_tensors + i];
+    View *view = &frame->views[self->num_tensors + i];
+    PyObject *made = NULL, *dtype = PyTuple_GetItem(self->output_dtypes, i);
+    int status = num_torch ? new_torch(extents, expected, &made, view)
+                           : new_array(PyTuple_GetItem(shapes, i), expected, dtype, &self->arrays, &made, view);
+    if (self->num_outputs == 1) frame->out = made;
+    else if (made && PyTuple_SetItem(frame->out, i, made) != 0) return -1;
+    if (status != 0) return -1;
+    extents += expected->ndim;
+  }
+  return 0;
+}
+
+static int take_outputs(CompiledCall *self, Frame *frame) {
+  const int64_t *extents = frame->integers + self->num_values;
+  int num_views = self->num_tensors, is_one = self->num_outputs == 1;
+  if (!is_one && PyList_CheckExact(frame->out)) {
+    PyObject *list = frame->out;
+    frame->out = PyList_AsTuple(list);
+    Py_DECREF(list);
+  }
+  if (!is_one && (!frame->out || !PyTuple_CheckExact(frame->out) || PyTuple_Size(frame->out) != self->num_outputs)) return -1;
+  for (int i = 0; i < self->num_outputs; i++, num_views++) {
+    const Expected *expected = &self->expected[num_views];
+    View *view = &frame->views[num_views];
+    if (view_output(is_one ? frame->out : PyTuple_GetItem(frame->out, i), expected, &self->arrays, view) != 0) return -1;
+    if (memcmp(view->shape, extents, expected->ndim * sizeof *extents) != 0) return -1;
+    for (int j = 0; j < num_views; j++) {
+      const View *other = &frame->views[j];
+      if ((other->kind != PACKED && other->kind != view->kind) || overlap(view, other)) return -1;
+    }
+    extents += expected->ndim;
+  }
+  return frame->views[self->num_tensors].kind == TORCH && is_traced() ? -1 : 0;
+}
+
+/* The outputs, given or new; their shapes are what the long way found for these shapes before. */
+static int settle_outputs(CompiledCall *self, Frame *frame, int num_torch) {
   PyObject *key = PyBytes_FromStringAndSize((char *)frame->key, frame->num_key * (Py_ssize_t)sizeof *frame->key);
-  PyObject *known = key ? PyDict_GetItemWithError(self->shapes, key) : NULL, *shape = NULL;
+  PyObject *known = key ? PyDict_GetItemWithError(self->shapes, key) : NULL;
   Py_XDECREF(key);
   char *integers = NULL;
-  Py_ssize_t size = 0, wanted = (self->num_values + expected->ndim) * (Py_ssize_t)sizeof *frame->integers;
+  Py_ssize_t size = 0, wanted = self->num_values;
+  for (int i = 0; i < self->num_outputs; i++) wanted += self->expected[self->num_tensors + i].ndim;
+  wanted *= (Py_ssize_t)sizeof *frame->integers;
   if (!known || PyBytes_AsStringAndSize(PyTuple_GetItem(known, 0), &integers, &size) != 0 || size != wanted) return -1;
   memcpy(frame->integers, integers, size);
-  int64_t *extents = frame->integers + self->num_values;
-  if (!frame->out && num_torch) return new_torch(extents, expected, &frame->out, view);
-  if (!frame->out) {
-    shape = Py_NewRef(PyTuple_GetItem(known, 1)); /* another thread may drop what is known */
-    int status = new_array(shape, expected, self->output_dtype, &self->arrays, &frame->out, view);
-    Py_DECREF(shape);
-    return status;
-  }
-  if (view_output(frame->out, expected, &self->arrays, view) != 0) return -1;
-  if (memcmp(view->shape, extents, expected->ndim * sizeof *extents) != 0) return -1;
-  for (int i = 0; i < self->num_tensors; i++) {
-    const View *input = &frame->views[i];
-    if ((input->kind != PACKED && input->kind != view->kind) || overlap(view, input)) return -1;
-  }
-  return view->kind == TORCH && is_traced() ? -1 : 0;
+  if (frame->out) return take_outputs(self, frame);
+  PyObject *shapes = Py_NewRef(PyTuple_GetItem(known, 1)); /* another thread may drop what is known */
+  int status = make_outputs(self, frame, shapes, num_torch);
+  Py_DECREF(shapes);
+  return status;
 }
 
 static int run(TVMFFIObjectHandle function, CompiledCall *self, Frame *frame) {
-  TVMFFIAny args[MAX_TENSORS + 1 + MAX_VALUES], answer = {.type_index = kTVMFFINone};
+  TVMFFIAny args[MAX_TENSORS + MAX_OUTPUTS + MAX_VALUES], answer = {.type_index = kTVMFFINone};
   int num_args = 0;
   memset(args, 0, sizeof args);
-  for (int i = 0; i <= self->num_tensors; i++) {
+  for (int i = 0; i < self->num_tensors + self->num_outputs; i++) {
     args[num_args].type_index = kTVMFFIDLTensorPtr;
     args[num_args++].v_ptr = &frame->views[i].tensor;
   }
@@ -139,7 +169,7 @@ static PyObject *try_call(CompiledCall *self, PyObject *args, PyObject *named) {
   frame.num_held = frame.num_key = 0;
   frame.out = NULL;
   int num_torch = gather(self, args, named, &frame) == 0 ? look_at_tensors(self, &frame) : -1;
-  int is_ready = num_torch >= 0 && settle_output(self, &frame, num_torch) == 0;
+  int is_ready = num_torch >= 0 && settle_outputs(self, &frame, num_torch) == 0;
   int is_done = is_ready && run(num_torch ? self->run_beside_torch : self->run, self, &frame) == 0;
   for (int i = 0; i < frame.num_held; i++) Py_DECREF(frame.held[i]);
   if (is_done) return frame.out;
@@ -180,21 +210,22 @@ static int read_expected(PyObject *facts, Expected *expected) {
 
 static int read_arguments(CompiledCall *self, PyObject *args) {
   PyObject *run, *beside_torch, *tensors, *keywords, *array, *packed;
-  if (!PyArg_ParseTuple(args, "(OO)O!O!iO!(OOOOO)", &run, &beside_torch, &PyTuple_Type, &tensors, &PyTuple_Type, &keywords,
+  if (!PyArg_ParseTuple(args, "(OO)O!O!iO!(OOOOO!)", &run, &beside_torch, &PyTuple_Type, &tensors, &PyTuple_Type, &keywords,
                         &self->num_values, &PyDict_Type, &self->shapes, &array, &packed, &self->arrays.empty,
-                        &self->arrays.aligned_empty, &self->output_dtype))
+                        &self->arrays.aligned_empty, &PyTuple_Type, &self->output_dtypes))
     return -1;
   self->arrays.array = (PyTypeObject *)array;
   self->arrays.packed = (PyTypeObject *)packed;
-  self->num_tensors = (int)PyTuple_Size(tensors) - 1;
+  self->num_outputs = (int)PyTuple_Size(self->output_dtypes);
+  self->num_tensors = (int)PyTuple_Size(tensors) - self->num_outputs;
   self->num_keywords = (int)PyTuple_Size(keywords);
   self->num_bound = -1;
-  if (self->num_tensors < 0 || self->num_tensors > MAX_TENSORS || self->num_keywords > MAX_VALUES || self->num_values < 0 ||
-      self->num_values > MAX_VALUES) {
+  if (self->num_tensors < 0 || self->num_tensors > MAX_TENSORS || self->num_outputs < 1 || self->num_outputs > MAX_OUTPUTS ||
+      self->num_keywords > MAX_VALUES || self->num_values < 0 || self->num_values > MAX_VALUES) {
     PyErr_SetString(PyExc_ValueError, "more tensors or shape variables than a compiled call takes");
     return -1;
   }
-  for (int i = 0; i <= self->num_tensors; i++)
+  for (int i = 0; i < self->num_tensors + self->num_outputs; i++)
     if (read_expected(PyTuple_GetItem(tensors, i), &self->expected[i]) != 0) return -1;
   for (int i = 0; i < self->num_keywords; i++) self->keywords[i] = PyTuple_GetItem(keywords, i);
   if (read_handle(run, &self->run) != 0) return -1;

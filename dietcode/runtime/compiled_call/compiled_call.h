@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-enum { MAX_TENSORS = 12, MAX_NDIM = 8, MAX_VALUES = 32, SMALL_BYTES = 1 << 14 /* an output's alignment matters above it */ };
+enum { MAX_TENSORS = 16, MAX_OUTPUTS = 8, MAX_NDIM = 8, MAX_VALUES = 32 };
+enum { SMALL_BYTES = 1 << 14 /* an output's alignment matters above it */ };
 
 /* What a library asks of one of its tensors. */
 typedef struct {

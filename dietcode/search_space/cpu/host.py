@@ -18,8 +18,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.candidate import AnyMicroKernel
-from dietcode.search_space.cpu.forms import CPU_CODE
 from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.cpu.lowerings import LOWERINGS
 from dietcode.search_space.cpu.packing import lower_packing, packed_shape
 from dietcode.search_space.dispatch_tree import DispatchTree
 from dietcode.search_space.problem import AnyProblem
@@ -55,7 +55,7 @@ def build_module(
     for category, micro_kernel in enumerate(micro_kernels):
         name = f"micro_kernel_{category}_{micro_kernel.name}".replace("-", "_")  # an identifier
         kernels.append(ir.GlobalVar(name))
-        functions[kernels[-1]] = CPU_CODE[problem.form].lower(problem, micro_kernel, limits, name)
+        functions[kernels[-1]] = LOWERINGS[problem.form](problem, micro_kernel, limits, name)
     functions[RUN] = _run_function(problem, kernels, tree, variables, limits)
     functions[SELECT] = _select_function(tree, variables)
     for operand, layout in problem.packed.items():

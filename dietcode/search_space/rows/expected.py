@@ -75,6 +75,7 @@ def expect_rows(
         Most operations to spend; the longest row index that no operator names is thinned out.
     """
     named = {node.attribute("causal") for node in problem.nodes.values()}
+    named |= {window.output for window in problem.windows}
     free = [index for index in problem.rows if index not in named]
     longest = max(free, key=lambda index: int(extents[index]), default=None)
     flops = float(problem.flops(extents))

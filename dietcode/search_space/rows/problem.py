@@ -8,8 +8,35 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dietcode.search_space.block_problem import BlockProblem
-from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand, gathered_rows
+from dietcode.search_space.problem import Window
+from dietcode.workload.expansion import REDUCTIONS, Primitive, count_flops, expand, own_rows
+from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes, taps
 from dietcode.workload.text import clip
+
+_FROM_MEMORY = ("gather", "rotate", *POOLINGS)
+
+
+@dataclass(frozen=True)
+class RowRead:
+    """How a value is read from a tensor, a row at a time.
+
+    Attributes
+    ----------
+    positions : str
+        The tensor that tells the row of a table; empty for other tensors.
+    taps : tuple of (PoolAxis, int)
+        A position within the window of each axis that one slides over.
+    shift : int
+        How far a column is to the right of where it is read; those that leave at the end begin the row.
+    negates : bool
+        Whether these are negated.
+    """
+
+    tensor: str
+    positions: str = ""
+    taps: tuple[tuple[PoolAxis, int], ...] = ()
+    shift: int = 0
+    negates: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +50,40 @@ class RowProblem(BlockProblem):
     reduction: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
-    def reads(self) -> dict[str, str]:
-        """Values that are read, by name: the tensor of each, a table for rows that are gathered."""
-        tables = {table for table, _ in self.gathers.values()}
-        plain = {name: name for name in self.inputs if name not in tables and name not in self.tables}
-        return plain | {gathered_rows(name): table for name, (table, _) in self.gathers.items()}
+    def reads(self) -> dict[str, RowRead]:
+        """Values that are read, by name."""
+        special = {name: node for name, node in self.nodes.items() if node.operator in _FROM_MEMORY}
+        plain = {o for name, node in self.nodes.items() if name not in special for o in node.operands}
+        found = {name: RowRead(name) for name in self.inputs if name in plain}
+        for name, node in special.items():
+            tensor = str(node.operands[0])
+            if node.operator == "gather":
+                found[own_rows(name)] = RowRead(tensor, positions=str(node.operands[1]))
+            elif node.operator == "rotate":
+                shift, negates = node.attribute("by"), node.attribute("negate")
+                found[own_rows(name)] = RowRead(tensor, shift=shift, negates=negates)
+            else:
+                axes = self.pools[name]
+                for tap in taps(axes):
+                    found[own_rows(name, tap)] = RowRead(tensor, taps=tuple(zip(axes, tap, strict=True)))
+        return found
+
+    @cached_property
+    def pools(self) -> dict[str, tuple[PoolAxis, ...]]:
+        """The axes that the window of each node that pools slides over."""
+        return {
+            name: pool_axes(node, self.indices[str(node.operands[0])])
+            for name, node in self.nodes.items()
+            if node.operator in POOLINGS
+        }
+
+    @property
+    def windows(self) -> tuple[Window, ...]:  # type: ignore[override]
+        """What slides over tensors."""
+        every = (one for axes in self.pools.values() for one in axes)
+        return tuple(
+            Window(one.axis, one.output, "", one.stride, 1, one.padding, one.padding_after) for one in every
+        )
 
     @cached_property
     def primitives(self) -> tuple[Primitive, ...]:
@@ -52,7 +108,9 @@ class RowProblem(BlockProblem):
     def _check_form(self) -> None:
         grid = (*self.rows, *self.columns)
         tables = {table for table, _ in self.gathers.values()}
+        tables |= {str(self.nodes[name].operands[0]) for name in self.pools}
         used = {index for table in tables for index in self.indices[table]}
+        self._check_reads()
         for name, indices in self.indices.items():
             own = indices.removesuffix("".join(self.columns))
             if name in tables:
@@ -61,3 +119,12 @@ class RowProblem(BlockProblem):
                 raise ValueError(f"subscripts {clip(indices)} of {clip(name)}; allowed: of {clip(grid)}")
         if set(grid) | used != set(self.extents):
             raise ValueError(f"extents of {clip(sorted(self.extents))}; allowed: of {clip(grid)}")
+
+    def _check_reads(self) -> None:
+        """Refuse what reads no tensor in its own way, and rotations that are not fixed."""
+        fixed = self.product(self.columns, {k: self.extents.get(k) or 0 for k in self.columns})
+        for read in self.reads.values():
+            if read.tensor not in self.inputs or read.shift >= (fixed or 1):
+                raise ValueError(
+                    f"{clip(read.tensor)} by {read.shift}; allowed: an input, by less than a row"
+                )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.workload.block import BlockNode
+from dietcode.workload.pooling import POOLINGS, pool_axes
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -39,6 +40,8 @@ def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[st
             own = [problem.indices[o] if isinstance(o, str) else "" for o in node.operands]
             operands = [values[o] if isinstance(o, str) else o for o in node.operands]
             values[name] = compute(node, *aligned(node, operands, own), own)
+            if node.operator in POOLINGS:
+                extents |= dict(zip(problem.indices[name], values[name].shape, strict=True))
     return {
         name: np.broadcast_to(values[name], [extents[k] for k in problem.indices[name]])
         for name in problem.outputs
@@ -160,6 +163,37 @@ def _rmsnorm(node: BlockNode, operands: Sequence[Any], axes: tuple[int, ...], in
     return np.asarray(y * operands[1] if len(operands) > 1 else y)
 
 
+def _pool(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> FloatArray:
+    """Return the largest element, or the mean, of the windows over some axes."""
+    x = np.asarray(operands[0])
+    slides = {own[0].index(one.axis): one for one in pool_axes(node, own[0])}
+    sides = [
+        (slides[at].padding, slides[at].padding_after) if at in slides else (0, 0) for at in range(x.ndim)
+    ]
+    strides = tuple(slice(None, None, slides[at].stride if at in slides else 1) for at in range(x.ndim))
+
+    def windows(value: FloatArray, outside: float) -> FloatArray:
+        padded = np.pad(value, sides, constant_values=outside)
+        shape = tuple(one.window for one in slides.values())
+        view = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=tuple(slides))
+        return np.asarray(view[strides])
+
+    within = tuple(range(-len(slides), 0))
+    if node.operator == "maxpool":
+        return np.asarray(windows(x, -np.inf).max(axis=within))
+    total = windows(x, 0.0).sum(axis=within)
+    counted = windows(np.ones_like(x), float(node.attribute("count_include_pad")))
+    return np.asarray(total / counted.sum(axis=within))
+
+
+def _rotate(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> FloatArray:
+    by = node.attribute("by")
+    y: FloatArray = np.roll(operands[0], by, axis=-1)
+    if node.attribute("negate"):
+        y[..., :by] *= -1
+    return y
+
+
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
     "einsum": lambda node, operands, own: np.einsum(
         f"{own[0]},{own[1]}->{node.attribute('dims')}", *operands, optimize=True
@@ -168,6 +202,9 @@ _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes
         operands[0], np.asarray(operands[1]).astype(np.int64), axis=0, mode="clip"
     ),
     "relabel": lambda node, operands, own: operands[0],
+    "maxpool": _pool,
+    "avgpool": _pool,
+    "rotate": _rotate,
     "slice": lambda node, operands, own: np.take(
         operands[0], node.attribute("at"), axis=own[0].index(node.attribute("axis"))
     ),

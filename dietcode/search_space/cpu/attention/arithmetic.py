@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from dietcode.search_space.epilogue import EXP2
+from dietcode.search_space.exponentials import EXP2
 from dietcode.search_space.tir import DTYPE
 from dietcode.search_space.vectors import const, named, reinterpreted, vector
 

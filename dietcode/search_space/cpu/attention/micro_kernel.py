@@ -47,6 +47,12 @@ class AttentionKernel:
         """Sort key: rows, columns, then the other axes."""
         return self.rows, self.columns, self.tiles, self.serial, self.split
 
+    @property
+    def ways(self) -> frozenset[str]:
+        """How it computes; predictions for ways that were not tried have a larger spread."""
+        axes = {"shared": self.tiles > 1, "serial": self.serial, "split": self.split}
+        return frozenset(name for name, is_on in axes.items() if is_on)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "attention", "rows": self.rows, "columns": self.columns}

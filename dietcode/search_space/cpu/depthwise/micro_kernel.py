@@ -42,6 +42,12 @@ class DepthwiseKernel:
         """Sort key: rows, columns, then the other axes."""
         return self.rows, self.columns, self.strips, self.serial, self.stream
 
+    @property
+    def ways(self) -> frozenset[str]:
+        """How it computes; predictions for ways that were not tried have a larger spread."""
+        axes = {"strips": self.strips, "serial": self.serial, "stream": self.stream}
+        return frozenset(name for name, is_on in axes.items() if is_on)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "depthwise", "rows": self.rows, "columns": self.columns}

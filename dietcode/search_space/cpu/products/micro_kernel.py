@@ -33,6 +33,11 @@ class ProductKernel:
         """Sort key: rows, columns, then the other axis."""
         return self.rows, self.columns, self.serial
 
+    @property
+    def ways(self) -> frozenset[str]:
+        """How it computes; predictions for ways that were not tried have a larger spread."""
+        return frozenset({"serial"} if self.serial else ())
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "products", "rows": self.rows, "columns": self.columns}

@@ -18,7 +18,7 @@ from dietcode.search_space.cpu.rows.functions import larger_number, maximum, min
 from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.cpu.rows.passes import Pass, Schedule
 from dietcode.search_space.cpu.rows.streaming import stream
-from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.rows.problem import RowProblem, RowRead
 from dietcode.search_space.tir import (
     DTYPE,
     TirOps,
@@ -33,7 +33,7 @@ from dietcode.search_space.tir import (
     store_masked,
 )
 from dietcode.search_space.vectors import const, named
-from dietcode.workload.expansion import Primitive
+from dietcode.workload.expansion import ROWS, Primitive
 
 NUM_ACCUMULATORS = 4
 """Vectors that a reduction along a row is added up in, before those are combined."""
@@ -91,6 +91,7 @@ class RowBody:
     streams: bool = False
     _scalars: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
+    _inside: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
 
     def emit(self, rows: Sequence[Any], span: Span) -> None:
@@ -105,11 +106,14 @@ class RowBody:
         """
         bind = TirOps().bind
         self._rows = list(rows)
-        self._scalars, self._begins = {}, {}
+        self._scalars, self._begins, self._inside = {}, {}, {}
+        averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         for i, row in enumerate(rows):
             for name in (*self.problem.reads, *self.problem.outputs):
                 self._begins[name, i] = bind(self.memory.begin(name, row))
             for name in self.problem.reads:
+                if name.partition(ROWS)[0] in averaged:
+                    self._inside[name, i] = self.memory.is_inside(name, row)
                 if name in self.problem.indices and not self.problem.is_wide(self.problem.indices[name]):
                     value = load(self.memory.buffers[name], [self._begins[name, i]], 1)
                     self._scalars[name, i] = named(value, 1)
@@ -123,6 +127,10 @@ class RowBody:
 
     def _narrow(self, primitives: Sequence[Primitive], i: int) -> None:
         for p in primitives:
+            if p.kind == "inside":
+                count = self.memory.num_inside(p.option, self._rows[i])
+                self._scalars[p.name, i] = named(tirx.Cast(DTYPE, count), 1)
+                continue
             operands = [self._scalar(operand, i) for operand in p.operands]
             self._scalars[p.name, i] = named(pointwise(p.kind, operands, 1, p.option), 1)
 
@@ -251,17 +259,41 @@ class RowBody:
         """Return a vector of an input; that of one without rows is read once for all of them."""
         if name in shared:
             return shared[name]
-        offset = self._begins[name, i] + column
-        buffer = self.memory.buffers[self.problem.reads.get(name, name)]
-        value = (
-            load(buffer, [offset], self.lanes)
-            if mask is None
-            else load_masked(buffer, offset, self.lanes, mask)
-        )
+        read = self.problem.reads.get(name, RowRead(name))
+        buffer = self.memory.buffers[read.tensor]
+        if read.shift:
+            return self._rotated(read, buffer, self._begins[name, i], column, mask)
+        value = self._load(buffer, self._begins[name, i] + column, mask)
+        inside = self._inside.get((name, i))
+        if inside is not None:
+            value = tirx.Select(inside, value, const(0.0, self.lanes))
         value = named(value, self.lanes)
         if self.problem.indices.get(name) == "".join(self.problem.columns):
             shared[name] = value
         return value
+
+    def _load(self, buffer: Any, offset: Any, mask: Any) -> Any:
+        if mask is None:
+            return load(buffer, [offset], self.lanes)
+        return load_masked(buffer, offset, self.lanes, mask)
+
+    def _rotated(self, read: RowRead, buffer: Any, begin: Any, column: Any, mask: Any) -> Any:
+        """Return a vector of a row whose columns are shifted to the right, the last ones to its beginning."""
+        assert isinstance(self.columns, int)
+        column, shift, minus = as_int64(column), read.shift, const(-1.0, self.lanes)
+        left = begin + column + (self.columns - shift)  # what comes from the end of the row
+        right = begin + column - shift
+        if shift % self.lanes == 0:  # a vector comes from one of them
+            wraps = column < i64(shift)
+            value = named(self._load(buffer, tirx.Select(wraps, left, right), mask), self.lanes)
+            return named(tirx.Select(wraps, minus * value, value), self.lanes) if read.negates else value
+        wraps = named(first_lanes(i64(shift) - column, self.lanes), self.lanes, "bool")
+        stays = tirx.bitwise_not(wraps)
+        first, other = (wraps, stays) if mask is None else (wraps & mask, stays & mask)
+        value = named(load_masked(buffer, left, self.lanes, first), self.lanes)
+        if read.negates:
+            value = minus * value
+        return named(tirx.Select(wraps, value, load_masked(buffer, right, self.lanes, other)), self.lanes)
 
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
         return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column

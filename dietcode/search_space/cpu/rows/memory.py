@@ -8,9 +8,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.rows.problem import RowProblem, RowRead
 from dietcode.search_space.tir import as_int64, i64, load
-from dietcode.workload.expansion import ROWS
+from dietcode.workload.pooling import PoolAxis, is_padded
 
 
 class RowMemory:
@@ -48,15 +48,18 @@ class RowMemory:
         ----------
         row : int64 expression
         """
-        node = tensor.removesuffix(ROWS)
-        if tensor != node and node in self.problem.gathers:
-            table, positions = self.problem.gathers[node]
-            first, rest = self.problem.indices[table][0], self.problem.indices[table][1:]
-            found = tirx.Cast("int64", load(self.buffers[positions], [self.begin(positions, row)], 1))
+        read = self.problem.reads.get(tensor, RowRead(tensor))
+        if read.positions:
+            indices = self.problem.indices[read.tensor]
+            first, rest = indices[0], indices[1:]
+            positions = self.buffers[read.positions]
+            found = tirx.Cast("int64", load(positions, [self.begin(read.positions, row)], 1))
             last = as_int64(self.extents[first]) - 1
             width = as_int64(self.problem.product(tuple(rest), self.extents))
             return tirx.max(tirx.min(found, last), i64(0)) * width
-        own = self.problem.indices[tensor]
+        if read.taps:
+            return self._begin_under(read, row)
+        own = self.problem.indices[read.tensor]
         offset: Any = i64(0)
         for run in self._runs(own):
             last = own.index(run[-1])
@@ -64,6 +67,48 @@ class RowMemory:
                 tuple(own[last + 1 :]), self.extents
             )
         return offset
+
+    def _begin_under(self, read: RowRead, row: Any) -> Any:
+        """Return the offset of the row of an element of a window; past an edge, of the nearest one.
+
+        That is one of the window, too.
+        """
+        own, taps = self.problem.indices[read.tensor], {one.axis: (one, tap) for one, tap in read.taps}
+        offset: Any = i64(0)
+        for number, index in enumerate(own):
+            if index in taps:
+                one, tap = taps[index]
+                at = self._first(one, row) + tap
+                if one.padding or one.padding_after:
+                    last = as_int64(self.extents[index]) - 1
+                    at = tirx.max(tirx.min(at, last), i64(0))
+            elif index in self.problem.rows:
+                at = self.position((index,), row)
+            else:
+                continue
+            offset = offset + at * self.problem.product(tuple(own[number + 1 :]), self.extents)
+        return offset
+
+    def _first(self, one: PoolAxis, row: Any) -> Any:
+        """Return where a window begins along an axis; negative in the padding."""
+        return self.position((one.output,), row) * one.stride - one.padding
+
+    def is_inside(self, tensor: str, row: Any) -> Any | None:
+        """Return whether the element of a window that is read exists; None where all do."""
+        read = self.problem.reads[tensor]
+        if not is_padded(tuple(one for one, _ in read.taps)):
+            return None
+        found = [(self._first(one, row) + tap, as_int64(self.extents[one.axis])) for one, tap in read.taps]
+        return tirx.all(*(tirx.all(at >= i64(0), at < extent) for at, extent in found))
+
+    def num_inside(self, node: str, row: Any) -> Any:
+        """Return how many elements of a node's window exist, as int64."""
+        count: Any = i64(1)
+        for one in self.problem.pools[node]:
+            first = self._first(one, row)
+            last = tirx.min(first + one.window, as_int64(self.extents[one.axis]))
+            count = count * (last - tirx.max(first, i64(0)))
+        return count
 
     def position(self, run: tuple[str, ...], row: Any) -> Any:
         """Return the position along some row indices, which follow each other, flattened."""

@@ -54,6 +54,12 @@ class RowKernel:
         """Sort key: rows, columns, then the other axes."""
         return self.rows, self.columns, KEEPS.index(self.keep), self.serial, self.stream
 
+    @property
+    def ways(self) -> frozenset[str]:
+        """How it computes; predictions for ways that were not tried have a larger spread."""
+        axes = {self.keep: self.keep != KEEPS[0], "serial": self.serial, "stream": self.stream}
+        return frozenset(name for name, is_on in axes.items() if is_on)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as records have it."""
         data: dict[str, Any] = {"form": "rows", "rows": self.rows, "columns": self.columns}

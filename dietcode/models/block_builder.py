@@ -1,0 +1,312 @@
+"""Nodes of a graph as one block: its indices, its tensors, and what is called what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.graph import Graph, Node, Value
+from dietcode.models.kernel_call import Argument, KernelCall, product_of
+
+POINTWISE = frozenset(
+    {
+        *("add", "sub", "mul", "div", "maximum", "minimum", "clip", "neg", "abs", "square", "sqrt", "rsqrt"),
+        *("exp", "tanh", "sigmoid", "relu", "silu", "gelu"),
+    }
+)
+ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", "sum", "mean", "max"})
+_ROW_LETTERS = "mbhqtuvw"
+_DEPTH_LETTERS = "kcdeijlopqrs"
+_MAX_NUMBER = 1e30
+
+
+class NotABlockError(Exception):
+    """These nodes are no block; another grouping has to be tried."""
+
+
+def is_product(node: Node, graph: Graph, constants: AbstractSet[str]) -> bool:
+    """Whether a node is a product with a constant matrix."""
+    if node.operator == "linear":
+        return node.operands[1] in constants
+    if node.operator != "matmul" or node.operands[1] not in constants:
+        return False
+    return (
+        isinstance(node.operands[0], str)
+        and graph.types[str(node.operands[1])].rank == 2
+        and (graph.types[node.operands[0]].rank >= 2)
+    )
+
+
+@dataclass
+class _Axes:
+    """The axes of a grid, those merged that all operands have or lack together.
+
+    Attributes
+    ----------
+    groups : list of list of int
+        Axes of the full shape, outer first; the last group holds the columns.
+    letters : list of str
+        An index for each group.
+    full : tuple of Extent
+    """
+
+    groups: list[list[int]]
+    letters: list[str]
+    full: tuple[Extent, ...]
+
+    def extents(self) -> dict[str, Extent]:
+        return {
+            letter: product_of([self.full[axis] for axis in group])
+            for letter, group in zip(self.letters, self.groups, strict=True)
+        }
+
+
+def _presence(shape: Sequence[Extent], full: Sequence[Extent]) -> tuple[bool, ...]:
+    """Return which axes of the full shape a shape has; the others it broadcasts along."""
+    padded = (ONE,) * (len(full) - len(shape)) + tuple(shape)
+    if len(padded) != len(full) or any(own not in (ONE, e) for own, e in zip(padded, full, strict=True)):
+        raise NotABlockError
+    return tuple(own != ONE or e == ONE for own, e in zip(padded, full, strict=True))
+
+
+def _merged(
+    full: Sequence[Extent], presences: Iterable[tuple[bool, ...]], num_columns: int
+) -> list[list[int]]:
+    """Return groups of neighbouring axes; the last `num_columns` axes are one group of their own."""
+    known = list(presences)
+    rows = len(full) - num_columns
+    groups: list[list[int]] = []
+    for axis in range(rows):
+        if full[axis] == ONE:
+            continue
+        alike = groups and all(one[axis] == one[groups[-1][-1]] for one in known)
+        if alike:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    columns = list(range(rows, len(full)))
+    if any(len({one[axis] for axis in columns}) > 1 for one in known):
+        raise NotABlockError
+    return [*groups, columns]
+
+
+class BlockBuilder:
+    """Puts nodes into one block, in an order in which they can be computed.
+
+    Parameters
+    ----------
+    graph : Graph
+    constants : set of str
+        Values that follow from weights alone.
+    """
+
+    def __init__(self, graph: Graph, constants: Iterable[str]) -> None:
+        self._graph, self._constants = graph, frozenset(constants)
+
+    def build(self, nodes: Sequence[Node], outputs: Sequence[str]) -> KernelCall:
+        """Return the call of a block.
+
+        Raises
+        ------
+        NotABlockError
+            The nodes do not lie on one grid.
+        """
+        return _Block(self._graph, self._constants, list(nodes), list(outputs)).call()
+
+
+class _Block:
+    def __init__(
+        self, graph: Graph, constants: frozenset[str], nodes: list[Node], outputs: list[str]
+    ) -> None:
+        self._graph, self._constants, self._nodes, self._outputs = graph, constants, nodes, outputs
+        self._inside = {node.result: node for node in nodes}
+        self._products = [node for node in nodes if is_product(node, graph, constants)]
+        self._full = self._full_shape()
+        self._axes = self._find_axes()
+        self._tensors: dict[str, dict[str, Any]] = {}
+        self._arguments: dict[str, Argument] = {}
+        self._by_use: dict[tuple[str, str], str] = {}
+        self._dims = dict(self._axes.extents())
+        self._names: dict[str, str] = {}
+        self._body: dict[str, Any] = {}
+
+    def _shape(self, name: str) -> tuple[Extent, ...]:
+        return self._graph.types[name].shape
+
+    def _full_shape(self) -> tuple[Extent, ...]:
+        shapes = [self._shape(node.result) for node in self._nodes]
+        shapes += [self._shape(str(node.operands[0])) for node in self._nodes if node.operator in ALONG_ROW]
+        return max(shapes, key=lambda shape: (len(shape), sum(one != ONE for one in shape)))
+
+    def _num_columns(self) -> int:
+        for node in self._nodes:
+            if node.operator in ("layernorm", "rmsnorm"):
+                return int(node.attributes["num_axes"])
+            if node.operator in ("sum", "mean", "max"):
+                return len(node.attributes["axes"])
+        return 1
+
+    def _find_axes(self) -> _Axes:
+        full = self._full
+        presences = []
+        for node in self._nodes:
+            if node in self._products:
+                rows = self._shape(str(node.operands[0]))[:-1]
+                if rows != full[:-1]:
+                    raise NotABlockError
+                continue
+            if node.operator == "take":
+                presences.append(_presence(self._shape(node.result), full))
+                continue
+            for operand in node.tensors:
+                if operand not in self._inside or self._is_reduced(operand):
+                    presences.append(self._presence_of(operand))
+        groups = _merged(full, presences, self._num_columns())
+        letters = [*_ROW_LETTERS[: len(groups) - 1], "n"]
+        if len(groups) > len(_ROW_LETTERS):
+            raise NotABlockError
+        return _Axes(groups, letters, full)
+
+    def _is_reduced(self, name: str) -> bool:
+        node = self._inside.get(name)
+        return node is not None and node.operator in ("sum", "mean", "max")
+
+    def _presence_of(self, name: str) -> tuple[bool, ...]:
+        node = self._inside.get(name)
+        shape = self._shape(name)
+        if node is not None and self._is_reduced(name) and not node.attributes["keep"]:
+            if len(shape) != len(self._full) - self._num_columns():
+                raise NotABlockError
+            shape = shape + (ONE,) * self._num_columns()
+        return _presence(shape, self._full)
+
+    def call(self) -> KernelCall:
+        for number, node in enumerate(self._nodes):
+            self._add(node, f"v{number}")
+        outputs = [self._names[name] for name in self._outputs]
+        if len(set(outputs)) != len(outputs):
+            raise NotABlockError
+        used = {letter for tensor in self._tensors.values() for letter in tensor["dims"]}
+        dims = {letter: extent for letter, extent in self._dims.items() if letter in used}
+        block = {"version": 1, "graph": self._body, "outputs": outputs}
+        results = [Argument(name, self._output_shape(name)) for name in self._outputs]
+        return KernelCall({"block": block}, self._tensors, dims, self._arguments, results, self._num_flops())
+
+    def _output_shape(self, name: str) -> tuple[Extent, ...]:
+        extents = [self._dims[letter] for letter in self._axes.letters]
+        present = self._presence_of(name)[-1]
+        return tuple(extents if present else extents[:-1])
+
+    def _num_flops(self) -> Extent:
+        total = product_of(self._full) * len(self._nodes)
+        for node in self._products:
+            total = total + product_of(self._full) * self._shape(str(node.operands[0]))[-1] * 2
+        return total
+
+    def _add(self, node: Node, name: str) -> None:
+        if node in self._products:
+            self._names[node.result] = self._add_product(node, name)
+            return
+        if node.operator == "take":
+            table, positions = node.tensors
+            dims = "".join(self._letters(self._presence_of_rows(positions)))
+            row = self._dims_of_depth(self._shape(table)[0])
+            operands = [self._tensor(table, row + "n"), self._tensor(positions, dims, "int32")]
+            self._body[name] = {"gather": operands}
+        else:
+            operands = [self._operand(operand) for operand in node.operands]
+            self._body[name] = {node.operator: operands, **self._attributes(node)}
+        self._names[node.result] = name
+
+    def _presence_of_rows(self, positions: str) -> tuple[bool, ...]:
+        shape = (*self._shape(positions), ONE)
+        return _presence(shape, self._full)
+
+    def _attributes(self, node: Node) -> dict[str, Any]:
+        given = {
+            key: value for key, value in node.attributes.items() if key in ("low", "high", "form", "eps")
+        }
+        if node.operator in ALONG_ROW:
+            given["axis"] = "n"
+        return {key: value for key, value in given.items() if value is not None}
+
+    def _operand(self, operand: Value) -> Any:
+        if operand is None or isinstance(operand, bool):
+            raise NotABlockError
+        if not isinstance(operand, str):
+            if not abs(operand) <= _MAX_NUMBER:
+                raise NotABlockError
+            return float(operand)
+        if operand in self._names:
+            return self._names[operand]
+        presence = self._presence_of(operand)
+        letters = self._letters(presence)
+        if not letters:
+            raise NotABlockError
+        return self._tensor(operand, "".join(letters))
+
+    def _letters(self, presence: Sequence[bool]) -> list[str]:
+        return [
+            letter
+            for letter, group in zip(self._axes.letters, self._axes.groups, strict=True)
+            if presence[group[0]]
+        ]
+
+    def _add_product(self, node: Node, name: str) -> str:
+        x, w = node.tensors[:2]
+        depth = self._dims_of_depth(self._shape(x)[-1])
+        rows = "".join(self._axes.letters[:-1])
+        if not rows:
+            raise NotABlockError
+        order = f"n{depth}" if node.operator == "linear" else f"{depth}n"
+        operands = [self._tensor(x, rows + depth), self._tensor(w, order)]
+        has_bias = len(node.operands) > 2
+        product = f"{name}p" if has_bias else name
+        self._body[product] = {"einsum": operands, "dims": f"{rows}n"}
+        if has_bias:
+            self._body[name] = {"add": [product, self._operand(node.operands[2])]}
+        return name
+
+    def _dims_of_depth(self, extent: Extent) -> str:
+        for letter in _DEPTH_LETTERS:
+            if letter in self._axes.letters:
+                continue
+            if self._dims.setdefault(letter, extent) == extent:
+                return letter
+        raise NotABlockError
+
+    def _tensor(self, value: str, dims: str, dtype: str = "float32") -> str:
+        """Return the name of a tensor of the block; a value that is read in one way is one tensor."""
+        if (value, dims) in self._by_use:
+            return self._by_use[value, dims]
+        own = self._graph.types[value].dtype
+        if own != dtype and not (dtype == "int32" and own == "int64"):
+            raise NotABlockError
+        name = f"T{len(self._tensors)}"
+        self._tensors[name] = {"dims": dims, "dtype": dtype}
+        if value in self._constants:
+            self._tensors[name]["constant"] = True
+        self._by_use[value, dims] = name
+        self._arguments[name] = Argument(value, tuple(self._dims[letter] for letter in dims))
+        return name
+
+
+def external_operands(nodes: Sequence[Node]) -> list[str]:
+    """Return the values that nodes read and none of them computes."""
+    made = {result for node in nodes for result in node.results}
+    return list(dict.fromkeys(name for node in nodes for name in node.tensors if name not in made))
+
+
+def outputs_of(
+    nodes: Sequence[Node], consumers: Mapping[str, Sequence[Node]], wanted: Iterable[str]
+) -> list[str]:
+    """Return the results of nodes that others read, or the model gives."""
+    own, given = {node.result for node in nodes}, set(wanted)
+    return [
+        node.result
+        for node in nodes
+        if node.result in given or any(reader.result not in own for reader in consumers[node.result])
+    ]

@@ -1,0 +1,291 @@
+"""``dietcode compile`` without its terminal: a graph becomes a bundle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode._version import __version__
+from dietcode.errors import LibraryError, TuningError
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.measure.engine import Engine
+from dietcode.models.grouping import make_units
+from dietcode.models.kernel_call import KernelCall
+from dietcode.models.lowering import Lowered, lower
+from dietcode.models.rewriting import rewrite
+from dietcode.runtime.cache import cache_dir
+from dietcode.runtime.manifest import (
+    FILES,
+    LIBRARIES,
+    MANIFEST,
+    MODEL,
+    REPORT,
+    WEIGHTS,
+    check_writable,
+    file_facts,
+    pretty_json,
+    read_manifest,
+    sha256_file,
+    staged_folder,
+    write_folder,
+)
+from dietcode.runtime.models.loading import BUNDLE_FORMAT
+from dietcode.tuner.events import Event, OnEvent, silent
+from dietcode.tuner.result import TuneResult
+from dietcode.tuner.tune import make_library
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+Weights = Mapping[str, "np.ndarray[Any, Any]"]
+TRIALS, SECONDS = 32, 60.0  # of each part
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the parts of a model are tuned.
+
+    Attributes
+    ----------
+    trials, seconds
+        The budget of each part.
+    target : dict
+        As a spec has it.
+    objective : dict
+        As a spec has it.
+    force : bool
+        Measure again what is known, and build again what was built.
+    """
+
+    trials: int = TRIALS
+    seconds: float = SECONDS
+    target: Mapping[str, Any] = field(default_factory=lambda: {"kind": "llvm"})
+    objective: Mapping[str, Any] = field(default_factory=lambda: {"binary_size": 0.02, "max_loss": 0.1})
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What a compilation made.
+
+    Attributes
+    ----------
+    report : dict
+    secs : float
+    num_tuned, num_reused : int
+        Libraries that were tuned now, and that had been built before.
+    """
+
+    report: dict[str, Any]
+    secs: float
+    num_tuned: int
+    num_reused: int
+
+
+def compile_graph(
+    graph: Graph,
+    weights: Weights,
+    folder: Path,
+    *,
+    options: Options | None = None,
+    engine: Engine | None = None,
+    on_event: OnEvent = silent,
+    keep_weights: bool = True,
+) -> CompileResult:
+    """Tune the parts of a model and write its bundle.
+
+    Parameters
+    ----------
+    weights : mapping of str to array
+        Of the graph.
+    folder : Path
+        Where the bundle goes; an older one there is replaced.
+    options : Options, optional
+    engine : Engine, optional
+        Where candidates are measured; this machine by default.
+    keep_weights : bool
+        Whether the weights go into the bundle.
+
+    Raises
+    ------
+    ModelError, TargetError, TuningError, LibraryError
+        See `dietcode.errors`; the folder stays as it was.
+    """
+    options = options or Options()
+    check_writable(folder)
+    started = time.monotonic()
+    rewrite(graph)
+    lowered = lower(graph, make_units(graph))
+    parts = _specs(lowered, options)
+    on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
+    built: dict[str, Path] = {}
+    num_tuned = 0
+    for number, (digest, spec) in enumerate(parts.items(), 1):
+        known = None if options.force else _known(spec, digest)
+        if known is None:
+            label = f"part {number} of {len(parts)}, {spec.name}"
+            built[digest] = _tuned(spec, digest, options, engine, _labelled(on_event, label))
+            num_tuned += 1
+        else:
+            on_event(
+                Event("part", f"{number} of {len(parts)}, {spec.name}: built before", number, len(parts))
+            )
+            built[digest] = known
+    report = _report(graph, lowered, parts, built)
+    _write(folder, lowered, built, report, weights if keep_weights else {})
+    on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
+    return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
+
+
+def _labelled(on_event: OnEvent, label: str) -> OnEvent:
+    def show(event: Event) -> None:
+        on_event(
+            Event(
+                event.stage,
+                f"{label}: {event.message}",
+                event.done,
+                event.total,
+                event.best_gflops,
+                event.secs_left,
+                event.data,
+            )
+        )
+
+    return show
+
+
+def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
+    """Return the whole spec of each library."""
+    specs = {}
+    for digest, spec in lowered.specs.items():
+        kind = lowered.calls[digest][0].kind
+        specs[digest] = spec_from_data(
+            {
+                "name": f"{kind}-{digest[:12]}",
+                **spec,
+                "target": dict(options.target),
+                "budget": {"trials": options.trials, "seconds": options.seconds},
+                "objective": dict(options.objective),
+            }
+        )
+    return specs
+
+
+def _cached(spec: Spec, digest: str) -> Path:
+    """Return where a library of a spec is kept: by what is computed, for what, by which version."""
+    data = spec.to_json()
+    kept = json.dumps([data["target"], data["objective"], __version__], sort_keys=True).encode()
+    return cache_dir() / "parts" / f"{digest}-{file_facts(kept)['sha256'].removeprefix('sha256:')[:16]}"
+
+
+def _known(spec: Spec, digest: str) -> Path | None:
+    """Return a library that was built before, for this machine."""
+    from dietcode.runtime.loading import load
+
+    path = _cached(spec, digest)
+    try:
+        read_manifest(path)
+        load(path)
+    except LibraryError:
+        return None
+    return path
+
+
+def _tuned(spec: Spec, digest: str, options: Options, engine: Engine | None, on_event: OnEvent) -> Path:
+    try:
+        result: TuneResult = make_library(spec, force=options.force, engine=engine, on_event=on_event)
+    except TuningError as error:
+        raise TuningError(f"{spec.name}: {error}") from error
+    path = _cached(spec, digest)
+    write_folder(path, result.files)
+    return path
+
+
+def _report(
+    graph: Graph, lowered: Lowered, parts: Mapping[str, Spec], built: Mapping[str, Path]
+) -> dict[str, Any]:
+    """Return what ``dietcode inspect`` shows of a model."""
+    largest = {name: high for name, (_, high) in graph.ranges.items()}
+    rows = []
+    for digest, spec in parts.items():
+        calls: list[KernelCall] = lowered.calls[digest]
+        manifest = read_manifest(built[digest])
+        rows.append(
+            {
+                "digest": digest,
+                "name": spec.name,
+                "kind": calls[0].kind,
+                "operator": str(spec.op),
+                "calls": len(calls),
+                "flops_at_most": sum((call.num_flops.evaluate(largest) for call in calls), 0),
+                "code_bytes": manifest["files"]["library.so"]["bytes"],
+            }
+        )
+    steps = lowered.description["steps"]
+    host: dict[str, int] = {}
+    for step in steps:
+        if "host" in step and not step.get("view"):
+            host[step["host"]] = host.get(step["host"], 0) + 1
+    return {
+        "name": graph.name,
+        "dimensions": lowered.description["dimensions"],
+        "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
+        "outputs": [str(graph.types[name]) for name in graph.outputs],
+        "num_operators": len(graph.nodes),
+        "num_weights": len(lowered.description["weights"]),
+        "weight_bytes": _weight_bytes(graph, lowered),
+        "workspace_bytes": lowered.description["storages"]["max_bytes"],
+        "num_calls": sum("kernel" in step for step in steps),
+        "host_operators": host,
+        "parts": sorted(rows, key=lambda row: -int(row["flops_at_most"])),
+    }
+
+
+def _weight_bytes(graph: Graph, lowered: Lowered) -> int:
+    total = Extent()
+    for name in lowered.description["weights"]:
+        type_ = graph.weights[name]
+        total = total + type_.num_elements * np.dtype(type_.dtype).itemsize
+    return total.constant
+
+
+def _write(
+    folder: Path, lowered: Lowered, built: Mapping[str, Path], report: Mapping[str, Any], weights: Weights
+) -> None:
+    with staged_folder(folder) as staged:
+        (staged / MODEL).write_bytes(pretty_json(lowered.description))
+        (staged / REPORT).write_bytes(pretty_json(report))
+        files = [MODEL, REPORT]
+        wanted = {name: weights[name] for name in lowered.description["weights"] if name in weights}
+        if wanted:
+            from safetensors.numpy import save_file
+
+            save_file({name: np.ascontiguousarray(one) for name, one in wanted.items()}, staged / WEIGHTS)
+            files.append(WEIGHTS)
+        libraries = {}
+        for digest, path in built.items():
+            own = staged / LIBRARIES / digest
+            own.mkdir(parents=True)
+            for name in (MANIFEST, *FILES):
+                shutil.copyfile(path / name, own / name)
+            libraries[digest] = {"manifest": sha256_file(own / MANIFEST)}
+        manifest = {
+            "format": BUNDLE_FORMAT,
+            "name": lowered.description["name"],
+            "version": __version__,
+            "files": {
+                name: {"bytes": (staged / name).stat().st_size, "sha256": sha256_file(staged / name)}
+                for name in files
+            },
+            "libraries": libraries,
+            "dimensions": lowered.description["dimensions"],
+            "workspace_bytes": lowered.description["storages"]["max_bytes"],
+        }
+        (staged / MANIFEST).write_bytes(pretty_json(manifest))

@@ -1,0 +1,121 @@
+"""One call of a tuned library in a model: the spec of its kernels, and which values it reads and writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.graph.extent import Extent, Ranges
+
+_ALL_POINTS = 12  # up to so many values of a variable, each is an instance
+_POINTS_OF_RANGE = 14
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A value as a library takes or gives it: its elements in another shape, never copied.
+
+    Attributes
+    ----------
+    value : str
+    shape : tuple of Extent
+    """
+
+    value: str
+    shape: tuple[Extent, ...]
+
+
+@dataclass
+class KernelCall:
+    """A call of a library.
+
+    Attributes
+    ----------
+    op, tensors : dict
+        As a spec has them.
+    dims : dict of str to Extent
+        Extent of each index.
+    arguments : dict of str to Argument
+        By the name of the spec's tensor.
+    results : list of Argument
+        In the order of the spec's outputs.
+    num_flops : Extent
+        Of one call, to weigh it among others.
+    """
+
+    op: dict[str, Any]
+    tensors: dict[str, dict[str, Any]]
+    dims: dict[str, Extent]
+    arguments: dict[str, Argument]
+    results: list[Argument]
+    num_flops: Extent = field(default_factory=Extent)
+
+    def variables(self) -> dict[str, Extent]:
+        """Return the extent of each shape variable: one for each dynamic extent, by its first index."""
+        names: dict[Extent, str] = {}
+        for index, extent in self.dims.items():
+            if not extent.is_constant and extent not in names:
+                names[extent] = f"N{index}"
+        return {name: extent for extent, name in names.items()}
+
+    def spec(self, ranges: Ranges) -> dict[str, Any]:
+        """Return the spec without name, target and budget; equal ones are tuned once.
+
+        Parameters
+        ----------
+        ranges : mapping of str to (int, int)
+            Of the model's dimensions.
+        """
+        variables = self.variables()
+        names = {extent: name for name, extent in variables.items()}
+        return {
+            "op": self.op,
+            "tensors": self.tensors,
+            "shape_vars": {
+                name: shape_variable(*extent.bounds(ranges)) for name, extent in variables.items()
+            },
+            "dims": {i: e.constant if e.is_constant else names[e] for i, e in self.dims.items()},
+        }
+
+    @property
+    def kind(self) -> str:
+        """The operator in one word, for names and tables."""
+        (word,) = [key for key in self.op if key != "epilogue"]
+        if word != "block":
+            return word
+        operators = [next(iter(node)) for node in self.op["block"]["graph"].values()]
+        if "einsum" in operators and "softmax" in operators:
+            return "attention"
+        if "einsum" in operators:
+            return "dense"
+        return next(
+            (one for one in ("softmax", "layernorm", "rmsnorm", "gather") if one in operators), "pointwise"
+        )
+
+
+def shape_variable(low: int, high: int) -> dict[str, Any]:
+    """Return a shape variable of a spec, with the points that are tuned for: evenly in the logarithm."""
+    low = max(1, low)
+    if high - low < _ALL_POINTS:
+        return {"min": low, "max": high}
+    ratio = math.log(high / low)
+    points = {round(low * math.exp(ratio * k / (_POINTS_OF_RANGE - 1))) for k in range(_POINTS_OF_RANGE)}
+    return {"min": low, "max": high, "weights": dict.fromkeys(sorted(points | {low, high}), 1.0)}
+
+
+def digest_of(spec: Mapping[str, Any]) -> str:
+    """Return the digest of a spec, which names its library in a bundle."""
+    text = json.dumps(spec, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def product_of(extents: Sequence[Extent]) -> Extent:
+    """Return the product of extents; 1 for none."""
+    result = Extent.of(1)
+    for extent in extents:
+        result = result * extent
+    return result

@@ -1,0 +1,245 @@
+"""From units to an executable: a list of steps as plain data, which the runtime reads.
+
+A step calls a kernel, computes an operator on the host, or is a view of a value. Weights, and what follows
+from them alone, are values of the load. See `dietcode.runtime.models.executable` for the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dietcode.graph.attributes import plain
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph, Node, node_to_json
+from dietcode.graph.tensor_type import TensorType
+from dietcode.models.grouping import constants_of
+from dietcode.models.kernel_call import Argument, KernelCall, digest_of
+from dietcode.models.memory import ALIGNMENT, Lifetime, plan_storages
+from dietcode.models.units import Unit, Units
+
+FORMAT = "dietcode-model/1"
+_VIEWS = ("reshape", "transpose", "expand", "slice")
+
+
+@dataclass
+class Lowered:
+    """An executable, and what has to be tuned for it.
+
+    Attributes
+    ----------
+    description : dict
+        Plain data.
+    specs : dict of str to dict
+        The spec of each library, without name, target and budget, by its digest.
+    calls : dict of str to list of KernelCall
+        Those of each library.
+    """
+
+    description: dict[str, Any]
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    calls: dict[str, list[KernelCall]] = field(default_factory=dict)
+
+
+def lower(graph: Graph, units: Units) -> Lowered:
+    """Return the executable of a partitioned graph."""
+    return _Lowering(graph, units).run()
+
+
+def needed_units(graph: Graph, units: Units, constants: Iterable[str]) -> list[Unit]:
+    """Return the units that outputs need, in order; operands that calls read past are not needed."""
+    constants = set(constants)
+    needed = set(graph.outputs)
+    kept: list[Unit] = []
+    for unit in reversed(units.ordered()):
+        results = {result for node in unit.nodes for result in node.results}
+        if not needed & results:
+            continue
+        kept.append(unit)
+        if unit.call is None:
+            needed.update(units.operands(unit))
+        else:
+            needed.update(one.value for one in unit.call.arguments.values())
+    return kept[::-1]
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, units: Units) -> None:
+        self._graph, self._units = graph, units
+        self._constants = constants_of(graph)
+        self._steps: list[dict[str, Any]] = []
+        self._load: list[dict[str, Any]] = []
+        self._root: dict[str, str] = {}
+        self._is_contiguous: dict[str, bool] = {}
+        self._types: dict[str, TensorType] = dict(graph.types)
+        self._lowered = Lowered({})
+        self._copies: dict[str, str] = {}
+
+    def run(self) -> Lowered:
+        for name in (*self._graph.inputs, *self._graph.weights):
+            self._root[name], self._is_contiguous[name] = name, True
+        for unit in needed_units(self._graph, self._units, self._constants):
+            if unit.call is not None:
+                self._kernel(unit.call, unit.nodes)
+            elif unit.nodes[0].result in self._constants:
+                self._constant(unit.nodes[0])
+            else:
+                self._host(unit.nodes[0])
+        outputs = [self._contiguous(name) for name in self._graph.outputs]
+        storages = self._plan(outputs)
+        used = self._used(outputs)
+        self._lowered.description = {
+            "format": FORMAT,
+            "name": self._graph.name,
+            "dimensions": {n: {"min": low, "max": high} for n, (low, high) in self._graph.ranges.items()},
+            "inputs": self._typed(self._graph.inputs),
+            "weights": self._typed(n for n in self._graph.weights if n in used),
+            "values": self._typed(n for n in self._types if n in used and n not in self._graph.inputs),
+            "load": self._load,
+            "steps": self._steps,
+            "outputs": outputs,
+            "storages": storages,
+            "signature": self._graph.signature,
+        }
+        return self._lowered
+
+    def _typed(self, names: Iterable[str]) -> dict[str, Any]:
+        types = {name: self._types[name] for name in names}
+        return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+    def _kernel(self, call: KernelCall, nodes: list[Node]) -> None:
+        spec = call.spec(self._graph.ranges)
+        digest = digest_of(spec)
+        self._lowered.specs[digest] = spec
+        self._lowered.calls.setdefault(digest, []).append(call)
+        arguments = {}
+        for name, argument in call.arguments.items():
+            value = self._contiguous(argument.value)
+            value = self._positions(value, call, name, argument)
+            arguments[name] = {"value": value, "shape": plain(argument.shape)}
+        for result in call.results:
+            self._root[result.value], self._is_contiguous[result.value] = result.value, True
+        self._steps.append(
+            {
+                "kernel": digest,
+                "arguments": arguments,
+                "results": [{"value": r.value, "shape": plain(r.shape)} for r in call.results],
+                "variables": {name: plain(extent) for name, extent in call.variables().items()},
+                "sources": list(dict.fromkeys(node.source for node in nodes if node.source)),
+            }
+        )
+
+    def _positions(self, value: str, call: KernelCall, name: str, argument: Argument) -> str:
+        """Return positions as kernels take them: int32, within the table, none counted from the end."""
+        if call.tensors.get(name, {}).get("dtype") != "int32":
+            return value
+        (rows,) = {
+            call.dims[call.tensors[node["gather"][0]]["dims"][0]]
+            for node in call.op["block"]["graph"].values()
+            if node.get("gather", (None, None))[1] == name
+        }
+        return self._made("positions", [value], {"rows": rows}, TensorType("int32", self._types[value].shape))
+
+    def _made(self, operator: str, operands: list[str], attributes: dict[str, Any], type_: TensorType) -> str:
+        name = f"{operands[0]}:{operator}"
+        key = f"{name}:{sorted((k, str(v)) for k, v in attributes.items())}"
+        if key in self._copies:
+            return self._copies[key]
+        while name in self._types:
+            name += "'"
+        self._types[name], self._root[name], self._is_contiguous[name] = type_, name, True
+        self._copies[key] = name
+        node = {
+            "host": operator,
+            "operands": [{"value": one} for one in operands],
+            "attributes": {key: plain(value) for key, value in attributes.items()},
+            "results": [name],
+        }
+        (self._load if set(operands) <= self._constants else self._steps).append(node)
+        if set(operands) <= self._constants:
+            self._constants.add(name)
+        return name
+
+    def _contiguous(self, value: str) -> str:
+        """Return a value whose elements lie one after the other: itself, or a copy."""
+        if self._is_contiguous[value]:
+            return value
+        return self._made("copy", [value], {}, self._types[value])
+
+    def _constant(self, node: Node) -> None:
+        self._load.append(_host_step(node))
+        for result in node.results:
+            self._root[result], self._is_contiguous[result] = result, True
+
+    def _host(self, node: Node) -> None:
+        is_view = node.operator in _VIEWS
+        operands = list(node.operands)
+        if node.operator == "reshape":
+            operands[0] = self._contiguous(str(operands[0]))
+        step = _host_step(Node(node.operator, tuple(operands), node.attributes, node.results, node.source))
+        if is_view:
+            step["view"] = True
+            self._root[node.result] = self._root[str(operands[0])]
+            self._is_contiguous[node.result] = node.operator == "reshape"
+        else:
+            for result in node.results:
+                self._root[result], self._is_contiguous[result] = result, True
+        self._steps.append(step)
+
+    def _used(self, outputs: Iterable[str]) -> set[str]:
+        used = set(outputs)
+        for step in (*self._load, *self._steps):
+            if "kernel" in step:
+                used.update(one["value"] for one in step["arguments"].values())
+                used.update(one["value"] for one in step["results"])
+            else:
+                used.update(one["value"] for one in step["operands"] if isinstance(one, dict))
+                used.update(step["results"])
+        return used
+
+    def _plan(self, outputs: list[str]) -> dict[str, Any]:
+        """Return the storages, and the storage of each value that is no output, constant or input."""
+        last: dict[str, int] = {}
+        first: dict[str, int] = {}
+        fixed = {self._root.get(name, name) for name in outputs}
+        for number, step in enumerate(self._steps):
+            if "kernel" in step:
+                reads = [one["value"] for one in step["arguments"].values()]
+                writes = [one["value"] for one in step["results"]]
+            else:
+                reads = [one["value"] for one in step["operands"] if isinstance(one, dict)]
+                writes = [] if step.get("view") else step["results"]
+            for name in reads:
+                last[self._root.get(name, name)] = number
+            for name in writes:
+                first[name] = number
+                last.setdefault(name, number)
+        lifetimes = {
+            name: Lifetime(_num_bytes(self._types[name]), begin, max(begin, last[name]))
+            for name, begin in first.items()
+            if name not in fixed
+        }
+        chosen, storages = plan_storages(lifetimes, self._graph.ranges)
+        return {
+            "sizes": [[plain(size) for size in one.sizes] for one in storages],
+            "of": chosen,
+            "max_bytes": sum(-(-one.most // ALIGNMENT) * ALIGNMENT for one in storages),
+        }
+
+
+def _num_bytes(type_: TensorType) -> Extent:
+    return type_.num_elements * np.dtype(type_.dtype).itemsize
+
+
+def _host_step(node: Node) -> dict[str, Any]:
+    data = node_to_json(node)
+    return {
+        "host": data["operator"],
+        "operands": data["operands"],
+        "attributes": {key: plain(value) for key, value in node.attributes.items()},
+        "results": data["results"],
+        **({"source": node.source} if node.source else {}),
+    }

@@ -1,0 +1,128 @@
+"""Units of a graph: nodes that one call computes, and whether joining two of them would close a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dietcode.graph.graph import Graph, Node
+from dietcode.models.kernel_call import KernelCall
+
+
+@dataclass
+class Unit:
+    """Nodes that are computed together.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In an order in which they can be computed.
+    call : KernelCall, optional
+        By what; None for a node that the host computes.
+    is_closed : bool
+        Whether no other node may join.
+    """
+
+    nodes: list[Node]
+    call: KernelCall | None = None
+    is_closed: bool = False
+
+
+@dataclass
+class Units:
+    """A partition of a graph's nodes that has no circles.
+
+    Attributes
+    ----------
+    graph : Graph
+    """
+
+    graph: Graph
+    of_value: dict[str, Unit] = field(default_factory=dict)
+    position: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def singles(cls, graph: Graph) -> Units:
+        """Return the partition with a unit for each node."""
+        units = cls(graph)
+        for number, node in enumerate(graph.nodes):
+            unit = Unit([node])
+            for result in node.results:
+                units.of_value[result] = unit
+                units.position[result] = number
+        return units
+
+    def unit_of(self, name: str) -> Unit | None:
+        """Return the unit that computes a value; None for an input or a weight."""
+        return self.of_value.get(name)
+
+    def operands(self, unit: Unit) -> list[str]:
+        """Return the values that a unit reads from others."""
+        return list(
+            dict.fromkeys(
+                name for node in unit.nodes for name in node.tensors if self.of_value.get(name) is not unit
+            )
+        )
+
+    def depends(self, names: Iterable[str], on: Iterable[Unit]) -> bool:
+        """Whether values depend on any of some units."""
+        targets = {id(unit) for unit in on}
+        first = min(self.position[node.result] for unit in on for node in unit.nodes)
+        seen: set[int] = set()
+        waiting = list(names)
+        while waiting:
+            unit = self.of_value.get(waiting.pop())
+            if unit is None or id(unit) in seen:
+                continue
+            if id(unit) in targets:
+                return True
+            seen.add(id(unit))
+            if max(self.position[node.result] for node in unit.nodes) < first:
+                continue
+            waiting.extend(self.operands(unit))
+        return False
+
+    def may_join(self, units: Sequence[Unit]) -> bool:
+        """Whether units can become one: nothing outside of them lies between them."""
+        inside = {id(unit) for unit in units}
+        outside = [
+            name
+            for unit in units
+            for name in self.operands(unit)
+            if id(self.of_value.get(name)) not in inside
+        ]
+        return not self.depends(outside, units)
+
+    def join(self, units: Sequence[Unit], call: KernelCall) -> Unit:
+        """Make units one."""
+        nodes = sorted((node for unit in units for node in unit.nodes), key=lambda n: self.position[n.result])
+        joined = Unit(nodes, call)
+        for node in nodes:
+            for result in node.results:
+                self.of_value[result] = joined
+        return joined
+
+    def all(self) -> list[Unit]:
+        """Return all units, each once."""
+        return list({id(unit): unit for unit in self.of_value.values()}.values())
+
+    def ordered(self) -> list[Unit]:
+        """Return all units in an order in which they can be computed."""
+        done: set[int] = set()
+        order: list[Unit] = []
+        for start in self.all():
+            waiting: list[tuple[Unit, bool]] = [(start, False)]
+            while waiting:
+                unit, is_ready = waiting.pop()
+                if id(unit) in done:
+                    continue
+                if is_ready:
+                    done.add(id(unit))
+                    order.append(unit)
+                    continue
+                waiting.append((unit, True))
+                for name in self.operands(unit):
+                    other = self.of_value.get(name)
+                    if other is not None and id(other) not in done:
+                        waiting.append((other, False))
+        return order

@@ -1,0 +1,211 @@
+"""The description of an executable, read and checked: ``model.json`` of a bundle.
+
+    {"format", "name",
+     "dimensions": {name: {"min", "max"}},
+     "inputs", "weights", "values": {name: {"dtype", "shape"}},   extents: numbers or texts
+     "load": [step], "steps": [step],                                 load: once, on weights alone
+     "outputs": [value], "signature": …,
+     "storages": {"sizes": [[bytes, …], …], "of": {value: storage}, "max_bytes"}}
+
+A step is ``{"kernel": digest, "arguments": {tensor: read}, "results": [read], "variables"}``, where a read is
+``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError
+from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.graph.tensor_type import DTYPES, TensorType
+
+FORMAT = "dietcode-model/1"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value in a shape, as a kernel takes or gives it."""
+
+    value: str
+    shape: tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """A call of a library.
+
+    Attributes
+    ----------
+    digest : str
+        Of the library.
+    arguments : dict of str to Read
+        By the name of the library's tensor.
+    results : tuple of Read
+    variables : dict of str to Extent
+        Values of the library's shape variables.
+    """
+
+    digest: str
+    arguments: dict[str, Read]
+    results: tuple[Read, ...]
+    variables: dict[str, Extent]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """An operator that NumPy computes, or a view.
+
+    Attributes
+    ----------
+    operands : tuple of str, number or None
+    attributes : dict of str to object
+        Extents among them are evaluated for each shape.
+    is_view : bool
+        Whether the result shares its operand's memory.
+    """
+
+    operator: str
+    operands: tuple[Any, ...]
+    attributes: dict[str, Any]
+    results: tuple[str, ...]
+    is_view: bool
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A model as the runtime takes it."""
+
+    name: str
+    ranges: dict[str, tuple[int, int]]
+    inputs: dict[str, TensorType]
+    weights: dict[str, TensorType]
+    values: dict[str, TensorType]
+    load: tuple[HostStep, ...]
+    steps: tuple[KernelStep | HostStep, ...]
+    outputs: tuple[str, ...]
+    signature: Mapping[str, Any]
+    storage_sizes: tuple[tuple[Extent, ...], ...]
+    storage_of: dict[str, int]
+
+    @property
+    def digests(self) -> list[str]:
+        """The libraries that it calls, each once."""
+        return list(dict.fromkeys(step.digest for step in self.steps if isinstance(step, KernelStep)))
+
+
+def read_executable(data: Mapping[str, Any]) -> Executable:
+    """Return an executable.
+
+    Raises
+    ------
+    LibraryError
+        The data are of another format, or describe none.
+    """
+    if data.get("format") != FORMAT:
+        raise LibraryError(
+            f"model.json: format {str(data.get('format'))[:40]!r}; this version reads {FORMAT}"
+        )
+    try:
+        return _read(data)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"model.json: describes no model: {what[:120]}") from error
+
+
+def _read(data: Mapping[str, Any]) -> Executable:
+    executable = Executable(
+        str(data["name"]),
+        {str(n): (int(r["min"]), int(r["max"])) for n, r in data["dimensions"].items()},
+        _types(data["inputs"]),
+        _types(data["weights"]),
+        _types(data["values"]),
+        tuple(_host_step(step) for step in data["load"]),
+        tuple(_kernel_step(step) if "kernel" in step else _host_step(step) for step in data["steps"]),
+        tuple(map(str, data["outputs"])),
+        data["signature"],
+        tuple(tuple(map(parse_extent, sizes)) for sizes in data["storages"]["sizes"]),
+        {str(name): int(number) for name, number in data["storages"]["of"].items()},
+    )
+    _check(executable)
+    return executable
+
+
+def _check(executable: Executable) -> None:
+    """Refuse steps that read what is not there yet."""
+    known = {*executable.inputs, *executable.weights}
+    for step in (*executable.load, *executable.steps):
+        if isinstance(step, KernelStep):
+            reads = [one.value for one in step.arguments.values()]
+            writes = [one.value for one in step.results]
+        else:
+            reads, writes = [one for one in step.operands if isinstance(one, str)], list(step.results)
+        missing = [name for name in reads if name not in known]
+        if missing:
+            raise ValueError(f"a step reads {missing[0][:40]!r} before it is computed")
+        known.update(writes)
+        for name in writes:
+            _ = executable.values[name]
+    for name in executable.outputs:
+        if name not in known:
+            raise ValueError(f"output {name[:40]!r} is computed by no step")
+
+
+def _types(data: Mapping[str, Any]) -> dict[str, TensorType]:
+    found = {}
+    for name, facts in data.items():
+        if facts["dtype"] not in DTYPES:
+            raise ValueError(f"dtype {str(facts['dtype'])[:20]!r}")
+        found[str(name)] = TensorType(str(facts["dtype"]), tuple(map(parse_extent, facts["shape"])))
+    return found
+
+
+def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
+    def read(one: Mapping[str, Any]) -> Read:
+        return Read(str(one["value"]), tuple(map(parse_extent, one["shape"])))
+
+    return KernelStep(
+        str(step["kernel"]),
+        {str(name): read(one) for name, one in step["arguments"].items()},
+        tuple(read(one) for one in step["results"]),
+        {str(name): parse_extent(extent) for name, extent in step["variables"].items()},
+    )
+
+
+_OWN_OPERATORS = {"copy": {}, "positions": {"rows": parse_extent}}
+
+
+def _host_step(step: Mapping[str, Any]) -> HostStep:
+    operator = str(step["host"])
+    if operator in _OWN_OPERATORS:
+        attributes = {key: read(step["attributes"][key]) for key, read in _OWN_OPERATORS[operator].items()}
+    else:
+        known = GRAPH_OPERATORS[operator].attributes
+        attributes = {}
+        for key, given in step["attributes"].items():
+            attributes[key] = given if given == known[key].default else known[key].read(given)
+    operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
+    results = tuple(map(str, step["results"]))
+    return HostStep(operator, operands, attributes, results, bool(step.get("view")))
+
+
+def _number(one: Any) -> Any:
+    return float(one) if isinstance(one, str) else one
+
+
+def evaluated(value: Any, binding: Mapping[str, int]) -> Any:
+    """Return an attribute with its extents as numbers."""
+    if isinstance(value, Extent):
+        return value.evaluate(binding)
+    if isinstance(value, tuple | list):
+        return tuple(evaluated(one, binding) for one in value)
+    return value
+
+
+def item_size(type_: TensorType) -> int:
+    """Return the bytes of an element."""
+    return int(np.dtype(type_.dtype).itemsize)

@@ -1,0 +1,191 @@
+"""Opening a bundle: its files checked by digest, its libraries loaded, its weights packed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.library import Library
+from dietcode.runtime.loading import load as load_library
+from dietcode.runtime.manifest import (
+    LIBRARIES,
+    MANIFEST,
+    MODEL,
+    REPORT,
+    WEIGHTS,
+    read_json,
+    sha256_file,
+    verify_file,
+)
+from dietcode.runtime.models.executable import Executable, KernelStep, read_executable
+from dietcode.runtime.models.model import Model
+from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
+from dietcode.runtime.models.steps import computed
+
+BUNDLE_FORMAT = "dietcode-bundle/1"
+_FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    """Read and verify a bundle's manifest, and the digest of every file that it lists.
+
+    Raises
+    ------
+    LibraryError
+        A file is missing, altered or of another format.
+    """
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format") != BUNDLE_FORMAT:
+        raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {BUNDLE_FORMAT}")
+    for name, kind in _FIELDS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise LibraryError(f"{folder / MANIFEST}: {name} is missing or no {kind.__name__}; compile again")
+    files = manifest["files"]
+    allowed = {MODEL, REPORT, WEIGHTS}
+    if not {MODEL, REPORT} <= set(files) <= allowed:
+        raise LibraryError(
+            f"{folder / MANIFEST}: files {sorted(files)}; allowed: {', '.join(sorted(allowed))}"
+        )
+    for name, facts in files.items():
+        verify_file(folder / name, facts)
+    for digest, facts in manifest["libraries"].items():
+        path = library_folder(folder, digest) / MANIFEST
+        if not path.is_file() or sha256_file(path) != facts.get("manifest"):
+            raise LibraryError(
+                f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
+            )
+    return manifest
+
+
+def library_folder(folder: Path, digest: str) -> Path:
+    """Return where a bundle has a library.
+
+    Raises
+    ------
+    LibraryError
+        It is no digest.
+    """
+    if not digest or set(digest) - set("0123456789abcdef"):
+        raise LibraryError(f"{folder / MANIFEST}: {digest[:40]!r} is no library of a bundle")
+    return folder / LIBRARIES / digest
+
+
+def load_model(folder: Path, weights: Path | None, num_threads: int | None, threads: str | None) -> Model:
+    """Load a bundle.
+
+    Parameters
+    ----------
+    weights : Path, optional
+        A file of weights; by default the bundle's own.
+    num_threads, threads
+        As `dietcode.load` has them.
+
+    Raises
+    ------
+    LibraryError, TargetError
+        As for a library; or the weights are missing, or not those of the model.
+    """
+    manifest = read_bundle(folder)
+    executable = read_executable(read_json(folder / MODEL))
+    libraries = {
+        digest: load_library(library_folder(folder, digest), num_threads=num_threads, threads=threads)
+        for digest in executable.digests
+    }
+    path = weights or folder / WEIGHTS
+    constants = loaded_constants(executable, read_weights(path, executable.weights))
+    packed = pack_constants(executable, libraries, constants)
+    kept = _unpacked(executable, constants, packed)
+    orders = {digest: library.argument_names for digest, library in libraries.items()}
+    alone, beside = (
+        Kernels({d: one.native(beside_torch) for d, one in libraries.items()}, orders, packed, kept)
+        for beside_torch in (False, True)
+    )
+    try:
+        return Model(folder, manifest, executable, alone, beside)
+    except ValueError as error:
+        raise LibraryError(f"{folder / MODEL}: {error}") from error
+
+
+def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array]:
+    """Return the weights of a model, contiguous arrays.
+
+    Raises
+    ------
+    LibraryError
+        The file cannot be read, or a weight is missing, or has another dtype or shape.
+    """
+    if not types:
+        return {}
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise LibraryError(
+            f"{path}: no such file; pass weights= with the model's weights, a .safetensors file"
+        )
+    found = {}
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            names = set(file.keys())
+            for name, type_ in types.items():
+                if name not in names:
+                    raise LibraryError(f"{path}: lacks {name}, {type_}; allowed: all weights of the model")
+                array = file.get_tensor(name)
+                shape = [extent.constant for extent in type_.shape]
+                if str(array.dtype) != type_.dtype or list(array.shape) != shape:
+                    given = f"{array.dtype}{list(array.shape)}"
+                    raise LibraryError(f"{path}: {name} is {given}; allowed: {type_}")
+                found[name] = np.ascontiguousarray(array).reshape(shape)
+    except (SafetensorError, OSError, TypeError) as error:
+        raise LibraryError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    return found
+
+
+def loaded_constants(executable: Executable, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the weights, and what follows from them alone."""
+    known: dict[str, Array] = dict(weights)
+    for step in executable.load:
+        operands = [known[one] if isinstance(one, str) else one for one in step.operands]
+        results = computed(step.operator, operands, evaluated_attributes(step, {}))
+        for name, result in zip(step.results, results, strict=True):
+            known[name] = np.array(result, order="C", copy=True)
+    return known
+
+
+def pack_constants(
+    executable: Executable, libraries: Mapping[str, Library], constants: Mapping[str, Array]
+) -> dict[tuple[str, str, str], Any]:
+    """Return the constants that libraries take in a layout of their own, each packed once."""
+    packed: dict[tuple[str, str, str], Any] = {}
+    for step in executable.steps:
+        if not isinstance(step, KernelStep):
+            continue
+        library = libraries[step.digest]
+        for name, read in step.arguments.items():
+            key = (step.digest, name, read.value)
+            if name in library.packed_names and key not in packed:
+                array = constants[read.value]
+                shape = tuple(extent.constant for extent in read.shape)
+                packed[key] = library.pack(**{name: array.reshape(shape)}).native
+    return packed
+
+
+def _unpacked(
+    executable: Executable, constants: Mapping[str, Array], packed: Mapping[tuple[str, str, str], Any]
+) -> dict[str, Array]:
+    """Return the constants that are read as they are; the others are given back."""
+    needed = set(executable.outputs)
+    for step in executable.steps:
+        if isinstance(step, KernelStep):
+            needed.update(
+                read.value
+                for name, read in step.arguments.items()
+                if (step.digest, name, read.value) not in packed
+            )
+        else:
+            needed.update(one for one in step.operands if isinstance(one, str))
+    return {name: array for name, array in constants.items() if name in needed}

@@ -1,0 +1,177 @@
+"""A compiled model: called as the exported program is."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import TensorError
+from dietcode.graph.signature import built_output, flatten_arguments
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.manifest import REPORT, read_json
+from dietcode.runtime.models.executable import Executable
+from dietcode.runtime.models.guard import ShapeGuard
+from dietcode.runtime.models.prepared import Kernels, Memory, Prepared, storage_offsets
+from dietcode.runtime.tensors import accept_torch
+
+_MAX_PREPARED = 128
+
+
+class Workplace:
+    """What one call at a time works in: memory, and the shapes that are prepared in it.
+
+    Parameters
+    ----------
+    executable : Executable
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._memory = Memory()
+        self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
+        self._generation = 0
+
+    def prepared(self, kernels: Kernels, binding: Mapping[str, int], beside_torch: bool) -> Prepared:
+        """Return the steps of a binding, prepared before or now."""
+        key = (beside_torch, *binding.values())
+        found = self._prepared.get(key)
+        if found is not None:
+            self._prepared.move_to_end(key)
+            return found
+        _, num_bytes = storage_offsets(self._executable, binding)
+        self._memory.reserve(num_bytes)
+        if self._generation != self._memory.generation:
+            self._prepared.clear()
+            self._generation = self._memory.generation
+        found = self._prepared[key] = Prepared(self._executable, kernels, binding, self._memory)
+        if len(self._prepared) > _MAX_PREPARED:
+            self._prepared.popitem(last=False)
+        return found
+
+
+class Model:
+    """A compiled model, for any shapes in its ranges.
+
+    Calls are thread-safe: each has a workplace of its own while it runs. Tensors are never copied where they
+    are contiguous. Made by `dietcode.load`.
+
+    Parameters
+    ----------
+    folder : Path
+    manifest : dict
+    executable : Executable
+    alone, beside_torch : Kernels
+        For calls with NumPy's arrays, and with PyTorch's tensors.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        executable: Executable,
+        alone: Kernels,
+        beside_torch: Kernels,
+    ) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._executable = executable
+        self._kernels = alone, beside_torch
+        self._guard = ShapeGuard(executable.inputs, executable.ranges)
+        self._free: list[Workplace] = []
+
+    def __repr__(self) -> str:
+        """Return one line with the inputs and their ranges."""
+        inputs = ", ".join(f"{name}: {type_}" for name, type_ in self._executable.inputs.items())
+        ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self._executable.ranges.items())
+        return f"<dietcode.Model {self._executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """Return itself: nothing that callers see in it changes."""
+        return self
+
+    def __copy__(self) -> Model:
+        """Return itself, as `__deepcopy__` does."""
+        return self
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Everything ``dietcode inspect`` shows."""
+        return read_json(self.folder / REPORT)
+
+    def __call__(self, *positional: Any, **keyword: Any) -> Any:
+        """Run the model.
+
+        Parameters
+        ----------
+        *positional, **keyword
+            As the exported program takes them: NumPy arrays, PyTorch's tensors, or anything with DLPack.
+
+        Returns
+        -------
+        tree of arrays or tensors
+            As the exported program returns it: PyTorch's tensors where an input is one, NumPy arrays
+            elsewhere.
+
+        Raises
+        ------
+        TensorError
+            An input is missing, or has another dtype or device.
+        ShapeError
+            A shape, a relation between shapes or a range is not the model's; or a position in an input lies
+            outside of the tensor that it is a position in.
+        """
+        given = flatten_arguments(self._executable.signature, positional, keyword)
+        arrays, some_torch = [], False
+        for name, type_ in self._executable.inputs.items():
+            array, is_torch = _array(name, given[name], type_)
+            arrays.append(array)
+            some_torch = some_torch or is_torch
+        outputs = self._run(arrays, some_torch)
+        if some_torch:
+            from_numpy = sys.modules["torch"].from_numpy
+            outputs = [from_numpy(one) for one in outputs]
+        return built_output(self._executable.signature["output"], iter(outputs))
+
+    def _run(self, arrays: Sequence[Any], beside_torch: bool) -> list[Any]:
+        binding = self._guard.bind([array.shape for array in arrays])
+        try:
+            workplace = self._free.pop()
+        except IndexError:  # another thread has the others
+            workplace = Workplace(self._executable)
+        try:
+            kernels = self._kernels[beside_torch]
+            return workplace.prepared(kernels, binding, beside_torch)(arrays)
+        finally:
+            self._free.append(workplace)
+
+
+def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
+    """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value, is_torch = accept_torch(name, value, getattr(torch, type_.dtype))[0].numpy(), True
+    elif isinstance(value, np.ndarray):
+        is_torch = False
+    elif isinstance(value, bool | int | float) and type_.rank == 0:
+        value, is_torch = np.asarray(value, type_.dtype), False
+    elif hasattr(value, "__dlpack__"):
+        value, is_torch = _from_dlpack(name, value), False
+    else:
+        raise TensorError(
+            f"{name}: {type(value).__name__}; allowed: a NumPy array, a torch tensor, or DLPack"
+        )
+    if value.dtype != type_.dtype:
+        raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
+    return np.ascontiguousarray(value).reshape(value.shape), is_torch
+
+
+def _from_dlpack(name: str, value: Any) -> Any:
+    load: Callable[[Any], Any] = np.from_dlpack
+    try:
+        return load(value)
+    except Exception as error:
+        raise TensorError(f"{name}: its DLPack export failed: {str(error).splitlines()[-1]}") from error

@@ -1,0 +1,250 @@
+"""All steps of a model for one binding of its dimensions: memory assigned, views made, arguments in place.
+
+What no call changes is done once: views of the model's own memory, and the arguments of kernels. What depends
+on the tensors of a call, which are its inputs and outputs, is done at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dietcode.errors import ShapeError
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Read, evaluated
+from dietcode.runtime.models.steps import FUNCTIONS, WRITERS
+
+_ALIGNMENT = 64
+Array: TypeAlias = NDArray[Any]
+Slots: TypeAlias = list[Any]
+Action: TypeAlias = Callable[[Slots], Any]
+
+
+class Memory:
+    """The bytes that all storages of a model lie in; it grows, and is never shared by two calls at once."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self.generation = 0
+
+    def reserve(self, num_bytes: int) -> None:
+        """Make it at least so large; what lies in it is lost where it grows."""
+        if num_bytes > len(self._bytes) - _ALIGNMENT:
+            self._bytes = np.empty(0, np.uint8)  # the old one is given back first
+            self._bytes = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+            self.generation += 1
+
+    def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
+        """Return an array at an offset."""
+        dtype = np.dtype(type_.dtype)
+        begin = -self._bytes.ctypes.data % _ALIGNMENT + offset
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self._bytes[begin : begin + size].view(dtype).reshape(shape)
+
+
+def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple[list[int], int]:
+    """Return the offset of each storage, and the bytes of all."""
+    offsets, total = [], 0
+    for sizes in executable.storage_sizes:
+        offsets.append(total)
+        largest = max((size.evaluate(binding) for size in sizes), default=0)
+        total += -(-largest // _ALIGNMENT) * _ALIGNMENT
+    return offsets, total
+
+
+class Kernels:
+    """What a model calls and what it holds: its libraries, and the values of the load.
+
+    Attributes
+    ----------
+    run : dict of str to callable
+        The code's function of each library: tensors, outputs, values of shape variables.
+    orders : dict of str to (list of str, list of str)
+        The tensors and the shape variables of each library, in the order of its arguments.
+    packed : dict of (str, str, str) to object
+        Constants as the code takes them, by library, tensor and value.
+    constants : dict of str to array
+    """
+
+    def __init__(
+        self,
+        run: Mapping[str, Callable[..., Any]],
+        orders: Mapping[str, tuple[Sequence[str], Sequence[str]]],
+        packed: Mapping[tuple[str, str, str], Any],
+        constants: Mapping[str, Array],
+    ) -> None:
+        self.run, self.orders, self.packed, self.constants = run, orders, packed, constants
+
+
+class Prepared:
+    """A model for one binding of its dimensions.
+
+    Parameters
+    ----------
+    executable : Executable
+    kernels : Kernels
+    binding : mapping of str to int
+        Of the dimensions.
+    memory : Memory
+        Large enough.
+    """
+
+    def __init__(
+        self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: Memory
+    ) -> None:
+        self._executable, self._kernels, self._binding = executable, kernels, binding
+        offsets, _ = storage_offsets(executable, binding)
+        self._fixed: dict[str, Array] = dict(kernels.constants)
+        for name, number in executable.storage_of.items():
+            type_ = executable.values[name]
+            self._fixed[name] = memory.view(offsets[number], type_, self._shape(type_))
+        self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
+        self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
+        self._actions: list[Action] = []
+        self._allocate_outputs()
+        for step in executable.steps:
+            if isinstance(step, KernelStep):
+                self._add_kernel(step)
+            elif step.is_view:
+                self._add_view(step)
+            else:
+                self._add_host(step)
+        self._given = [self._fixed.get(name) for name in executable.outputs]
+        self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
+        inputs = set(range(len(executable.inputs)))
+        self._copies = [number in inputs or number < 0 for number in self._from_slot]
+        self._num_slots = len(self._slots)
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Return the outputs, new arrays; `inputs` are contiguous and of the shapes of the binding."""
+        slots: Slots = [*inputs, *[None] * (self._num_slots - len(inputs))]
+        for number, shape, dtype in self._new:
+            slots[number] = np.empty(shape, dtype)
+        for action in self._actions:
+            action(slots)
+        return [
+            np.array(slots[number] if number >= 0 else fixed, order="C", copy=True)
+            if copies
+            else slots[number]
+            for number, fixed, copies in zip(self._from_slot, self._given, self._copies, strict=True)
+        ]
+
+    def _shape(self, type_: TensorType) -> tuple[int, ...]:
+        return tuple(extent.evaluate(self._binding) for extent in type_.shape)
+
+    def _allocate_outputs(self) -> None:
+        """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
+        executable = self._executable
+        for step in executable.steps:
+            if isinstance(step, HostStep) and step.is_view:
+                continue
+            names = [one.value for one in step.results] if isinstance(step, KernelStep) else step.results
+            for name in names:
+                if name not in self._fixed:
+                    type_ = executable.values[name]
+                    number = self._slots[name] = len(self._slots)
+                    self._new.append((number, self._shape(type_), np.dtype(type_.dtype)))
+
+    def _add_view(self, step: HostStep) -> None:
+        attributes = evaluated_attributes(step, self._binding)
+        (operand,) = (one for one in step.operands if isinstance(one, str))
+        compute = VIEWS[step.operator]
+        if operand in self._fixed:
+            self._fixed[step.results[0]] = compute(self._fixed[operand], attributes)
+            return
+        source = self._slots[operand]
+        target = self._slots[step.results[0]] = len(self._slots)
+
+        def act(slots: Slots) -> None:
+            slots[target] = compute(slots[source], attributes)
+
+        self._actions.append(act)
+
+    def _add_kernel(self, step: KernelStep) -> None:
+        names, variables = self._kernels.orders[step.digest]
+        run = self._kernels.run[step.digest]
+        arguments: list[Any] = []
+        changing: list[tuple[int, int, tuple[int, ...]]] = []
+        reads = [step.arguments[name] for name in names]
+        for name, read in zip((*names, *[""] * len(step.results)), (*reads, *step.results), strict=True):
+            key = (step.digest, name, read.value)
+            if key in self._kernels.packed:
+                arguments.append(self._kernels.packed[key])
+            elif read.value in self._fixed:
+                arguments.append(self._reshaped(self._fixed[read.value], read))
+            else:
+                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                changing.append((len(arguments), self._slots[read.value], shape))
+                arguments.append(None)
+        arguments += [step.variables[name].evaluate(self._binding) for name in variables]
+        if not changing:
+            fixed = tuple(arguments)
+
+            def act(slots: Slots) -> None:
+                run(*fixed)
+        else:
+
+            def act(slots: Slots) -> None:
+                for position, number, shape in changing:
+                    arguments[position] = slots[number].reshape(shape)
+                run(*arguments)
+
+        self._actions.append(act)
+
+    def _reshaped(self, array: Array, read: Read) -> Any:
+        shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+        result = array.reshape(shape)
+        if result.size and not np.shares_memory(result, array):
+            raise ShapeError(f"{read.value}: is not contiguous")
+        return result
+
+    def _add_host(self, step: HostStep) -> None:
+        attributes = evaluated_attributes(step, self._binding)
+        operands = [self._operand(one) for one in step.operands]
+        targets = [self._operand(name) for name in step.results]
+        write = WRITERS.get(step.operator)
+        if write is not None:
+            into = write
+
+            def act(slots: Slots) -> None:
+                into([one(slots) for one in operands], attributes, targets[0](slots))
+        else:
+            compute = FUNCTIONS[step.operator]
+
+            def act(slots: Slots) -> None:
+                results = compute([one(slots) for one in operands], attributes)
+                for target, result in zip(targets, results, strict=True):
+                    np.copyto(target(slots), result)
+
+        self._actions.append(act)
+
+    def _operand(self, operand: Any) -> Action:
+        if not isinstance(operand, str):
+            return lambda slots: operand
+        if operand in self._fixed:
+            array = self._fixed[operand]
+            return lambda slots: array
+        number = self._slots[operand]
+        return lambda slots: slots[number]
+
+
+def evaluated_attributes(step: HostStep, binding: Mapping[str, int]) -> dict[str, Any]:
+    """Return the attributes of a step with extents as numbers."""
+    return {key: evaluated(value, binding) for key, value in step.attributes.items()}
+
+
+def _sliced(x: Array, attributes: Mapping[str, Any]) -> Array:
+    index = [slice(None)] * x.ndim
+    index[attributes["axis"] % x.ndim] = slice(attributes["start"], attributes["stop"], attributes["step"])
+    return x[tuple(index)]
+
+
+VIEWS: dict[str, Callable[[Array, Mapping[str, Any]], Array]] = {
+    "reshape": lambda x, attributes: x.reshape(attributes["shape"]),
+    "transpose": lambda x, attributes: x.transpose(attributes["axes"]),
+    "expand": lambda x, attributes: np.broadcast_to(x, attributes["shape"]),
+    "slice": _sliced,
+}

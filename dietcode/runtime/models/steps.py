@@ -1,0 +1,53 @@
+"""What a host step computes: the operators of graphs, and two that a compilation adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ShapeError
+from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostFunction, HostWriter
+
+
+def _copy(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
+    """Copy a value whose elements do not lie one after the other."""
+    np.copyto(out, operands[0])
+
+
+def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
+    """Write positions as kernels take them: int32, counted from the front, all within a table of `rows`.
+
+    Raises
+    ------
+    ShapeError
+        One lies outside: a kernel would read the first or the last row instead.
+    """
+    given, rows = operands[0], attributes["rows"]
+    if not given.size:
+        return
+    low, high = int(given.min()), int(given.max())
+    if low < -rows or high >= rows:
+        wrong = low if low < -rows else high
+        raise ShapeError(
+            f"a position is {wrong}; allowed: {-rows}…{rows - 1}, rows of the table that is read"
+        )
+    np.copyto(out, given, casting="unsafe")
+    if low < 0:
+        np.add(out, rows, out=out, where=out < 0)
+
+
+WRITERS: dict[str, HostWriter] = {**HOST_INTO, "copy": _copy, "positions": _positions}
+FUNCTIONS: dict[str, HostFunction] = dict(HOST)
+
+
+def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
+    """Return the results of an operator as new arrays, for what is computed once."""
+    if operator == "copy":
+        return (np.array(operands[0], order="C", copy=True),)
+    if operator == "positions":
+        out = np.empty(operands[0].shape, np.int32)
+        _positions(operands, attributes, out)
+        return (out,)
+    return FUNCTIONS[operator](operands, attributes)
