@@ -42,8 +42,8 @@ def read_number(given: Any) -> float | int | bool:
     """Return a number or a truth value; infinities are the texts ``inf`` and ``-inf``."""
     if given in ("inf", "-inf", "nan"):
         return float(given)
-    if not isinstance(given, int | float):
-        raise GraphError(f"given {clip(given)}; allowed: a number")
+    if not isinstance(given, int | float) or (isinstance(given, int) and abs(given) > 2**63):
+        raise GraphError(f"given {clip(given)}; allowed: a number, whole ones up to 2**63")
     return given
 
 

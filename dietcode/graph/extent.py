@@ -19,6 +19,7 @@ from dietcode.workload.text import clip
 
 MAX_CHARS = 400
 _MAX_TERMS = 64
+_MAX_ATOMS = 256
 _MAX_NUMBER = 2**62
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
@@ -108,6 +109,12 @@ class Extent:
                 else:
                     found |= factor.first.variables | factor.second.variables
         return frozenset(found)
+
+    @cached_property
+    def num_atoms(self) -> int:
+        """Number of quotients, minima and maxima in its text, nested ones too."""
+        factors = (factor for _, monomial in self.terms for factor, _ in monomial)
+        return sum(1 + one.first.num_atoms + one.second.num_atoms for one in factors if isinstance(one, Atom))
 
     def evaluate(self, binding: Mapping[str, int]) -> int:
         """Return the value for values of the dimensions.
@@ -290,6 +297,9 @@ def _chosen(function: str, first: Extent, second: Extent, ranges: Ranges | None)
 
 
 def _atom(function: str, first: Extent, second: Extent) -> Extent:
+    # A sum of two quotients of itself doubles its text; a chain of such has to end.
+    if first.num_atoms + second.num_atoms >= _MAX_ATOMS:
+        raise ValueError(f"an extent of more than {_MAX_ATOMS} quotients, minima and maxima")
     return Extent(((1, ((Atom(function, first, second), 1),)),))
 
 

@@ -108,7 +108,9 @@ def along_axis(operands: Operands, attributes: Attributes) -> Types:
 def norm(operands: Operands, attributes: Attributes) -> Types:
     """Norms over the last axes, as many as gamma or the attribute `num_axes` has."""
     x = _need_dtype(tensor(operands[0]), FLOATS)
-    last = x.shape[x.rank - attributes["num_axes"] :]
+    num_axes = attributes["num_axes"]
+    _need(1 <= num_axes <= x.rank, f"{num_axes} axes of {x}; allowed: 1 to {x.rank}")
+    last = x.shape[x.rank - num_axes :]
     for one in operands[1:]:
         _need(one is None or tensor(one).shape == last, "gamma and beta have to have the normalized axes")
     return (x,)
@@ -145,6 +147,7 @@ def attention(operands: Operands, attributes: Attributes) -> Types:
     q, k, v = (tensor(one) for one in operands[:3])
     _need(q.rank == k.rank == v.rank and q.rank >= 2, f"{q}, {k}, {v}: allowed: tensors of one rank")
     _need(q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2], f"{q}, {k}, {v} do not go together")
+    _need(q.dtype == k.dtype == v.dtype, f"{q}, {k}, {v}: allowed: one dtype")
     lead = tuple(one.shape[:-2] for one in (q, k, v))
     grouped = q.rank >= 3 and lead[0][:-1] == lead[1][:-1] and lead[1] == lead[2]
     if grouped and lead[0] != lead[1]:
@@ -156,16 +159,34 @@ def attention(operands: Operands, attributes: Attributes) -> Types:
         batch = broadcast(lead)
     shape = (*batch, q.shape[-2], v.shape[-1])
     if len(operands) > 3 and operands[3] is not None:
+        mask = tensor(operands[3])
+        _need(mask.dtype == q.dtype, f"a mask {mask}; allowed: {q.dtype}, which is added to the scores")
         scores = (*batch, q.shape[-2], k.shape[-2])
-        _need(broadcast([tensor(operands[3]).shape, scores]) == scores, "the mask is larger than the scores")
+        _need(broadcast([mask.shape, scores]) == scores, "the mask is larger than the scores")
     return (TensorType(q.dtype, shape),)
 
 
 def _window(
     extent: Extent, window: Extent, stride: int, dilation: int, pads: tuple[int, int], up: bool
 ) -> Extent:
-    free = extent + (pads[0] + pads[1] - 1) - (window - 1) * dilation + (stride - 1 if up else 0)
+    reach = (window - 1) * dilation
+    free = extent + (pads[0] + pads[1] - 1) - reach
+    if up:
+        # A window begins within the data or what is put before it, never in what is put behind it.
+        last = extent + (pads[0] - 1)
+        above = free + (stride - 1)
+        difference = above - last
+        free = last if difference.is_constant and difference.constant > 0 else above
     return floor_divide(free, Extent.of(stride)) + 1
+
+
+def _window_options(attributes: Attributes, rank: int) -> list[Any]:
+    options = [attributes[name] for name in ("strides", "dilation", "pads")]
+    _need(all(len(one) == rank for one in options), f"strides, dilation and pads: allowed: {rank} each")
+    for name in ("strides", "dilation"):
+        _need(all(one >= 1 for one in attributes[name]), f"{name} {list(attributes[name])}; allowed: from 1")
+    _need(all(one >= 0 for pair in attributes["pads"] for one in pair), "negative pads; allowed: from 0")
+    return options
 
 
 def convolution(operands: Operands, attributes: Attributes) -> Types:
@@ -175,8 +196,7 @@ def convolution(operands: Operands, attributes: Attributes) -> Types:
     _need(
         rank >= 1 and w.rank == x.rank, f"{x} with {w}: allowed: [n, c, spatial…] and [o, c/groups, window…]"
     )
-    options = [attributes[name] for name in ("strides", "dilation", "pads")]
-    _need(all(len(one) == rank for one in options), f"strides, dilation and pads: allowed: {rank} each")
+    options = _window_options(attributes, rank)
     groups = attributes["groups"]
     _need(groups >= 1 and w.shape[1] * groups == x.shape[1], f"{x} with {w} in {groups} groups")
     spatial = tuple(
@@ -190,12 +210,9 @@ def pooling(operands: Operands, attributes: Attributes) -> Types:
     """Maxima or means over windows of the last axes."""
     x, window = tensor(operands[0]), attributes["window"]
     rank = len(window)
-    options = [attributes[name] for name in ("strides", "dilation", "pads")]
-    _need(
-        0 < rank < x.rank and all(len(one) == rank for one in options),
-        "window, strides, dilation, pads differ",
-    )
-    _need(all(s >= 1 for s in attributes["strides"]), "strides have to be positive")
+    _need(0 < rank < x.rank, f"a window of {rank} axes over {x}")
+    _need(all(k >= 1 for k in window), f"window {list(window)}; allowed: from 1")
+    options = _window_options(attributes, rank)
     spatial = tuple(
         _window(e, Extent.of(k), s, d, p, attributes["ceil"])
         for e, k, s, d, p in zip(x.shape[x.rank - rank :], window, *options, strict=True)
@@ -341,11 +358,18 @@ def recurrent(operands: Operands, attributes: Attributes) -> Types:
     _need(x.rank == 3 and h0.rank == 2 and x.shape[1] == h0.shape[0], f"{x} with the first state {h0}")
     gates = {"lstm": 4, "gru": 3}[attributes["cell"]]
     states = 2 if attributes["cell"] == "lstm" else 1
+    _need(
+        3 + states <= len(operands) <= 5 + states,
+        f"{len(operands)} operands of {attributes['cell']}; allowed: {3 + states} to {5 + states}",
+    )
+    _need(states == 1 or tensor(operands[2]) == h0, f"first states {h0} and {operands[2]}; allowed: alike")
     w, u = tensor(operands[1 + states]), tensor(operands[2 + states])
     hidden = h0.shape[1]
     _need(
         w.shape == (hidden * gates, x.shape[2]) and u.shape == (hidden * gates, hidden),
         f"weights {w} and {u} for {x} and {hidden} of state",
     )
+    for bias in operands[3 + states :]:
+        _need(bias is None or tensor(bias).shape == w.shape[:1], f"a bias {bias} for weights {w}")
     last = tuple(TensorType(x.dtype, h0.shape) for _ in range(states))
     return (TensorType(x.dtype, (*x.shape[:2], hidden)), *last)

@@ -1,45 +1,207 @@
-"""A graph out of plain data, the inverse of `Graph.to_json`."""
+"""A graph out of plain data that anybody may have written: everything is checked, nothing is executed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from dietcode.errors import ModelError
+from dietcode.graph.attributes import read_dtype, read_number
 from dietcode.graph.extent import parse_extent
-from dietcode.graph.graph import FORMAT, Graph
-from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.graph.graph import FORMAT, Graph, Value
+from dietcode.graph.signature import input_names, num_outputs
+from dietcode.graph.tensor_type import MAX_RANK, TensorType
+from dietcode.workload.text import clip, field_path, one_line
+
+MAX_DIMENSIONS = 16
+MAX_INPUTS = 64
+MAX_OUTPUTS = 256
+MAX_WEIGHTS = 4096
+MAX_NODES = 20_000
+MAX_EXTENT = 2**31 - 1
+_MAX_NAME = 200
+_MAX_ELEMENTS = 2**40
+_DIMENSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_RESERVED = ("min", "max")
+_FIELDS = ("format", "name", "dimensions", "inputs", "weights", "nodes", "outputs", "signature")
+_NODE_FIELDS = ("results", "operator", "operands", "attributes", "source")
+Read = TypeVar("Read")
 
 
-def read_graph(data: Mapping[str, Any]) -> Graph:
-    """Return a graph.
+def read_graph(data: Any) -> Graph:
+    """Return the graph that `Graph.to_json` wrote.
 
     Raises
     ------
     ModelError
-        The data describe none.
+        It is none; the message begins with the path of the field, as ``nodes.3.attributes.axis``.
     """
-    if data.get("format") != FORMAT:
-        raise ModelError(f"format {str(data.get('format'))[:40]!r}; this version reads {FORMAT}")
-    try:
-        ranges = {str(n): (int(r["min"]), int(r["max"])) for n, r in data["dimensions"].items()}
-        graph = Graph(str(data["name"]), ranges)
-        for key, add in (("inputs", graph.add_input), ("weights", graph.add_weight)):
-            for name, facts in data[key].items():
-                add(name, TensorType(facts["dtype"], tuple(map(parse_extent, facts["shape"]))))
-        for node in data["nodes"]:
-            operands = [
-                one["value"] if isinstance(one, Mapping) else _number(one) for one in node["operands"]
-            ]
-            attributes = node.get("attributes", {})
-            name, source = node["results"][0], node.get("source", "")
-            graph.add(node["operator"], *operands, source=source, name=name, **attributes)
-        graph.outputs = [str(name) for name in data["outputs"]]
-        graph.signature = data["signature"]
-    except (GraphError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"describes no graph: {type(error).__name__}: {str(error)[:160]}") from error
+    fields = _mapping(data, (), _FIELDS)
+    if fields.get("format") != FORMAT:
+        raise _refusal(("format",), f"given {clip(fields.get('format'))}; allowed: {FORMAT}")
+    graph = Graph(_name(fields.get("name"), ("name",)), _dimensions(fields.get("dimensions")))
+    for word, most, add in (
+        ("inputs", MAX_INPUTS, graph.add_input),
+        ("weights", MAX_WEIGHTS, graph.add_weight),
+    ):
+        for name, given in _counted(fields.get(word), (word,), most).items():
+            path = (word, name)
+            _unused(graph, _name(name, (word,)), path)
+            add(name, _type(graph, given, path))
+    nodes = fields.get("nodes")
+    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+        raise _refusal(("nodes",), f"given {_said(nodes)}; allowed: a list of at most {MAX_NODES}")
+    for number, given in enumerate(nodes):
+        _add_node(graph, given, ("nodes", number))
+    graph.outputs = _outputs(graph, fields.get("outputs"))
+    graph.signature = _signature(graph, fields.get("signature"))
     return graph
 
 
-def _number(one: Any) -> Any:
-    return float(one) if isinstance(one, str) else one
+def _refusal(path: tuple[object, ...], problem: str) -> ModelError:
+    return ModelError(f"{field_path(path)}: {one_line(problem)}" if path else one_line(problem))
+
+
+def _said(given: Any) -> str:
+    return f"{len(given)}" if isinstance(given, list | dict) else clip(given)
+
+
+def _checked(path: tuple[object, ...], read: Callable[..., Read], *given: Any) -> Read:
+    """Return what a reader makes of data; what it refuses gets the path of the field."""
+    try:
+        return read(*given)
+    except ModelError:
+        raise
+    except (ValueError, ZeroDivisionError, OverflowError, RecursionError) as error:
+        raise _refusal(path, str(error) or "too deep") from None
+
+
+def _mapping(given: Any, path: tuple[object, ...], allowed: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        raise _refusal(path, f"given {clip(given)}; allowed: a mapping of {', '.join(allowed)}")
+    for key in given:
+        if key not in allowed:
+            raise _refusal((*path, key), f"unknown; allowed: {', '.join(allowed)}")
+    return given
+
+
+def _counted(given: Any, path: tuple[object, ...], most: int) -> Mapping[str, Any]:
+    if not isinstance(given, dict) or len(given) > most:
+        raise _refusal(path, f"given {_said(given)}; allowed: a mapping of at most {most}")
+    return given
+
+
+def _name(given: Any, path: tuple[object, ...]) -> str:
+    if not isinstance(given, str) or not 0 < len(given) <= _MAX_NAME or not given.isprintable():
+        raise _refusal(path, f"given {clip(given)}; allowed: 1 to {_MAX_NAME} printable characters")
+    return given
+
+
+def _unused(graph: Graph, name: str, path: tuple[object, ...]) -> None:
+    if name in graph.types:
+        raise _refusal(path, f"{clip(name)} is there already; allowed: a name once")
+
+
+def _dimensions(given: Any) -> dict[str, tuple[int, int]]:
+    found = {}
+    for name, own in _counted(given, ("dimensions",), MAX_DIMENSIONS).items():
+        path = ("dimensions", name)
+        if not isinstance(name, str) or not _DIMENSION.fullmatch(name) or name in _RESERVED:
+            raise _refusal(path, "allowed: a letter, then letters, digits and _; not min or max")
+        bounds = _mapping(own, path, ("min", "max"))
+        low, high = bounds.get("min"), bounds.get("max")
+        if type(low) is not int or type(high) is not int or not 0 <= low <= high <= MAX_EXTENT:
+            raise _refusal(
+                path, f"given {clip(low)} to {clip(high)}; allowed: whole numbers from 0 up, min first"
+            )
+        found[name] = (low, high)
+    return found
+
+
+def _type(graph: Graph, given: Any, path: tuple[object, ...]) -> TensorType:
+    fields = _mapping(given, path, ("dtype", "shape"))
+    dtype = _checked((*path, "dtype"), read_dtype, fields.get("dtype"))
+    shape = fields.get("shape")
+    if not isinstance(shape, list) or len(shape) > MAX_RANK:
+        raise _refusal((*path, "shape"), f"given {_said(shape)}; allowed: a list of at most {MAX_RANK}")
+    read = TensorType(
+        dtype,
+        tuple(_checked((*path, "shape", axis), parse_extent, one) for axis, one in enumerate(shape)),
+    )
+    _check_type(graph, read, path)
+    return read
+
+
+def _check_type(graph: Graph, type_: TensorType, path: tuple[object, ...]) -> None:
+    """Refuse dimensions that are not declared, negative extents, and tensors that no machine holds."""
+    for extent in type_.shape:
+        unknown = extent.variables - set(graph.ranges)
+        if unknown:
+            raise _refusal(path, f"{type_}: {clip(min(unknown))} is no dimension")
+        low, high = _checked(path, extent.bounds, graph.ranges)
+        if high < 0 or high > MAX_EXTENT:
+            raise _refusal(path, f"{type_}: extent {extent} is {low} to {high}; allowed: 0 to {MAX_EXTENT}")
+    if _checked(path, type_.num_elements.bounds, graph.ranges)[1] > _MAX_ELEMENTS:
+        raise _refusal(path, f"{type_}: more than 2**40 elements")
+
+
+def _operand(graph: Graph, given: Any, path: tuple[object, ...]) -> Value:
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        name = _mapping(given, path, ("value",)).get("value")
+        if not isinstance(name, str) or name not in graph.types:
+            raise _refusal(path, f"{clip(name)}: no value that was there before")
+        return name
+    return _checked(path, read_number, given)
+
+
+def _add_node(graph: Graph, given: Any, path: tuple[object, ...]) -> None:
+    fields = _mapping(given, path, _NODE_FIELDS)
+    operands = fields.get("operands")
+    if not isinstance(operands, list):
+        raise _refusal((*path, "operands"), f"given {clip(operands)}; allowed: a list")
+    read = [_operand(graph, one, (*path, "operands", k)) for k, one in enumerate(operands[:MAX_OUTPUTS])]
+    attributes = fields.get("attributes", {})
+    if not isinstance(attributes, dict) or not all(isinstance(key, str) for key in attributes):
+        raise _refusal((*path, "attributes"), f"given {clip(attributes)}; allowed: a mapping")
+    source = fields.get("source", "")
+    if source != "":
+        _name(source, (*path, "source"))
+    results = fields.get("results")
+    if not isinstance(results, list) or not results:
+        raise _refusal((*path, "results"), f"given {clip(results)}; allowed: names")
+    for number, name in enumerate(results[:MAX_OUTPUTS]):
+        _unused(graph, _name(name, (*path, "results", number)), (*path, "results", number))
+    operator = fields.get("operator")
+    if not isinstance(operator, str):
+        raise _refusal((*path, "operator"), f"given {clip(operator)}; allowed: a name")
+    node, types = _checked(path, graph.checked, operator, read, attributes, source, results[0])
+    if list(node.results) != results:
+        raise _refusal((*path, "results"), f"given {clip(results)}; allowed: {', '.join(node.results)}")
+    for type_ in types:
+        _check_type(graph, type_, path)
+    graph.nodes.append(node)
+    graph.types.update(zip(node.results, types, strict=True))
+
+
+def _outputs(graph: Graph, given: Any) -> list[str]:
+    if not isinstance(given, list) or not 0 < len(given) <= MAX_OUTPUTS:
+        raise _refusal(("outputs",), f"given {_said(given)}; allowed: 1 to {MAX_OUTPUTS} names")
+    for number, name in enumerate(given):
+        if not isinstance(name, str) or name not in graph.types:
+            raise _refusal(("outputs", number), f"{clip(name)}: no value of the graph")
+    return list(given)
+
+
+def _signature(graph: Graph, given: Any) -> dict[str, Any]:
+    path = ("signature",)
+    fields = _mapping(given, path, ("positional", "keyword", "output"))
+    names = _checked(path, input_names, fields)
+    if sorted(names) != sorted(graph.inputs):
+        raise _refusal(path, f"its inputs are {clip(names)}; allowed: {clip(list(graph.inputs))}, each once")
+    count = _checked((*path, "output"), num_outputs, fields.get("output"))
+    if count != len(graph.outputs):
+        raise _refusal((*path, "output"), f"{count} outputs; allowed: {len(graph.outputs)}")
+    return dict(fields)

@@ -4,7 +4,8 @@ them.
     {"positional": [tree, …], "keyword": {name: tree, …}, "output": tree}
 
 A tree is the name of an input or ``*`` for the next output, ``null``, ``{"tuple": [tree, …]}``,
-``{"list": [tree, …]}``, or a dictionary, ``{"dict": [[key, tree], …]}``.
+``{"list": [tree, …]}``, a dictionary, ``{"dict": [[key, tree], …]}``, or among the arguments a number, text
+or truth value that calls have to repeat, ``{"constant": 3}``.
 """
 
 from __future__ import annotations
@@ -13,28 +14,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import TensorError
+from dietcode.graph.tensor_type import GraphError
+from dietcode.workload.text import clip
 
 _MAX_DEPTH = 16
+_MAX_KEY = 200
+CONSTANTS = (bool, int, float, str)
 
 
-def described_tree(inputs: Any, outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+def described_tree(inputs: Any, outputs: Any, names: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
     """Return the signature of a program of PyTorch's.
 
     Parameters
     ----------
     inputs, outputs : torch.utils._pytree.TreeSpec
-    names : sequence of str
-        Of the inputs, in the order of the leaves.
+    names, results : sequence of tree
+        For each leaf of the inputs its name, None, or a constant's tree; for each of the outputs ``*`` or
+        None.
     """
     leaves = iter(names)
     positional, keyword = _children(inputs)
-    count = iter(range(1 << 20))
     return {
         "positional": [_tree(one, leaves) for one in _children(positional)],
         "keyword": {
             str(key): _tree(one, leaves) for key, one in zip(_keys(keyword), _children(keyword), strict=True)
         },
-        "output": _tree(outputs, ("*" for _ in count)),
+        "output": _tree(outputs, iter(results)),
     }
 
 
@@ -47,7 +52,7 @@ def _children(spec: Any) -> Sequence[Any]:
     return list(spec.children() if hasattr(spec, "children") else spec.children_specs)  # before PyTorch 2.11
 
 
-def _tree(spec: Any, leaves: Iterator[str]) -> Any:
+def _tree(spec: Any, leaves: Iterator[Any]) -> Any:
     kind = getattr(spec.type, "__name__", None)
     if spec.type is None:
         return next(leaves)
@@ -64,6 +69,57 @@ def _tree(spec: Any, leaves: Iterator[str]) -> Any:
     if not isinstance(keys, list) or len(keys) != len(inner):
         return {"tuple": inner}
     return {"dict": [[key, tree] for key, tree in zip(keys, inner, strict=True)]}
+
+
+def input_names(signature: Mapping[str, Any]) -> list[str]:
+    """Return the names of the inputs of a signature that anybody may have written.
+
+    Raises
+    ------
+    GraphError
+        It has another structure than signatures have.
+    """
+    positional, keyword = signature.get("positional"), signature.get("keyword")
+    if not isinstance(positional, list) or not isinstance(keyword, dict):
+        raise GraphError("allowed: positional, a list of trees, and keyword, a mapping to trees")
+    for name in keyword:
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_KEY or not name.isprintable():
+            raise GraphError(f"keyword {clip(name)}; allowed: 1 to {_MAX_KEY} printable characters")
+    names = [name for tree in (*positional, *keyword.values()) for name in _tree_leaves(tree, 0)]
+    if "*" in names:
+        raise GraphError("*; allowed: names of inputs")
+    return names
+
+
+def num_outputs(tree: Any) -> int:
+    """Return the number of leaves of the tree of the outputs, checked as `input_names` does."""
+    names = list(_tree_leaves(tree, 0))
+    if any(name != "*" for name in names):
+        raise GraphError(f"{clip(names)}; allowed: * for each output")
+    return len(names)
+
+
+def _tree_leaves(tree: Any, depth: int) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+        return
+    if tree is None:
+        return
+    if depth > _MAX_DEPTH or not isinstance(tree, dict) or len(tree) != 1:
+        raise GraphError(f"given {clip(tree)}; allowed: a name, null, tuple, list or dict, {_MAX_DEPTH} deep")
+    ((kind, inner),) = tree.items()
+    if kind == "constant" and type(inner) in CONSTANTS and len(str(inner)) <= _MAX_KEY:
+        return
+    if kind not in ("tuple", "list", "dict") or not isinstance(inner, list):
+        raise GraphError(f"given {clip(tree)}; allowed: a list in tuple, list or dict")
+    if kind == "dict":
+        for pair in inner:
+            fits = isinstance(pair, list) and len(pair) == 2
+            if not fits or type(pair[0]) not in (str, int) or len(str(pair[0])) > _MAX_KEY:
+                raise GraphError(f"given {clip(pair)}; allowed: pairs of a key and a tree")
+        inner = [pair[1] for pair in inner]
+    for one in inner:
+        yield from _tree_leaves(one, depth + 1)
 
 
 def flatten_arguments(
@@ -112,6 +168,10 @@ def _collect(tree: Any, given: Any, found: dict[str, Any], depth: int) -> None:
             raise TensorError("given a value where the model was exported with None")
         return
     ((kind, inner),) = tree.items()
+    if kind == "constant":
+        if type(given) is not type(inner) or given != inner:
+            raise TensorError(f"given {clip(given)}; allowed: {clip(inner)}, as the model was exported")
+        return
     if kind == "dict":
         wanted = [key for key, _ in inner]
         if not isinstance(given, Mapping) or set(given) != set(wanted):

@@ -15,7 +15,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
-from dietcode.graph.signature import described_tree
+from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
@@ -87,15 +87,16 @@ def import_exported(
     importer = Importer(graph, Symbols(found.symbols))
     weights = _add_inputs(program, importer)
     problems: dict[str, None] = {}
+    results: list[str | None] = []
     for node in program.graph.nodes:
         if node.op == "call_function":
             _import_node(importer, node, problems)
         elif node.op == "output":
-            graph.outputs = _outputs(importer, node, problems)
+            results = _outputs(importer, node, problems)
     if problems:
         raise ModelError(_listed(list(problems)))
     graph.signature = described_tree(
-        program.call_spec.in_spec, program.call_spec.out_spec, list(graph.inputs)
+        program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program), results
     )
     graph.without_unused()
     return graph, {key: value for key, value in weights.items() if key in graph.weights}
@@ -171,7 +172,7 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
         if node.name in stored:
             key = stored[node.name]
             if key not in importer.graph.types:
-                weights[key] = np.ascontiguousarray(state[key].detach().cpu().numpy())
+                weights[key] = np.asarray(state[key].detach().cpu().numpy(), order="C")
                 importer.graph.add_weight(key, type_)
             importer.values[node.name] = key
         else:
@@ -201,7 +202,7 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
             importer.values[node.name] = _translated(importer, node, fake)
     except UnknownSizeError as error:
         problems[f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)] = None
-    except GraphError as error:
+    except ValueError as error:  # a GraphError, or an extent that grew too large
         problems[f"{_word(node.target)}: {error}" + _at(where)] = None
     except KeyError as error:
         if not problems:  # what depends on a node that was refused says nothing new
@@ -248,16 +249,37 @@ def _arguments(node: Any) -> dict[str, Any]:
     return {one.name: given.get(one.name, one.default_value) for one in schema}
 
 
-def _outputs(importer: Importer, node: Any, problems: dict[str, None]) -> list[str]:
-    outputs: list[str] = []
-    if problems:
-        return outputs
-    for one in node.args[0]:
+def _argument_trees(program: Any) -> list[Any]:
+    """Return for each leaf of the arguments its name, None, or a constant's tree."""
+    found: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name != "USER_INPUT":
+            continue
+        if hasattr(spec.arg, "value"):
+            value = spec.arg.value
+            if value is not None and type(value) not in CONSTANTS:
+                raise ModelError(
+                    f"{spec.arg.name}: given {clip(value)}; allowed: tensors, numbers, texts, None"
+                )
+            found.append(None if value is None else {"constant": value})
+        elif type(spec.arg).__name__ == "TensorArgument":
+            found.append(spec.arg.name)
+        else:
+            raise ModelError(f"{spec.arg.name}: a dynamic number; allowed: tensors, as torch.tensor(number)")
+    return found
+
+
+def _outputs(importer: Importer, node: Any, problems: dict[str, None]) -> list[str | None]:
+    """Add the outputs to the graph; returns ``*`` or None for each leaf."""
+    found: list[str | None] = []
+    for one in () if problems else node.args[0]:
         value = importer.value(one)
-        if not isinstance(value, str):
+        if value is not None and not isinstance(value, str):
             raise ModelError(f"an output that is {value!r}; allowed: tensors")
-        outputs.append(value)
-    return outputs
+        if value is not None:
+            importer.graph.outputs.append(value)
+        found.append(None if value is None else "*")
+    return found
 
 
 def _listed(problems: list[str]) -> str:

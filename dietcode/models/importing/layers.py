@@ -334,6 +334,15 @@ def _adaptive(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _pooled(m, "avg_pool", options, rank, count_pads=True)
 
 
+@rule("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default")
+def _adaptive_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, sizes = m.tensor(a["self"]), list(a["output_size"])
+    if any(size != 1 for size in sizes):
+        raise GraphError(f"adaptive_max_pool to {sizes}; allowed: 1")
+    axes = tuple(range(m.rank(x) - len(sizes), m.rank(x)))
+    return m.add("max", x, axes=axes, keep=True), None
+
+
 def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
     """Return the results of a stack of layers, each in one direction or two."""
     if a["dropout"] and a["train"]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.graph import Value
-from dietcode.graph.tensor_type import GraphError
+from dietcode.graph.tensor_type import INTEGERS, GraphError
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 
 _INFINITY = math.inf
@@ -54,12 +54,40 @@ def _reciprocal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.log1p.default")
 def _log1p(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("log", m.add("add", m.tensor(a["self"]), 1.0))
+    return m.add("log", m.add("add", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), 1.0))
 
 
 @rule("aten.expm1.default")
 def _expm1(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return m.add("sub", m.add("exp", m.tensor(a["self"])), 1.0)
+    return m.add("sub", m.add("exp", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))), 1.0)
+
+
+def _logarithm(base: float) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        natural = m.add("log", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)))
+        return m.add("mul", natural, 1 / math.log(base))
+
+    return translate
+
+
+rule("aten.log2.default")(_logarithm(2))
+rule("aten.log10.default")(_logarithm(10))
+
+
+@rule("aten.tan.default")
+def _tan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    return m.add("div", m.add("sin", x), m.add("cos", x))
+
+
+def _towards_zero(m: Importer, x: Value) -> str:
+    return m.add("mul", m.add("sign", x), m.add("floor", m.add("abs", x)))
+
+
+@rule("aten.trunc.default", "aten.fix.default")
+def _trunc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    return x if m.type(x).dtype in INTEGERS else _towards_zero(m, x)
 
 
 def _clipped(m: Importer, x: Any, low: Any, high: Any) -> str:
@@ -205,10 +233,29 @@ def _div(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    names = {None: "div", "floor": "floor_divide"}
-    if a["rounding_mode"] not in names:
-        raise GraphError(f"rounding_mode {a['rounding_mode']}; allowed: none or floor")
-    return _arithmetic(names[a["rounding_mode"]])(m, {"self": a["self"], "other": a["other"]}, fake)
+    pair = {"self": a["self"], "other": a["other"]}
+    if a["rounding_mode"] != "trunc":
+        return _arithmetic("floor_divide" if a["rounding_mode"] else "div")(m, pair, fake)
+    dtype = dtype_name(fake.dtype)
+    if dtype not in INTEGERS:
+        return _towards_zero(m, str(_arithmetic("div")(m, pair, fake)))
+    (x, x_sign), (y, y_sign) = (_apart(m, m.cast(m.value(one), dtype)) for one in pair.values())
+    return m.add("mul", m.add("floor_divide", x, y), m.add("mul", x_sign, y_sign))
+
+
+def _apart(m: Importer, x: Value) -> tuple[Value, Value]:
+    """Return the absolute value and the sign."""
+    if isinstance(x, str):
+        return m.add("abs", x), m.add("sign", x)
+    assert x is not None
+    return abs(x), (x > 0) - (x < 0)
+
+
+@rule("aten.fmod.Tensor", "aten.fmod.Scalar")
+def _fmod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    dtype = dtype_name(fake.dtype)
+    x, y = (m.cast(m.value(a[key]), dtype) for key in ("self", "other"))
+    return m.add("mul", m.add("sign", x), m.add("remainder", m.add("abs", x), _apart(m, y)[0]))
 
 
 @rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")

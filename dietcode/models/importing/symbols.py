@@ -48,16 +48,20 @@ class Symbols:
         return Extent.of(size) if isinstance(size, int) else self._of(size.node.expr)
 
     def _of(self, expression: Any) -> Extent:
-        kind = type(expression).__name__
         if expression.is_Integer:
             return Extent.of(int(expression))
-        if expression.is_Symbol:
-            if expression.name not in self._names:
-                raise UnknownSizeError(str(expression))
-            return Extent.of(self._names[expression.name])
+        if not expression.is_Symbol:
+            return self._of_function(expression, type(expression).__name__)
+        if expression.name not in self._names:
+            raise UnknownSizeError(str(expression))
+        return Extent.of(self._names[expression.name])
+
+    def _of_function(self, expression: Any, kind: str) -> Extent:
         if kind == "Mul" and any(one.is_Rational and not one.is_Integer for one in expression.args):
             numerator, denominator = expression.as_numer_denom()
             return floor_divide(self._of(numerator), self._of(denominator))
+        if kind in ("TruncToInt", "FloorToInt") and type(expression.args[0]).__name__ == "IntTrueDiv":
+            return floor_divide(*(self._of(one) for one in expression.args[0].args))  # int(L / 2)
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
         if kind not in _FUNCTIONS:

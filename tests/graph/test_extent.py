@@ -1,0 +1,173 @@
+"""Extents: arithmetic, texts, bounds and simplification agree with whole numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietcode.graph.extent import (
+    Extent,
+    floor_divide,
+    larger,
+    parse_extent,
+    remainder,
+    simplified,
+    smaller,
+)
+
+RANGES = {"L": (1, 40), "B": (1, 5), "M": (0, 9)}
+BINDINGS = st.fixed_dictionaries({name: st.integers(*bounds) for name, bounds in RANGES.items()})
+Number = Callable[[dict[str, int]], int]
+# An extent beside the function of plain numbers that it has to be.
+Pair = tuple[Extent, Number]
+
+
+def _leaf(value: int | str) -> Pair:
+    if isinstance(value, int):
+        return Extent.of(value), lambda binding: value
+    return Extent.of(value), lambda binding: binding[value]
+
+
+def _both(
+    first: Pair,
+    second: Pair,
+    symbolic: Callable[[Extent, Extent], Extent],
+    plain: Callable[[int, int], int],
+) -> Pair:
+    return symbolic(first[0], second[0]), lambda binding: plain(first[1](binding), second[1](binding))
+
+
+def _positive(pair: Pair, by: int) -> Pair:
+    """Return a divisor: a dimension's square and a number above 0."""
+    square = _both(pair, pair, operator.mul, operator.mul)
+    return _both(square, _leaf(by), operator.add, operator.add)
+
+
+def _grown(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    simple = {
+        "add": (operator.add, operator.add),
+        "sub": (operator.sub, operator.sub),
+        "mul": (operator.mul, operator.mul),
+        "min": (smaller, min),
+        "max": (larger, max),
+    }
+    divisors = st.one_of(
+        st.integers(1, 6).map(_leaf),
+        st.tuples(st.sampled_from(list(RANGES)).map(_leaf), st.integers(1, 3)).map(
+            lambda two: _positive(*two)
+        ),
+    )
+    return st.one_of(
+        st.tuples(inner, inner, st.sampled_from(list(simple.values()))).map(
+            lambda three: _both(three[0], three[1], *three[2])
+        ),
+        st.tuples(inner, divisors).map(lambda two: _both(*two, floor_divide, operator.floordiv)),
+        st.tuples(inner, divisors).map(lambda two: _both(*two, remainder, operator.mod)),
+    )
+
+
+LEAVES = st.one_of(st.integers(-9, 9), st.sampled_from(list(RANGES))).map(_leaf)
+PAIRS = st.recursive(LEAVES, _grown, max_leaves=6)
+
+
+@given(pair=PAIRS, binding=BINDINGS)
+def test_arithmetic(pair: Pair, binding: dict[str, int]) -> None:
+    assert pair[0].evaluate(binding) == pair[1](binding)
+
+
+@given(pair=PAIRS, binding=BINDINGS)
+def test_text_is_read_back(pair: Pair, binding: dict[str, int]) -> None:
+    extent = pair[0]
+    if len(str(extent)) <= 400:
+        read = parse_extent(str(extent))
+        assert read == extent and str(read) == str(extent)
+
+
+@given(pair=PAIRS, binding=BINDINGS)
+def test_bounds_enclose(pair: Pair, binding: dict[str, int]) -> None:
+    low, high = pair[0].bounds(RANGES)
+    assert low <= pair[1](binding) <= high
+
+
+@given(pair=PAIRS, binding=BINDINGS)
+def test_simplification_keeps_the_value(pair: Pair, binding: dict[str, int]) -> None:
+    assert simplified(pair[0], RANGES).evaluate(binding) == pair[1](binding)
+
+
+@given(first=PAIRS, second=PAIRS)
+def test_equal_sums_are_equal(first: Pair, second: Pair) -> None:
+    assert first[0] + second[0] == second[0] + first[0]
+    assert (first[0] + second[0]) - second[0] == first[0]
+    assert first[0] * second[0] == second[0] * first[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("min(L, 40)", "L"),
+        ("max(L, 1)", "L"),
+        ("min(L, 128)", "L"),
+        ("max(L - 40, 0)", "0"),
+        ("L//64", "0"),
+        ("L % 64", "L"),
+        ("min(L, 12)", "min(12, L)"),
+        ("(min(L, 40) + B)*2", "2*B + 2*L"),
+        ("(8*L)//8", "L"),
+        ("(L*B)//L", "B"),
+        ("(L*B + L)//(B + 1)", "L"),
+        ("(2*L + 3)//2", "L + 1"),
+        ("(L + 1)//2", "((L + 1)//(2))"),
+        ("max(min(L, 128), L)", "L"),
+    ],
+)
+def test_simplification(text: str, wanted: str) -> None:
+    assert str(simplified(parse_extent(text), RANGES)) == wanted
+
+
+def test_constants() -> None:
+    assert parse_extent("3*4 - 2").constant == 10
+    assert Extent.of(0) == Extent() and Extent().constant == 0 and str(Extent()) == "0"
+    assert parse_extent("L - L").is_constant
+    with pytest.raises(ValueError, match="L is no constant"):
+        _ = parse_extent("L").constant
+
+
+@pytest.mark.parametrize(
+    ("given_", "problem"),
+    [
+        ("L**2", "allowed: names, numbers"),
+        ("L/2", "allowed: names, numbers"),
+        ("print(L)", "allowed: names, numbers"),
+        ("__import__('os').system('x')", "allowed: names, numbers"),
+        ("L if B else M", "allowed: names, numbers"),
+        ("min(L)", "allowed: names, numbers"),
+        ("L +", "allowed: names, numbers"),
+        ("1.5", "allowed: names, numbers"),
+        ("True", "allowed: names, numbers"),
+        ("", "allowed: names, numbers"),
+        ("L + " * 100 + "L", "400 characters"),
+        ("Ł", "400 characters"),
+        (2**70, r"2\*\*62"),
+        (f"{2**62}*{2**62}", r"2\*\*62"),
+        (True, "a number or"),
+        (None, "a number or"),
+        ([1], "a number or"),
+        ("L//0", "divided by 0"),
+        ("L % (B - B)", "divided by 0"),
+    ],
+)
+def test_refusals(given_: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_extent(given_)
+
+
+def test_no_text_grows_without_end() -> None:
+    """A sum of two quotients of itself doubles with each step."""
+    extent = Extent.of("L")
+    with pytest.raises(ValueError, match="256 quotients"):
+        for _ in range(60):
+            extent = floor_divide(extent + 1, Extent.of(2)) * 5 + floor_divide(extent + 1, Extent.of(3))

@@ -1,0 +1,143 @@
+"""Models beside eager PyTorch: graphs interpreted by the functions of the host, node by node."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import of_extra
+
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.signature import built_output, flatten_arguments
+from dietcode.models.importing.exported import Weights, import_exported
+from dietcode.runtime.host_operators import HOST
+
+torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
+Array = np.ndarray[Any, Any]
+
+
+def _binding(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """Return the value of each dimension, from axes that are one alone."""
+    found: dict[str, int] = {}
+    for name, type_ in graph.inputs.items():
+        for extent, size in zip(type_.shape, inputs[name].shape, strict=True):
+            if str(extent) in graph.ranges:
+                assert found.setdefault(str(extent), size) == size
+    return found
+
+
+def _evaluated(value: Any, binding: Mapping[str, int]) -> Any:
+    if isinstance(value, Extent):
+        return value.evaluate(binding)
+    return tuple(_evaluated(one, binding) for one in value) if isinstance(value, tuple) else value
+
+
+def run_graph(graph: Graph, weights: Weights, inputs: Mapping[str, Array]) -> list[Array]:
+    """Return the outputs; every value has to have the dtype and the shape that was inferred."""
+    binding = _binding(graph, inputs)
+    values: dict[str, Array] = {**weights, **inputs}
+
+    def check(name: str) -> None:
+        own = graph.types[name]
+        assert isinstance(values[name], np.ndarray)
+        assert str(values[name].dtype) == own.dtype, f"{name}: {values[name].dtype}; inferred: {own}"
+        assert values[name].shape == _evaluated(own.shape, binding), f"{name}: {values[name].shape} for {own}"
+
+    for name in (*graph.inputs, *graph.weights):
+        check(name)
+    for node in graph.nodes:
+        operands = [values[one] if isinstance(one, str) else one for one in node.operands]
+        attributes = {key: _evaluated(value, binding) for key, value in node.attributes.items()}
+        results = HOST[node.operator](operands, attributes)
+        for name, result in zip(node.results, results, strict=True):
+            values[name] = result
+            check(name)
+    return [values[name] for name in graph.outputs]
+
+
+def exported(module: Any, args: tuple[Any, ...], dynamic_shapes: Any = None, **options: Any) -> Any:
+    """Return the program of a module in inference mode."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(
+            module.eval(),
+            args,
+            dynamic_shapes=dynamic_shapes,
+            prefer_deferred_runtime_asserts_over_guards=True,
+            **options,
+        )
+
+
+def imported(program: Any, **ranges: tuple[int, int]) -> tuple[Graph, Weights]:
+    """Return the graph and the weights of a program."""
+    return import_exported(program, "model", {}, ranges)
+
+
+def assert_same(
+    module: Any, graph: Graph, weights: Weights, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> None:
+    """Compare a graph with eager PyTorch: equal dtypes, shapes and trees, and 1e-4 of the largest element."""
+    kwargs = kwargs or {}
+    with torch.no_grad():
+        wanted = module(*args, **kwargs)
+    given = flatten_arguments(graph.signature, args, kwargs)
+    inputs = {name: np.asarray(value) for name, value in given.items()}
+    leaves, tree = torch.utils._pytree.tree_flatten(wanted)
+    nothing = [one is None for one in leaves]
+    leaves = [one for one in leaves if one is not None]
+    found = run_graph(graph, weights, inputs)
+    assert len(found) == len(leaves)
+    for number, (own, right) in enumerate(zip(found, leaves, strict=True)):
+        label = f"output {number}"
+        assert str(right.dtype) == f"torch.{own.dtype}", label
+        assert own.shape == tuple(right.shape), label
+        if not own.size:
+            continue
+        if own.dtype.kind != "f":
+            assert np.array_equal(own, right.numpy()), label
+            continue
+        finite = right[torch.isfinite(right)].abs()
+        scale = float(finite.max()) if finite.numel() else 1.0
+        np.testing.assert_allclose(own, right.numpy(), rtol=0, atol=1e-4 * max(scale, 1e-6), err_msg=label)
+    rebuilt, own_tree = torch.utils._pytree.tree_flatten(built_output(graph.signature["output"], iter(found)))
+    assert own_tree == tree and [one is None for one in rebuilt] == nothing
+
+
+class Functions(torch.nn.Module):  # type: ignore[misc]
+    """Several functions of the same tensors."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        """Return the results of all."""
+        return tuple(function(*args) for function in self.functions)
+
+
+def assert_functions(
+    functions: Sequence[Callable[..., Any]],
+    tensors: Callable[[int], tuple[Any, ...]],
+    dynamic: Sequence[Mapping[int, Any]],
+    sizes: Sequence[int] = (1, 3, 8, 13),
+) -> Graph:
+    """Compare functions with eager PyTorch at several sizes of one dynamic dimension.
+
+    Parameters
+    ----------
+    functions : sequence of callable
+    tensors : callable
+        Returns the arguments of all functions for a size.
+    dynamic : sequence of mapping of int to Dim
+        The axes of each argument that have the size.
+    sizes : sequence of int
+    """
+    module = Functions(functions)
+    graph, weights = imported(exported(module, tensors(9), (tuple(dynamic),)))
+    for size in sizes:
+        assert_same(module, graph, weights, tensors(size))
+    return graph

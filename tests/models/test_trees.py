@@ -1,0 +1,117 @@
+"""The arguments and outputs of exported programs, as trees of plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import pytest
+from graph_runs import assert_same, exported, imported, torch
+
+from dietcode.errors import TensorError
+from dietcode.graph.signature import built_output
+
+
+class ModelOutput(OrderedDict[str, Any]):
+    """A dictionary with fields that are left out where they are None, as language models return."""
+
+
+torch.utils._pytree.register_pytree_node(
+    ModelOutput,
+    lambda one: (list(one.values()), list(one)),
+    lambda values, keys: ModelOutput(zip(keys, values, strict=True)),
+    serialized_type_name="test_trees.ModelOutput",
+)
+
+
+@dataclasses.dataclass
+class Pair:
+    """A record of two tensors, of which one may be missing."""
+
+    first: Any
+    second: Any = None
+
+
+torch.export.register_dataclass(Pair, serialized_type_name="test_trees.Pair")
+
+
+class Named(NamedTuple):
+    """A tuple with names."""
+
+    left: Any
+    right: Any
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """Takes and returns all kinds of trees."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Any, states: Any, *, mask: Any = None, **more: Any) -> Any:
+        """Return x + h, and x · 2, in a tree."""
+        first, second = x + states[0], x * 2
+        if mask is not None:
+            first = first * mask["own"]
+        if self.kind == "output":
+            return ModelOutput(logits=first, past=(second, [second + 1]))
+        if self.kind == "record":
+            return Pair(first, second)
+        if self.kind == "named":
+            return Named(first, second)
+        return {"logits": first, "past": ((second,), None)} if self.kind == "dict" else first
+
+
+def test_keyword_only_and_nested_inputs() -> None:
+    args = (torch.randn(3), [torch.randn(3), None])
+    kwargs = {"mask": {"own": torch.randn(3), "other": torch.randn(2)}}
+    for kind in ("dict", "one"):
+        module = Model(kind)
+        graph, weights = imported(exported(module, args, kwargs=kwargs))
+        assert_same(module, graph, weights, args, kwargs)
+        assert list(graph.signature["keyword"]) == ["mask"]
+        assert json.loads(json.dumps(graph.signature)) == graph.signature
+    assert graph.signature["output"] == "*"
+
+
+def test_arguments_that_are_none() -> None:
+    module, args = Model("dict"), (torch.randn(3), (torch.randn(3),))
+    graph, weights = imported(exported(module, args))
+    assert graph.signature["keyword"] == {}
+    assert_same(module, graph, weights, args)
+    graph, weights = imported(exported(module, args, kwargs={"mask": None}))
+    assert graph.signature["keyword"] == {"mask": None}
+    assert_same(module, graph, weights, args, {"mask": None})
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """Takes numbers and texts beside tensors."""
+
+    def forward(self, x: Any, times: int, kind: str = "plain") -> Any:
+        """Return x · times."""
+        return x * times if kind == "plain" else x
+
+
+def test_constants_are_repeated_by_calls() -> None:
+    module, args = Scaled(), (torch.randn(3), 3, "plain")
+    graph, weights = imported(exported(module, args))
+    assert graph.signature["positional"][1:] == [{"constant": 3}, {"constant": "plain"}]
+    assert_same(module, graph, weights, args)
+    with pytest.raises(TensorError, match="given 4; allowed: 3, as the model was exported"):
+        assert_same(module, graph, weights, (args[0], 4, "plain"))
+
+
+def test_classes_of_outputs_become_dictionaries_and_tuples() -> None:
+    args = (torch.randn(3), (torch.randn(3),))
+    for kind, wanted in (
+        ("output", {"dict": [["logits", "*"], ["past", {"tuple": ["*", {"list": ["*"]}]}]]}),
+        ("record", {"dict": [["first", "*"], ["second", "*"]]}),
+        ("named", {"tuple": ["*", "*"]}),
+    ):
+        graph, _ = imported(exported(Model(kind), args))
+        assert graph.signature["output"] == wanted, kind
+        leaves = iter(range(3))
+        assert built_output(graph.signature["output"], leaves)
