@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
@@ -16,49 +16,82 @@ _PART = re.compile(r"\['?(\w+)'?\]")
 
 
 class Dimensions:
-    """The dimensions of a program: PyTorch's symbols, their names, and their ranges."""
+    """The dimensions of a program.
 
-    def __init__(self, program: Any, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> None:
-        self.symbols: dict[str, str] = {}
-        self.ranges: dict[str, tuple[int, int]] = {}
-        aliases: dict[str, str] = {}
-        expressions = {}
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    guards : sequence of str
+        What the program's inputs have to be, as PyTorch writes it.
+    names : mapping of str to str
+        Names of dimensions by ``input.axis``; others are called after the first input that has them.
+    ranges : mapping of str to (int, int)
+        Narrower ranges, by name or by ``input.axis``.
+
+    Attributes
+    ----------
+    symbols : dict of str to str
+        The name of the dimension that each of PyTorch's symbols is.
+    ranges : dict of str to (int, int)
+
+    Raises
+    ------
+    ModelError
+        A dimension has no upper bound, or a given range is none of the model.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        guards: Sequence[str],
+        names: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+    ) -> None:
+        labels: dict[str, str] = {}  # the symbol of an axis
+        symbols: dict[str, Any] = {}
         for label, size in _sizes(program):
-            if isinstance(size, int):
-                continue
-            expression = size.node.expr
-            if expression.is_Symbol:
-                symbol = expression.name
-                if symbol not in self.symbols:
-                    self.symbols[symbol] = names.get(label) or _NAME.sub("_", label)
-                    expressions[symbol] = expression
-                aliases[label] = self.symbols[symbol]
-        for free in {
-            s for _, size in _sizes(program) if not isinstance(size, int) for s in size.node.expr.free_symbols
-        }:
-            if free.name not in self.symbols:  # occurs in sums and products alone
-                self.symbols[free.name] = free.name
-                expressions[free.name] = free
-        wanted = {aliases.get(key, key): value for key, value in ranges.items()}
-        allowed = ", ".join([*self.symbols.values(), *aliases]) or "none: it has no dynamic dimension"
+            if not isinstance(size, int):
+                symbols.update((free.name, free) for free in size.node.expr.free_symbols)
+                if size.node.expr.is_Symbol:
+                    labels[label] = size.node.expr.name
+        same = _equal_symbols(guards, labels)
+        self.symbols: dict[str, str] = {}
+        for label, symbol in labels.items():
+            self.symbols.setdefault(same.get(symbol, symbol), names.get(label) or _NAME.sub("_", label))
+        for symbol in symbols:  # some occur in sums and products alone
+            self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
+        known = {label: self.symbols[symbol] for label, symbol in labels.items()}
+        wanted = {known.get(key, key): value for key, value in ranges.items()}
+        allowed = ", ".join([*dict.fromkeys(self.symbols.values()), *known]) or "none: all sizes are fixed"
         for key in wanted:
             if key not in self.symbols.values():
                 raise ModelError(f"--range {clip(key)}: no dimension of the model; allowed: {allowed}")
-        problems = []
-        for symbol, name in self.symbols.items():
-            given = program.range_constraints.get(expressions[symbol])
-            low, high = _bounds(given)
-            if name in wanted:
-                low, high = _narrowed(name, (low, high), wanted[name])
-            if high is None:
-                labels = [label for label, own in aliases.items() if own == name]
-                problems.append(f"{name}{' (' + labels[0] + ')' if labels else ''}")
-            self.ranges[name] = (max(1, low), high or 0)
-        if problems:
+        self.ranges = self._ranges(program, symbols, wanted, known)
+
+    def _ranges(
+        self,
+        program: Any,
+        symbols: Mapping[str, Any],
+        wanted: Mapping[str, tuple[int, int]],
+        known: Mapping[str, str],
+    ) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int | None]] = {}
+        for symbol, expression in symbols.items():
+            name = self.symbols[symbol]
+            low, high = _bounds(program.range_constraints.get(expression))
+            before = found.get(name, (1, None))
+            highs = [one for one in (before[1], high) if one is not None]
+            found[name] = (max(low, before[0]), min(highs) if highs else None)
+        for name, given in wanted.items():
+            found[name] = _narrowed(name, found[name], given)
+        open_ones = [name for name, (_, high) in found.items() if high is None]
+        if open_ones:
+            first = next((label for label, name in known.items() if name == open_ones[0]), open_ones[0])
             raise ModelError(
-                f"{', '.join(problems)}: no upper bound; give one in the export, Dim(…, max=…), or by "
-                f"--range {problems[0].split(' ')[0]}=1..512"
+                f"{', '.join(open_ones)}: no upper bound; give one in the export, Dim(…, max=…), or by "
+                f"--range {first}=1..512"
             )
+        return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
 
 
 def _bounds(given: Any) -> tuple[int, int | None]:
@@ -91,11 +124,12 @@ def _sizes(program: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _equal_symbols(program: Any, symbols: Mapping[str, str]) -> dict[str, str]:
-    """Return, for symbols that the program's guards say are others, which ones.
+def _equal_symbols(guards: Sequence[str], symbols: Mapping[str, str]) -> dict[str, str]:
+    """Return, for symbols that guards say are others, which ones.
 
     Parameters
     ----------
+    guards : sequence of str
     symbols : mapping of str to str
         The symbol of an axis, by ``input.axis``.
     """
@@ -109,8 +143,8 @@ def _equal_symbols(program: Any, symbols: Mapping[str, str]) -> dict[str, str]:
     def named(match: re.Match[str]) -> str:
         return symbols[f"{'_'.join(_PART.findall(match[1]))}.{match[2]}"]
 
-    for guard in getattr(program, "_guards_code", None) or ():
-        left, equals, right = str(guard).partition(" == ")
+    for guard in guards:
+        left, equals, right = guard.partition(" == ")
         try:
             difference = parse_extent(_SIZE.sub(named, left)) - parse_extent(_SIZE.sub(named, right))
         except (ValueError, KeyError):

@@ -80,9 +80,10 @@ def import_exported(
     ModelError
         The program has what cannot be compiled: all of it is named, with the lines of the model's source.
     """
+    guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
     program = _decomposed(program)
     _refuse_mutations(program)
-    found = Dimensions(program, names, ranges)
+    found = Dimensions(program, guards, names, ranges)
     graph = Graph(name, found.ranges)
     importer = Importer(graph, Symbols(found.symbols))
     weights = _add_inputs(program, importer)
