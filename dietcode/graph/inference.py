@@ -352,6 +352,17 @@ def top(operands: Operands, attributes: Attributes) -> Types:
     return (TensorType(x.dtype, shape), TensorType("int64", shape))
 
 
+def recurrence(operands: Operands, attributes: Attributes) -> Types:
+    """Steps of a recurrent layer over gates [l, b, gates · h] of its input: all states, and the last."""
+    gates, h0 = tensor(operands[0]), tensor(operands[1])
+    states = 2 if attributes["cell"] == "lstm" else 1
+    u = tensor(operands[1 + states])
+    _need(gates.rank == 3 and h0.rank == 2 and gates.shape[1] == h0.shape[0], f"{gates} with the state {h0}")
+    _need(u.shape == (gates.shape[2], h0.shape[1]), f"weights {u} for {gates} and {h0}")
+    last = tuple(TensorType(gates.dtype, h0.shape) for _ in range(states))
+    return (TensorType(gates.dtype, (*gates.shape[:2], h0.shape[1])), *last)
+
+
 def recurrent(operands: Operands, attributes: Attributes) -> Types:
     """One direction of one layer over x [l, b, i]: all states [l, b, h], and the last ones [b, h]."""
     x, h0 = tensor(operands[0]), tensor(operands[1])

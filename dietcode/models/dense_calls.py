@@ -61,9 +61,7 @@ def epilogue_step(
         bounds = [node.attributes["low"], node.attributes["high"]]
         return None if None in bounds else {"clip": [float(one) for one in bounds]}
     others = [one for one in node.operands if one != current]
-    if len(others) != 1 or len(node.operands) != 2:
-        return None
-    (other,) = others
+    other = others[0] if len(others) == 1 and len(node.operands) == 2 else None
     if node.operator == "mul" and isinstance(other, int | float):
         return {"scale": float(other)}
     alike = isinstance(other, str) and graph.types[other].shape == graph.types[node.result].shape

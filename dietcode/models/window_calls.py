@@ -31,7 +31,7 @@ def folded_transpose(
 
 
 def _channels_last(graph: Graph, nodes: Sequence[Node]) -> str | None:
-    """Return the input with channels last of nodes that begin with a window and a transpose; None for others."""
+    """Return the input, channels last, of nodes that begin with a window and a transpose; or None."""
     if len(nodes) < 2 or nodes[1].operator != "transpose":
         return None
     producers = graph.producers()

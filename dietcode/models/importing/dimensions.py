@@ -1,4 +1,4 @@
-"""The dimensions of an exported program: PyTorch's symbols, their names and ranges, and which are the same."""
+"""The dimensions of an exported program: PyTorch's symbols, their names and ranges, and which are equal."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ class Dimensions:
         for symbol, expression in symbols.items():
             name = self.symbols[symbol]
             low, high = _bounds(program.range_constraints.get(expression))
+            low = 1 if symbol == name and low == 2 else low  # PyTorch begins those of sums and products at 2
             before = found.get(name, (1, None))
             highs = [one for one in (before[1], high) if one is not None]
             found[name] = (max(low, before[0]), min(highs) if highs else None)

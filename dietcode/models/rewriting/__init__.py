@@ -9,6 +9,7 @@ from __future__ import annotations
 from dietcode.graph.graph import Graph
 from dietcode.models.rewriting.convolutions import CHANNELS_LAST, FOLDING
 from dietcode.models.rewriting.patterns import PATTERNS
+from dietcode.models.rewriting.recurrent import RECURRENT
 from dietcode.models.rewriting.rewriter import rewritten
 from dietcode.models.rewriting.transposition import TRANSPOSITION
 
@@ -17,6 +18,6 @@ __all__ = ["rewrite"]
 
 def rewrite(graph: Graph) -> Graph:
     """Return the graph that is taken apart."""
-    for rules in (PATTERNS, PATTERNS, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
+    for rules in ((*PATTERNS, *RECURRENT), PATTERNS, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
         graph = rewritten(graph, rules)
     return graph

@@ -72,26 +72,21 @@ def _is_scores(r: Rewriter, value: Value) -> bool:
 
 def attention(r: Rewriter, node: Node) -> str | None:
     """``matmul(softmax(scale · q·kᵀ + mask), v)`` -> ``attention(q, k, v, mask)``."""
-    if node.operator != "matmul":
+    weights = r.producer(node.operands[0], "softmax") if node.operator == "matmul" else None
+    if weights is None or not r.is_read_once(node.operands[0]):
         return None
-    weights = r.producer(node.operands[0], "softmax")
     rank = r.type(node.operands[0]).rank
-    if weights is None or rank < 3 or weights.attributes["axis"] not in (-1, rank - 1):
-        return None
-    if not r.is_read_once(node.operands[0]):
-        return None
-    found = _scores(r, weights.operands[0])
+    found = _scores(r, weights.operands[0]) if weights.attributes["axis"] in (-1, rank - 1) else None
     if found is None:
         return None
     product, scale, masks = found
     query, keys = (str(one) for one in product.operands)
     values = str(node.operands[1])
-    if not all(r.type(one).rank == rank for one in (query, keys, values)):
+    shapes = [r.type(one).shape for one in (query, keys, values)]
+    batch = shapes[0][:-2]
+    if rank < 3 or len(masks) > 2 or any(len(one) != rank or one[:-2] != batch for one in shapes):
         return None
     key = r.transpose(keys, [*range(rank - 2), rank - 1, rank - 2])
-    batch = r.type(query).shape[:-2]
-    if r.type(key).shape[:-2] != batch or r.type(values).shape[:-2] != batch or len(masks) > 2:
-        return None
     mask = masks[0] if len(masks) == 1 else r.add("add", *masks) if masks else None
     operands = () if mask is None else (mask,)
     return r.add("attention", query, key, values, *operands, scale=scale, causal="none")

@@ -47,6 +47,10 @@ class Rewriter:
         """Return the type of a tensor."""
         return self.graph.types[str(value)]
 
+    def results_of(self, value: str) -> tuple[str, ...]:
+        """Return all results of the node that computes a value."""
+        return self._made[value].results
+
     def is_read_once(self, value: Value) -> bool:
         """Whether one node alone reads a value of the old graph."""
         return self.num_readers.get(str(value), 0) == 1
@@ -114,7 +118,8 @@ def rewritten(old: Graph, rules: Sequence[Rule]) -> Graph:
         if found is None:
             rewriter.copy(current)
         else:
-            names[node.result] = found
+            new = rewriter.results_of(found) if len(node.results) > 1 else (found,)
+            names.update(zip(node.results, new, strict=True))
     rewriter.graph.outputs = [names.get(name, name) for name in old.outputs]
     rewriter.graph.without_unused()
     return rewriter.graph

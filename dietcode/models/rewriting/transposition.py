@@ -73,7 +73,7 @@ def along_last(r: Rewriter, node: Node) -> str | None:
 
 
 def reshape(r: Rewriter, node: Node) -> str | None:
-    """``reshape(transpose(x))`` that takes axes apart, or drops and adds axes of 1 -> ``transpose(reshape(x))``."""
+    """``reshape(transpose(x))`` that takes axes apart, or adds axes of 1 -> ``transpose(reshape(x))``."""
     if node.operator != "reshape":
         return None
     again = r.producer(node.operands[0], "reshape")
@@ -98,7 +98,7 @@ def reshape(r: Rewriter, node: Node) -> str | None:
 
 
 def _refined(shape: Sequence[Extent], wanted: Sequence[Extent]) -> list[list[Extent]] | None:
-    """Return the extents of a shape that each extent of another one is taken apart into; None where it is not."""
+    """Return what each extent is taken apart into, of the extents of another shape; None where it is not."""
     rest = list(wanted)
     parts: list[list[Extent]] = []
     for extent in shape:
@@ -118,7 +118,7 @@ def _refined(shape: Sequence[Extent], wanted: Sequence[Extent]) -> list[list[Ext
 
 
 def sliced(r: Rewriter, node: Node) -> str | None:
-    """A slice of a transpose, of an axis that was taken apart, or of a product -> the same of what is sliced."""
+    """A slice of a transpose, of an axis taken apart, or of a product -> the same of the slice."""
     if node.operator != "slice":
         return None
     rank = r.type(node.operands[0]).rank
