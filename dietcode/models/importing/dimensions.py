@@ -47,6 +47,7 @@ class Dimensions:
         names: Mapping[str, str],
         ranges: Mapping[str, tuple[int, int]],
     ) -> None:
+        _refuse_constants(program, names)
         labels: dict[str, str] = {}  # the symbol of an axis
         symbols: dict[str, Any] = {}
         for label, size in _sizes(program):
@@ -93,6 +94,19 @@ class Dimensions:
                 f"--range {first}=1..512"
             )
         return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
+
+
+def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
+    found = [
+        f"{names[label]} ({label}) is always {size}"
+        for label, size in _sizes(program)
+        if isinstance(size, int) and label in names
+    ]
+    if found:
+        raise ModelError(
+            f"dimensions that the export made constant: {'; '.join(found)}; change the code of the model "
+            "that takes such a size as a number, or leave its Dim out"
+        )
 
 
 def _bounds(given: Any) -> tuple[int, int | None]:
