@@ -88,10 +88,11 @@ class Dimensions:
             found[name] = _narrowed(name, found[name], given)
         open_ones = [name for name, (_, high) in found.items() if high is None]
         if open_ones:
-            first = next((label for label, name in known.items() if name == open_ones[0]), open_ones[0])
+            labels = {name: f" ({label})" for label, name in reversed(known.items())}
+            described = ", ".join(f"{name}{labels.get(name, '')}" for name in open_ones)
             raise ModelError(
-                f"{', '.join(open_ones)}: no upper bound; give one in the export, Dim(…, max=…), or by "
-                f"--range {first}=1..512"
+                f"{described}: no upper bound; give one in the export, Dim(…, max=…), or by "
+                f"--range {open_ones[0]}=1..512"
             )
         return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
 
