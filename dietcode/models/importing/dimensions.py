@@ -88,7 +88,7 @@ class Dimensions:
             found[name] = _narrowed(name, found[name], given)
         open_ones = [name for name, (_, high) in found.items() if high is None]
         if open_ones:
-            labels = {name: f" ({label})" for label, name in reversed(known.items())}
+            labels = {name: f" ({label})" for label, name in list(known.items())[::-1]}
             described = ", ".join(f"{name}{labels.get(name, '')}" for name in open_ones)
             raise ModelError(
                 f"{described}: no upper bound; give one in the export, Dim(…, max=…), or by "
