@@ -85,7 +85,10 @@ def _reason(error: Exception) -> str:
     """Return the line of PyTorch's message that says most."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "specialized" in line or "guard" in line]
-    return one_line((telling or lines or [type(error).__name__])[0], 300)
+    reason = (telling or lines or [type(error).__name__])[0]
+    if "Suggested fixes:" in lines[:-1]:
+        reason += f"; PyTorch suggests {lines[lines.index('Suggested fixes:') + 1]}"
+    return one_line(reason, 300)
 
 
 def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
