@@ -54,6 +54,25 @@ SEVERAL = json.dumps(
     )
 )
 SHAPES = ((4, 40), (4,), (4, 40))
+# New states of some rows of a table, which are gathered from it and written to it, and their mean.
+STATES = json.dumps(
+    block_data(
+        "states",
+        {
+            "old": {"gather": ["H", "at"]},
+            "h": {"add": ["old", "X"]},
+            "m": {"mean": "h", "axis": "n"},
+        },
+        ["m", {"h": {"into": "H", "at": "to"}}],
+        tensors={
+            "H": {"dims": "tn", "dtype": "float32"},
+            "at": {"dims": "m", "dtype": "int32"},
+            "to": {"dims": "m", "dtype": "int32"},
+            "X": {"dims": "mn", "dtype": "float32"},
+        },
+        dims={"m": "M", "n": 40, "t": 9},
+    )
+)
 # Tensors for `rows`, X [M, 37] and W [100, 37], right ones and wrong ones; the letter is the kind.
 GIVEN = {
     "x": lambda: np.ones((4, 37), np.float32),
@@ -312,6 +331,80 @@ def test_any_outputs_give_what_they_give_in_python() -> None:
         assert right == {"right", "a list", "a subclass", "both kinds", "the other kind"}
 
 
+def states(kind: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    h, x = (rng.standard_normal(shape, dtype=np.float32) for shape in ((9, 40), (3, 40)))
+    positions = ([0, 1, 1], [5, -3, 8])  # the second one is nowhere
+    at, to = (np.array(places, np.int32) for places in positions)
+    return {name: kind(value) for name, value in (("H", h), ("at", at), ("to", to), ("X", x))}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, from_numpy], ids=["numpy", "torch"])
+def test_an_output_into_a_table_goes_the_short_way(kind: Any) -> None:
+    library = dietcode.load(built_of(STATES))
+    named = states(kind)
+    start, x = np.asarray(named["H"]).copy(), np.asarray(named["X"])
+    right = start.copy()
+    right[5], right[8] = start[0] + x[0], start[1] + x[2]
+    library.call_checked(None, named)
+    f, table = library.bind(), named["H"]
+    own = kind(np.empty(3, np.float32))
+    calls = [
+        lambda: library(**named),
+        lambda: library.call_checked((own, table), named),
+        lambda: short(library, **named),
+        lambda: short(library, **named, out=(own, table)),
+        lambda: short(library, **named, out=[own, table]),
+        lambda: short(f, *named.values()),
+        lambda: library.lean(list(named.values()), (), None),
+        lambda: library.lean(list(named.values()), (), (own, table)),
+    ]
+    for call in calls:
+        table[...] = kind(start)
+        result = call()
+        assert type(result) is tuple and result[1] is table and type(result[0]) is type(table)
+        assert np.array_equal(table, right)
+        mean = [right[5].mean(), (start[1] + x[1]).mean(), right[8].mean()]
+        assert np.allclose(result[0], mean, atol=1e-6)
+    with pytest.raises(TensorError, match="torch_op: given the outputs m, h; allowed: one, of its own"):
+        library.torch_op()
+
+
+def test_tables_that_are_not_written_are_refused_as_in_python() -> None:
+    torch = pytest.importorskip("torch", reason=of_extra("bench"))
+    both = load_both(built_of(STATES))
+
+    def of_kind(kind: Any) -> list[Any]:
+        found: list[Any] = []
+        for library in both:
+            f = library.bind()
+            f(*states(kind).values())
+            found.append([])
+            for name in ("right", "read-only", "other", "none", "over X", "gradient", "own over H"):
+                t = states(kind)
+                own, out = kind(np.empty(3, np.float32)), None
+                if name == "read-only":
+                    t["H"] = np.broadcast_to(np.float32(0), (9, 40)).copy()
+                    t["H"].flags.writeable = False
+                elif name == "other":
+                    out = (own, kind(np.empty((9, 40), np.float32)))
+                elif name == "none":
+                    out = (own, None)
+                elif name == "over X":
+                    t["X"] = t["H"][4:7]
+                elif name == "gradient":
+                    t["H"] = torch.empty(9, 40, requires_grad=True)
+                elif name == "own over H":
+                    out = (t["H"][2, :3], t["H"])
+                found[-1].append((name, outcome(lambda f=f, t=t, out=out: f(*t.values(), out=out))))
+        return found
+
+    for kind in (np.asarray, torch.from_numpy):
+        in_c, in_python = of_kind(kind)
+        assert in_c == in_python
+        assert [name for name, what in in_c if what[0] is tuple] == ["right"]
+
+
 def test_an_output_over_an_input_is_refused_as_in_python() -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
     area = np.zeros(600, np.float32)
@@ -408,7 +501,9 @@ def test_what_a_compiled_call_is_made_of_is_looked_at() -> None:
             library.compiled.bind({}).watch({}, kept)
     tensor = ("X", 9, 2, 32, b"f", None, None)
     with pytest.raises(ValueError, match="X: 9 dimensions; allowed: up to 8"):
-        make((library._run, library._run), (tensor, tensor), (), 0, {}, (int, int, None, None, (None,)))
+        make(
+            (library._run, library._run), (tensor, tensor), (), 0, {}, (int, int, None, None, (None,), (-1,))
+        )
 
 
 def test_tensors_without_memory_are_left_to_python() -> None:
