@@ -65,9 +65,9 @@ class ProductProblem(BlockProblem):
         if not halves.after:
             return None
         into = {name: own for name, own in self.into.items() if name in halves.after}
-        places = [name for own in into.values() for name in own]
-        inputs = tuple(dict.fromkeys((*halves.inputs, *places)))
-        used = {index for name in places for index in self.indices[name]}
+        written = [name for own in into.values() for name in own]
+        inputs = tuple(dict.fromkeys((*halves.inputs, *written)))
+        used = {index for name in written for index in self.indices[name]}
         return RowProblem(
             inputs=inputs,
             outputs=tuple(name for name in self.outputs if name in halves.after),
