@@ -250,13 +250,21 @@ class BlockProblem(ABC):
             raise ValueError(f"rows {clip(self.rows)}, columns {clip(self.columns)} of {clip(self.indices)}")
         if not set(self.constants) <= set(self.inputs):
             raise ValueError(f"constants {clip(self.constants)}; allowed: of {clip(self.inputs)}")
-        for name, own in self.into.items():
-            if name not in self.outputs or not set(own) <= set(self.inputs):
-                raise ValueError(f"{clip(name)} into {clip(own)}; allowed: outputs, into inputs")
+        self._check_into()
         for index, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
                 raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
         self._check_form()
+
+    def _check_into(self) -> None:
+        for name, own in self.into.items():
+            if name not in self.outputs or not set(own) <= set(self.inputs):
+                raise ValueError(f"{clip(name)} into {clip(own)}; allowed: outputs, into inputs")
+            held, rows = (self.indices[tensor] for tensor in own)
+            widths = [[self.extents.get(k) for k in some] for some in (held[1:], self.columns)]
+            if widths[0] != widths[1] or self.indices[name] != rows + "".join(self.columns):
+                given = f"rows {clip(rows)} of {clip(held)} for {clip(self.indices[name])}"
+                raise ValueError(f"{given}; allowed: the same rows and columns")
 
     @abstractmethod
     def _check_form(self) -> None:

@@ -125,12 +125,10 @@ def _check_into(parts: GraphParts, form: str, columns: str) -> None:
         if form == "products" and any(output in parts.nodes[name].operands for name in later):
             problem = f"{output} is read after a reduction; allowed: outputs that nothing of it reads"
             raise SpecError(path, problem)
-        rows, first = own.removesuffix(columns), parts.indices[table][:1]
-        if parts.indices[table] != first + columns or first in own or table in seen:
-            allowed = f"an index of its own, then {columns}, and each table once"
-            raise SpecError(
-                f"{path}.into", f"{table} has the indices {parts.indices[table]}; allowed: {allowed}"
-            )
+        rows, held = own.removesuffix(columns), parts.indices[table]
+        if len(held) != 1 + len(columns) or held[0] in own or table in seen:
+            allowed = f"an index of its own, then {columns} or others of these extents, and each table once"
+            raise SpecError(f"{path}.into", f"{table} has the indices {held}; allowed: {allowed}")
         if parts.indices[at] != rows:
             given = f"{at} has the indices {parts.indices[at]}"
             raise SpecError(f"{path}.at", f"{given}; allowed: {rows}, a position for each row of {output}")

@@ -236,6 +236,10 @@ def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
         ("shifted", {"extents": {"m": None, "n": None}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npqc", "window": 2, "padding": 2}}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npq", "window": 2}}}),
+        ("into-two", {"into": {"a": ["A", "to"], "X": ["B", "to"]}}),
+        ("into-two", {"into": {"a": ["A", "to"], "b": ["b", "to"]}}),
+        ("into-two", {"into": {"a": ["X", "to"], "b": ["B", "to"]}}),
+        ("into-two", {"into": {"a": ["A", "A"], "b": ["B", "to"]}}),
     ],
 )
 def test_windows_and_rotations_that_are_no_problem(name: str, changes: dict[str, Any]) -> None:

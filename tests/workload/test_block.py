@@ -329,6 +329,8 @@ AT = "op.block.outputs.0"
         (into([{"Y": {"into": "Y", "at": "at"}}]), f"{AT}.Y.into", "given 'Y'; allowed: a tensor"),
         (into([{"Y": {"into": "T", "at": "Y"}}]), f"{AT}.Y.at", "given 'Y'; allowed: a tensor"),
         (into([{"Y": ROWS}], T="nt"), f"{AT}.Y.into", "T has the indices nt; allowed: an index of its own"),
+        (into([{"Y": ROWS}], T="tmn"), f"{AT}.Y.into", "T has the indices tmn; allowed: an index of its own"),
+        (into([{"Y": ROWS}], T="tk"), f"{AT}.Y.into", "k is 30 and n is 24; allowed: the same extents"),
         (into([{"Y": ROWS}], T="mn"), f"{AT}.Y.into", "T has the indices mn; allowed: an index of its own"),
         (
             into([{"m": ROWS}], {"m": {"mean": "X", "axis": "n"}}),
