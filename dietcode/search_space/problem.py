@@ -164,6 +164,7 @@ class Problem:
     operand_dtype: str = "float32"
 
     form: ClassVar[str] = "contraction"
+    into: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     @property
     def outputs(self) -> tuple[str, ...]:
