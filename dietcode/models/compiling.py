@@ -267,7 +267,7 @@ def _write(
         if wanted:
             from safetensors.numpy import save_file
 
-            save_file({name: np.ascontiguousarray(one) for name, one in wanted.items()}, staged / WEIGHTS)
+            save_file({name: np.asarray(one, order="C") for name, one in wanted.items()}, staged / WEIGHTS)
             files.append(WEIGHTS)
         libraries = {}
         for digest, path in built.items():

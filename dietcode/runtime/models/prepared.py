@@ -117,8 +117,8 @@ class Prepared:
                 self._add_host(step)
         self._given = [self._fixed.get(name) for name in executable.outputs]
         self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
-        inputs = set(range(len(executable.inputs)))
-        self._copies = [number in inputs or number < 0 for number in self._from_slot]
+        own = {number for number, _, _ in self._new}  # new arrays of the call; the rest is shared with others
+        self._copies = [number not in own for number in self._from_slot]
         self._num_slots = len(self._slots)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
@@ -194,9 +194,10 @@ class Prepared:
         else:
 
             def act(slots: Slots) -> None:
+                given = arguments.copy()  # the caller's tensors are not kept beyond the call
                 for position, number, shape in changing:
-                    arguments[position] = slots[number].reshape(shape)
-                run(*arguments)
+                    given[position] = slots[number].reshape(shape)
+                run(*given)
 
         self._actions.append(act)
 
