@@ -1,4 +1,4 @@
-"""Compiled models without tuning: every kernel is computed by PyTorch from its spec, all else is the product's."""
+"""Compiled models without tuning: PyTorch computes every kernel from its spec, all else is the product."""
 
 from __future__ import annotations
 
