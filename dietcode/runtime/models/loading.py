@@ -13,12 +13,14 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import (
+    DISPATCH,
     LIBRARIES,
     MANIFEST,
     MODEL,
     REPORT,
     WEIGHTS,
     read_json,
+    read_manifest,
     sha256_file,
     verify_file,
 )
@@ -62,6 +64,24 @@ def read_bundle(folder: Path) -> dict[str, Any]:
                 f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
             )
     return manifest
+
+
+def described_bundle(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a bundle's manifest and its report, whose parts have the number of their categories.
+
+    Raises
+    ------
+    LibraryError
+        A file is missing, altered or of another format.
+    """
+    manifest = read_bundle(folder)
+    report = read_json(folder / REPORT)
+    parts = []
+    for part in report["parts"]:
+        own = library_folder(folder, str(part["digest"]))
+        read_manifest(own)
+        parts.append({**part, "categories": len(read_json(own / DISPATCH)["categories"])})
+    return manifest, report | {"parts": parts}
 
 
 def library_folder(folder: Path, digest: str) -> Path:
