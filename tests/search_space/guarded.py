@@ -21,12 +21,8 @@ from depthwise_kinds import DEPTHWISE, CompiledDepthwise, built_depthwise
 from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
-<<<<<<< HEAD
 from row_blocks import BLOCKS, built_block, complete
-=======
-from row_blocks import BLOCKS, built_block
 from turns import units_of
->>>>>>> t19
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
