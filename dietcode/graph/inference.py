@@ -281,6 +281,14 @@ def flip(operands: Operands, attributes: Attributes) -> Types:
     return (x,)
 
 
+def rotation(operands: Operands, attributes: Attributes) -> Types:
+    """Columns moved to the right around the end; those that leave begin the row, negated or not."""
+    x = tensor(operands[0])
+    width = x.shape[-1] if x.shape else ONE
+    _need(width.is_constant and 0 < attributes["by"] < width.constant, f"by {attributes['by']} in {x}")
+    return (x,)
+
+
 def take(operands: Operands, attributes: Attributes) -> Types:
     """Slices of a tensor at positions along an axis, which may count from the end."""
     x, positions = tensor(operands[0]), _need_dtype(tensor(operands[1]), INTEGERS)
@@ -342,6 +350,17 @@ def top(operands: Operands, attributes: Attributes) -> Types:
     length = attributes["num"] if attributes["num"] is not None else x.shape[axis]
     shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape), TensorType("int64", shape))
+
+
+def recurrence(operands: Operands, attributes: Attributes) -> Types:
+    """Steps of a recurrent layer over gates [l, b, gates · h] of its input: all states, and the last."""
+    gates, h0 = tensor(operands[0]), tensor(operands[1])
+    states = 2 if attributes["cell"] == "lstm" else 1
+    u = tensor(operands[1 + states])
+    _need(gates.rank == 3 and h0.rank == 2 and gates.shape[1] == h0.shape[0], f"{gates} with the state {h0}")
+    _need(u.shape == (gates.shape[2], h0.shape[1]), f"weights {u} for {gates} and {h0}")
+    last = tuple(TensorType(gates.dtype, h0.shape) for _ in range(states))
+    return (TensorType(gates.dtype, (*gates.shape[:2], h0.shape[1])), *last)
 
 
 def recurrent(operands: Operands, attributes: Attributes) -> Types:

@@ -131,6 +131,10 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         *(4, 7, rules.recurrent),
         {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
     ),
+    "recurrence": GraphOperator(
+        *(3, 5, rules.recurrence),
+        {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
+    ),
     "reshape": GraphOperator(1, 1, rules.reshape, {"shape": _a(read_shape)}),
     "transpose": GraphOperator(1, 1, rules.transpose, {"axes": _a(read_integers)}),
     "expand": GraphOperator(1, 1, rules.expand, {"shape": _a(read_shape)}),
@@ -140,6 +144,9 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     ),
     "concat": GraphOperator(1, MANY, rules.concat, _AXIS),
     "pad": GraphOperator(1, 1, rules.pad, {"pads": _a(read_pads), "value": _a(read_number, 0)}),
+    "rotate": GraphOperator(
+        *(1, 1, rules.rotation), {"by": _a(read_integer), "negate": _a(read_flag, False)}
+    ),
     "flip": GraphOperator(1, 1, rules.flip, {"axes": _a(read_integers)}),
     "take": GraphOperator(2, 2, rules.take, _AXIS),
     "take_along": GraphOperator(2, 2, rules.take_along, _AXIS),

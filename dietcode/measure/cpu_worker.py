@@ -95,9 +95,9 @@ class CpuWorker:
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Compile a `CpuRecipe` to a shared library."""
-        import tvm
         from tvm.support.cc import create_shared
 
+        from dietcode.search_space.cpu.compiling import compile_module
         from dietcode.search_space.cpu.host import build_module
 
         sizes: list[int] = []
@@ -108,8 +108,7 @@ class CpuWorker:
 
         started, given = time.perf_counter(), request.recipe
         module = build_module(given.problem, given.micro_kernels, given.tree, given.variables, given.limits)
-        compiled = tvm.compile(module, target=given.target.tvm_target())
-        compiled.export_library(request.path, fcompile=link)
+        compile_module(module, given.target).export_library(request.path, fcompile=link)
         return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
 
     def time(self, request: TimeRequest) -> TimeResult:

@@ -17,10 +17,12 @@ POINTWISE = frozenset(
         *("exp", "tanh", "sigmoid", "relu", "silu", "gelu"),
     }
 )
+MOVING = frozenset({"rotate"})  # reads other elements of the row, of a tensor alone
 ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", "sum", "mean", "max"})
 _ROW_LETTERS = "mbhqtuvw"
 _DEPTH_LETTERS = "kcdeijlopqrs"
 _MAX_NUMBER = 1e30
+_ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate")
 
 
 class NotABlockError(Exception):
@@ -142,12 +144,21 @@ class _Block:
         return max(shapes, key=lambda shape: (len(shape), sum(one != ONE for one in shape)))
 
     def _num_columns(self) -> int:
-        for node in self._nodes:
-            if node.operator in ("layernorm", "rmsnorm"):
-                return int(node.attributes["num_axes"])
-            if node.operator in ("sum", "mean", "max"):
-                return len(node.attributes["axes"])
-        return 1
+        """Return how many last axes reductions and norms go along, the same for all of them."""
+        counts = {self._last_axes(node) for node in self._nodes if node.operator in ALONG_ROW}
+        if len(counts) > 1:
+            raise NotABlockError
+        return counts.pop() if counts else 1
+
+    def _last_axes(self, node: Node) -> int:
+        rank = len(self._shape(str(node.operands[0])))
+        if node.operator in ("layernorm", "rmsnorm"):
+            return int(node.attributes["num_axes"])
+        given = node.attributes.get("axes") or (node.attributes["axis"],)
+        axes = sorted(axis % rank for axis in given)
+        if axes != list(range(rank - len(axes), rank)):
+            raise NotABlockError
+        return len(axes)
 
     def _find_axes(self) -> _Axes:
         full = self._full
@@ -226,10 +237,8 @@ class _Block:
         return _presence(shape, self._full)
 
     def _attributes(self, node: Node) -> dict[str, Any]:
-        given = {
-            key: value for key, value in node.attributes.items() if key in ("low", "high", "form", "eps")
-        }
-        if node.operator in ALONG_ROW:
+        given = {key: value for key, value in node.attributes.items() if key in _ATTRIBUTES}
+        if node.operator in ALONG_ROW | MOVING:
             given["axis"] = "n"
         return {key: value for key, value in given.items() if value is not None}
 

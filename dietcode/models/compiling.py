@@ -121,7 +121,7 @@ def compile_graph(
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    rewrite(graph)
+    graph = rewrite(graph)
     lowered = lower(graph, make_units(graph))
     parts = _specs(lowered, options)
     on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))

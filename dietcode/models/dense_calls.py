@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph, Node
 from dietcode.models.block_builder import is_product
 from dietcode.models.kernel_call import Argument, KernelCall, product_of
 
-_PLAIN = ("relu", "silu")
+_PLAIN = ("relu", "silu", "tanh", "sigmoid")
 
 
 def dense_call(
@@ -37,7 +38,7 @@ def dense_call(
         arguments["bias"] = Argument(str(first.operands[2]), (columns,))
     current = first.result
     for node in rest:
-        step = _step(graph, node, current, arguments, (rows, columns))
+        step = epilogue_step(graph, node, current, arguments, (rows, columns))
         if step is None:
             return None
         epilogue.append(step)
@@ -48,18 +49,19 @@ def dense_call(
     return KernelCall(op, tensors, dims, arguments, results, rows * columns * depth * 2)
 
 
-def _step(
-    graph: Graph, node: Node, current: str, arguments: dict[str, Argument], shape: tuple[Any, Any]
+def epilogue_step(
+    graph: Graph, node: Node, current: str, arguments: dict[str, Argument], shape: tuple[Extent, ...]
 ) -> Any:
     """Return the step of an epilogue that a node is, or None; a residual is added to the arguments."""
     if node.operator in _PLAIN:
         return node.operator
     if node.operator == "gelu":
         return {"gelu": node.attributes["form"]}
+    if node.operator == "clip":
+        bounds = [node.attributes["low"], node.attributes["high"]]
+        return None if None in bounds else {"clip": [float(one) for one in bounds]}
     others = [one for one in node.operands if one != current]
-    if len(others) != 1 or len(node.operands) != 2:
-        return None
-    (other,) = others
+    other = others[0] if len(others) == 1 and len(node.operands) == 2 else None
     if node.operator == "mul" and isinstance(other, int | float):
         return {"scale": float(other)}
     alike = isinstance(other, str) and graph.types[other].shape == graph.types[node.result].shape

@@ -16,6 +16,7 @@ from dietcode.graph.graph import Graph, Node
 from dietcode.models.attention_calls import attention_call, folded_attention
 from dietcode.models.block_builder import (
     ALONG_ROW,
+    MOVING,
     POINTWISE,
     BlockBuilder,
     NotABlockError,
@@ -25,7 +26,9 @@ from dietcode.models.block_builder import (
 from dietcode.models.dense_calls import dense_call
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
+from dietcode.models.recurrent_calls import recurrence_call
 from dietcode.models.units import Unit, Units
+from dietcode.models.window_calls import TO_LAST, convolution_call, folded_transpose, pooling_call
 from dietcode.workload.parse import spec_from_data
 
 _MAX_PRODUCTS = 4  # accumulators of more do not fit the registers
@@ -65,26 +68,19 @@ class _Grouping:
         self._builder = BlockBuilder(graph, self._constants)
 
     def run(self) -> Units:
-        for node in self._graph.nodes:
-            if node.operator == "attention" and self._is_float32(node):
-                self._attention(node)
-        for node in self._graph.nodes:
-            if (
-                self._is_open(node)
-                and is_product(node, self._graph, self._constants)
-                and self._is_float32(node)
-            ):
-                self._grow(node)
-        for node in self._graph.nodes:
-            if self._is_open(node) and node.operator == "matmul" and self._is_float32(node):
-                self._single(node, product_call(self._graph, node))
-        for node in self._graph.nodes:
-            if self._is_open(node) and node.operator in ALONG_ROW and self._is_float32(node):
-                self._grow_rows(node)
-        for node in self._graph.nodes:
-            large = self._graph.types[node.result].num_elements.bounds(self._graph.ranges)[1] > _HOST_ELEMENTS
-            if large and self._is_open(node) and node.operator in POINTWISE and self._is_float32(node):
-                self._grow_rows(node)
+        for operators, take in (
+            (("attention",), self._attention),
+            (("recurrence",), self._recurrence),
+            (("linear", "matmul"), self._grow),
+            (("conv", "max_pool", "avg_pool"), self._windowed),
+            (("matmul",), self._product),
+            (ALONG_ROW, self._grow_rows),
+            (MOVING, self._grow_rows),
+            (POINTWISE, self._grow_rows),
+        ):
+            for node in self._graph.nodes:
+                if node.operator in operators and self._is_open(node) and self._is_float32(node):
+                    take(node)
         return self._units
 
     def _is_float32(self, node: Node) -> bool:
@@ -95,11 +91,10 @@ class _Grouping:
         unit = self._units.unit_of(node.result)
         return unit is not None and unit.call is None and node.result not in self._constants
 
-    def _single(self, node: Node, call: KernelCall | None) -> None:
-        unit = self._units.unit_of(node.result)
-        if call is not None and unit is not None and _is_valid(call, self._graph):
-            unit.call = call
-            unit.is_closed = True
+    def _product(self, node: Node) -> None:
+        unit, call = self._units.of_value[node.result], product_call(self._graph, node)
+        if call is not None and _is_valid(call, self._graph):
+            unit.call, unit.is_closed = call, True
 
     def _attention(self, node: Node) -> None:
         nodes = folded_attention(self._graph, node, self._consumers)
@@ -107,6 +102,33 @@ class _Grouping:
         units = [self._units.of_value[one.result] for one in nodes]
         if call is not None and _is_valid(call, self._graph) and self._units.may_join(units):
             self._units.join(units, call).is_closed = True
+
+    def _recurrence(self, node: Node) -> None:
+        repeated = recurrence_call(self._graph, node, self._constants)
+        unit = self._units.of_value[node.result]
+        if repeated is not None and _is_valid(repeated.call, self._graph):
+            unit.call, unit.repeated, unit.is_closed = repeated.call, repeated, True
+
+    def _windowed(self, node: Node) -> None:
+        """Compute a convolution or a pooling with channels last, and what follows a convolution."""
+        nodes = folded_transpose(self._graph, node, self._consumers, TO_LAST)
+        make = convolution_call if node.operator == "conv" else pooling_call
+        call = make(self._graph, nodes)
+        units = [self._units.of_value[one.result] for one in nodes]
+        if call is None or not _is_valid(call, self._graph) or not self._units.may_join(units):
+            return
+        unit = self._units.join(units, call)
+        while node.operator == "conv":
+            last = unit.nodes[-1].result
+            readers = self._consumers[last]
+            if len(readers) != 1 or last in self._graph.outputs or not self._is_open(readers[0]):
+                break
+            reader = self._units.of_value[readers[0].result]
+            call = convolution_call(self._graph, [*unit.nodes, readers[0]])
+            if call is None or not _is_valid(call, self._graph) or not self._units.may_join([unit, reader]):
+                break
+            unit = self._units.join([unit, reader], call)
+        unit.is_closed = True
 
     def _call_of(self, units: Sequence[Unit]) -> KernelCall | None:
         """Return the call that computes units together, or None."""
@@ -124,6 +146,8 @@ class _Grouping:
 
     def _grow(self, node: Node) -> None:
         """Begin a block with a product, and take in what follows."""
+        if not is_product(node, self._graph, self._constants):
+            return
         unit = self._units.of_value[node.result]
         unit.call = self._call_of([unit])
         if unit.call is None:
@@ -194,6 +218,9 @@ class _Grouping:
 
     def _grow_rows(self, node: Node) -> None:
         """Begin a block of rows, with the functions that it reads and that read it."""
+        most = self._graph.types[node.result].num_elements.bounds(self._graph.ranges)[1]
+        if node.operator in POINTWISE and most <= _HOST_ELEMENTS:
+            return
         unit = self._units.of_value[node.result]
         unit.call = self._call_of([unit])
         if unit.call is None:
@@ -209,7 +236,7 @@ class _Grouping:
                     continue
                 (producer,) = other.nodes
                 alone = all(self._units.of_value[r.result] is unit for r in self._consumers[name])
-                kinds = POINTWISE | {"take"}
+                kinds = POINTWISE | MOVING | {"take"}
                 if (
                     alone
                     and producer.operator in kinds

@@ -97,6 +97,30 @@ class KernelCall:
         )
 
 
+@dataclass(frozen=True)
+class RepeatedCall:
+    """A call for each position along the first axis of some arguments, and of all results.
+
+    Attributes
+    ----------
+    call : KernelCall
+        Of one position.
+    count : Extent
+    reverse : bool
+        Whether the last position comes first.
+    each : tuple of str
+        The arguments that have a position for each call.
+    carried : dict of str to int
+        The arguments that are a result of the call before, by its number.
+    """
+
+    call: KernelCall
+    count: Extent
+    reverse: bool
+    each: tuple[str, ...]
+    carried: dict[str, int]
+
+
 def shape_variable(low: int, high: int) -> dict[str, Any]:
     """Return a shape variable of a spec, with the points that are tuned for: evenly in the logarithm."""
     low = max(1, low)

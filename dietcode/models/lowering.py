@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dietcode.graph.attributes import plain
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, node_to_json
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.grouping import constants_of
-from dietcode.models.kernel_call import Argument, KernelCall, digest_of
+from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall, digest_of
 from dietcode.models.memory import ALIGNMENT, Lifetime, plan_storages
 from dietcode.models.units import Unit, Units
 
@@ -83,7 +83,7 @@ class _Lowering:
             self._root[name], self._is_contiguous[name] = name, True
         for unit in needed_units(self._graph, self._units, self._constants):
             if unit.call is not None:
-                self._kernel(unit.call, unit.nodes)
+                self._kernel(unit.call, unit.nodes, unit.repeated)
             elif unit.nodes[0].result in self._constants:
                 self._constant(unit.nodes[0])
             else:
@@ -110,7 +110,7 @@ class _Lowering:
         types = {name: self._types[name] for name in names}
         return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
 
-    def _kernel(self, call: KernelCall, nodes: list[Node]) -> None:
+    def _kernel(self, call: KernelCall, nodes: list[Node], repeated: RepeatedCall | None) -> None:
         spec = call.spec(self._graph.ranges)
         digest = digest_of(spec)
         self._lowered.specs[digest] = spec
@@ -122,15 +122,39 @@ class _Lowering:
             arguments[name] = {"value": value, "shape": plain(argument.shape)}
         for result in call.results:
             self._root[result.value], self._is_contiguous[result.value] = result.value, True
-        self._steps.append(
-            {
-                "kernel": digest,
-                "arguments": arguments,
-                "results": [{"value": r.value, "shape": plain(r.shape)} for r in call.results],
-                "variables": {name: plain(extent) for name, extent in call.variables().items()},
-                "sources": list(dict.fromkeys(node.source for node in nodes if node.source)),
+        step: dict[str, Any] = {
+            "kernel": digest,
+            "arguments": arguments,
+            "results": [{"value": r.value, "shape": plain(r.shape)} for r in call.results],
+            "variables": {name: plain(extent) for name, extent in call.variables().items()},
+            "sources": list(dict.fromkeys(node.source for node in nodes if node.source)),
+        }
+        self._steps.append(step)
+        if repeated is not None:
+            step["repeat"] = {
+                "count": plain(repeated.count),
+                "reverse": repeated.reverse,
+                "each": list(repeated.each),
+                "carried": repeated.carried,
             }
-        )
+            self._last_states(call, nodes[0], repeated)
+
+    def _last_states(self, call: KernelCall, node: Node, repeated: RepeatedCall) -> None:
+        """Give the states after the last step their names; those of all steps are kept."""
+        type_ = self._types[node.result]
+        last = Extent() if repeated.reverse else repeated.count - 1
+        for result, name in zip(call.results, node.results[1:], strict=True):
+            self._types.setdefault(result.value, type_)
+            one = f"{name}:one"
+            self._types[one] = TensorType(type_.dtype, (ONE, *type_.shape[1:]))
+            bounds = {"axis": 0, "start": plain(last), "stop": plain(last + 1), "step": 1}
+            for operator, source, target, attributes in (
+                ("slice", result.value, one, bounds),
+                ("reshape", one, name, {"shape": plain(type_.shape[1:])}),
+            ):
+                step = {"host": operator, "operands": [{"value": source}], "attributes": attributes}
+                self._steps.append({**step, "results": [target], "view": True})
+                self._root[target], self._is_contiguous[target] = self._root[source], True
 
     def _positions(self, value: str, call: KernelCall, name: str, argument: Argument) -> str:
         """Return positions as kernels take them: int32, within the table, none counted from the end."""
@@ -183,11 +207,19 @@ class _Lowering:
         if is_view:
             step["view"] = True
             self._root[node.result] = self._root[str(operands[0])]
-            self._is_contiguous[node.result] = node.operator == "reshape"
+            self._is_contiguous[node.result] = self._stays_contiguous(node, str(operands[0]))
         else:
             for result in node.results:
                 self._root[result], self._is_contiguous[result] = result, True
         self._steps.append(step)
+
+    def _stays_contiguous(self, node: Node, operand: str) -> bool:
+        if node.operator == "reshape":
+            return True
+        if node.operator != "slice" or not self._is_contiguous[operand] or node.attributes["step"] != 1:
+            return False
+        outer = self._types[operand].shape[: node.attributes["axis"]]
+        return all(extent == ONE for extent in outer)
 
     def _used(self, outputs: Iterable[str]) -> set[str]:
         used = set(outputs)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dietcode.graph.graph import Graph, Node
-from dietcode.models.kernel_call import KernelCall
+from dietcode.models.kernel_call import KernelCall, RepeatedCall
 
 
 @dataclass
@@ -19,12 +19,15 @@ class Unit:
         In an order in which they can be computed.
     call : KernelCall, optional
         By what; None for a node that the host computes.
+    repeated : RepeatedCall, optional
+        What repeats the call.
     is_closed : bool
         Whether no other node may join.
     """
 
     nodes: list[Node]
     call: KernelCall | None = None
+    repeated: RepeatedCall | None = None
     is_closed: bool = False
 
 

@@ -19,6 +19,7 @@ from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
+from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
 
@@ -30,7 +31,6 @@ _IGNORED = (
     "aten.sym_constrain_range_for_size",
     "aten._set_grad_enabled",
 )
-_NAME = re.compile(r"[^A-Za-z0-9_]")
 _MOST_LISTED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
@@ -80,9 +80,10 @@ def import_exported(
         The program has what cannot be compiled: all of it is named, with the lines of the model's source.
     """
     names = {**dimension_names(program), **names}
+    guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
     program = _decomposed(program)
     _refuse_mutations(program)
-    found = _Dimensions(program, names, ranges)
+    found = Dimensions(program, guards, names, ranges)
     graph = Graph(name, found.ranges)
     importer = Importer(graph, Symbols(found.symbols))
     weights = _add_inputs(program, importer)
@@ -108,7 +109,10 @@ def _decomposed(program: Any) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = program.run_decompositions({})
+        try:
+            program = program.run_decompositions({})
+        except AssertionError:  # PyTorch 2.13 stumbles over derived dimensions, as 32*h
+            return program
         table = torch.export.default_decompositions()
         for _ in range(4):
             unknown = {
@@ -146,96 +150,6 @@ def _refuse_mutations(program: Any) -> None:
             f"the model changes {named} in place, which a compiled model cannot; return the new value as an "
             "output, and give it as an input of the next call"
         )
-
-
-def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
-    found = [
-        f"{names[label]} ({label}) is always {size}"
-        for label, size in _sizes(program)
-        if isinstance(size, int) and label in names
-    ]
-    if found:
-        raise ModelError(
-            f"dimensions that the export made constant: {'; '.join(found)}; change the code of the model "
-            "that takes such a size as a number, or leave its Dim out"
-        )
-
-
-class _Dimensions:
-    """The dimensions of a program: PyTorch's symbols, their names, and their ranges."""
-
-    def __init__(self, program: Any, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> None:
-        self.symbols: dict[str, str] = {}
-        self.ranges: dict[str, tuple[int, int]] = {}
-        aliases: dict[str, str] = {}
-        expressions = {}
-        _refuse_constants(program, names)
-        for label, size in _sizes(program):
-            if isinstance(size, int):
-                continue
-            expression = size.node.expr
-            if expression.is_Symbol:
-                symbol = expression.name
-                if symbol not in self.symbols:
-                    self.symbols[symbol] = names.get(label) or _NAME.sub("_", label)
-                    expressions[symbol] = expression
-                aliases[label] = self.symbols[symbol]
-        for free in {
-            s for _, size in _sizes(program) if not isinstance(size, int) for s in size.node.expr.free_symbols
-        }:
-            if free.name not in self.symbols:  # occurs in sums and products alone
-                self.symbols[free.name] = free.name
-                expressions[free.name] = free
-        wanted = {aliases.get(key, key): value for key, value in ranges.items()}
-        allowed = ", ".join([*self.symbols.values(), *aliases]) or "none: it has no dynamic dimension"
-        for key in wanted:
-            if key not in self.symbols.values():
-                raise ModelError(f"--range {clip(key)}: no dimension of the model; allowed: {allowed}")
-        problems = []
-        for symbol, name in self.symbols.items():
-            given = program.range_constraints.get(expressions[symbol])
-            low, high = _bounds(given)
-            if name in wanted:
-                low, high = _narrowed(name, (low, high), wanted[name])
-            if high is None:
-                labels = [label for label, own in aliases.items() if own == name]
-                problems.append(f"{name}{' (' + labels[0] + ')' if labels else ''}")
-            self.ranges[name] = (max(1, low), high or 0)
-        if problems:
-            raise ModelError(
-                f"{', '.join(problems)}: no upper bound; give one in the export, Dim(…, max=…), or by "
-                f"--range {problems[0].split(' ')[0]}=1..512"
-            )
-
-
-def _bounds(given: Any) -> tuple[int, int | None]:
-    if given is None:
-        return 1, None
-    high = str(given.upper)
-    return int(given.lower), int(given.upper) if high.isdigit() and int(high) < 2**31 else None
-
-
-def _narrowed(name: str, own: tuple[int, int | None], wanted: tuple[int, int]) -> tuple[int, int]:
-    low, high = wanted
-    # PyTorch begins what it chose by itself at 2; 1 is an extent like others here.
-    least = 1 if own[0] <= 2 else own[0]
-    if low < least or (own[1] is not None and high > own[1]) or low > high:
-        allowed = f"{least}..{'…' if own[1] is None else own[1]}"
-        raise ModelError(
-            f"--range {name}={low}..{high}: outside of what the model was exported for; allowed: {allowed}"
-        )
-    return low, high
-
-
-def _sizes(program: Any) -> list[tuple[str, Any]]:
-    """Return the sizes of all axes of the inputs, with ``input.axis``."""
-    wanted = set(program.graph_signature.user_inputs)
-    return [
-        (f"{node.name}.{axis}", size)
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in wanted and hasattr(node.meta.get("val"), "shape")
-        for axis, size in enumerate(node.meta["val"].shape)
-    ]
 
 
 def _add_inputs(program: Any, importer: Importer) -> Weights:

@@ -1,10 +1,23 @@
-"""Rewrites of a graph before it is taken apart into calls; each returns what computes the same."""
+"""Rewrites of a graph before it is taken apart into calls; each gives a graph that computes the same.
+
+``rewriter`` how a graph is written anew, ``patterns`` functions put together again, ``convolutions`` scales
+folded and channels put last, ``transposition`` transposes moved to where they cost nothing.
+"""
 
 from __future__ import annotations
 
 from dietcode.graph.graph import Graph
+from dietcode.models.rewriting.convolutions import CHANNELS_LAST, FOLDING
+from dietcode.models.rewriting.patterns import PATTERNS
+from dietcode.models.rewriting.recurrent import RECURRENT
+from dietcode.models.rewriting.rewriter import rewritten
+from dietcode.models.rewriting.transposition import TRANSPOSITION
+
+__all__ = ["rewrite"]
 
 
-def rewrite(graph: Graph) -> None:
-    """Apply all rewrites, in place."""
-    graph.without_unused()
+def rewrite(graph: Graph) -> Graph:
+    """Return the graph that is taken apart."""
+    for rules in ((*PATTERNS, *RECURRENT), PATTERNS, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
+        graph = rewritten(graph, rules)
+    return graph

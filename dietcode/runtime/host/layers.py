@@ -139,19 +139,28 @@ def _recurrent(operands: Operands, attributes: Attributes) -> Results:
 
     The reset gate of a GRU multiplies the product with the state and its bias, as PyTorch has it.
     """
-    lstm = attributes["cell"] == "lstm"
-    states = 2 if lstm else 1
+    states = 2 if attributes["cell"] == "lstm" else 1
     x, *begin = operands[: 1 + states]
     w, u, *biases = operands[1 + states :]
-    biases = [np.zeros(len(w), x.dtype) if one is None else one for one in [*biases, None, None][:2]]
-    gates = x @ w.T + biases[0]
-    h, result = begin[0], np.empty((*x.shape[:2], begin[0].shape[1]), x.dtype)
-    c = begin[-1]
-    for step in range(len(x))[:: -1 if attributes["reverse"] else 1]:
+    first, second = [*biases, None, None][:2]
+    gates = x @ w.T
+    gates = gates if first is None else gates + first
+    return _recurrence([gates, *begin, u, second], attributes)
+
+
+def _recurrence(operands: Operands, attributes: Attributes) -> Results:
+    """The steps of a layer over gates [l, b, gates · h] of its input."""
+    lstm = attributes["cell"] == "lstm"
+    gates, *begin = operands[: 3 if lstm else 2]
+    u, bias = [*operands[1 + len(begin) :], None][:2]
+    bias = np.zeros(len(u), gates.dtype) if bias is None else bias
+    h, c = begin[0], begin[-1]
+    result = np.empty((*gates.shape[:2], h.shape[1]), gates.dtype)
+    for step in range(len(gates))[:: -1 if attributes["reverse"] else 1]:
         if lstm:
-            h, c = _lstm(gates[step], h, c, u, biases[1])
+            h, c = _lstm(gates[step], h, c, u, bias)
         else:
-            h = _gru(gates[step], h, u, biases[1])
+            h = _gru(gates[step], h, u, bias)
         result[step] = h
     return (result, h.copy(), c.copy()) if lstm else (result, h.copy())
 
@@ -175,5 +184,6 @@ _FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
     "linear": _linear,
     "attention": _attention,
     "recurrent": _recurrent,
+    "recurrence": _recurrence,
 }
 FUNCTIONS = {name: quiet(function) for name, function in _FUNCTIONS.items()}

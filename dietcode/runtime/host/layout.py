@@ -34,6 +34,14 @@ def _flip(operands: Operands, attributes: Attributes) -> Results:
     return (np.flip(operands[0], tuple(attributes["axes"])),)
 
 
+def _rotate(operands: Operands, attributes: Attributes) -> Results:
+    x, by = operands[0], attributes["by"]
+    leaving = x[..., x.shape[-1] - by :]
+    return (
+        np.concatenate((-leaving if attributes["negate"] else leaving, x[..., : x.shape[-1] - by]), axis=-1),
+    )
+
+
 def _concat(operands: Operands, attributes: Attributes) -> Results:
     return (np.concatenate(operands, axis=attributes["axis"]),)
 
@@ -142,6 +150,7 @@ FUNCTIONS: dict[str, Callable[[Operands, Attributes], Results]] = {
     "expand": _expand,
     "slice": _slice,
     "flip": _flip,
+    "rotate": _rotate,
     "concat": _concat,
     "pad": _pad,
     "take": _take,

@@ -54,6 +54,29 @@ class KernelStep:
     arguments: dict[str, Read]
     results: tuple[Read, ...]
     variables: dict[str, Extent]
+    repeat: Repeat | None = None
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A kernel called for each position along the first axis of some of its arguments and of its results.
+
+    Attributes
+    ----------
+    count : Extent
+        How often.
+    reverse : bool
+        Whether the last position comes first.
+    each : tuple of str
+        The arguments that have a position for each call.
+    carried : dict of str to int
+        The arguments that are a result of the call before, by its number; the first takes what they name.
+    """
+
+    count: Extent
+    reverse: bool
+    each: tuple[str, ...]
+    carried: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -173,6 +196,16 @@ def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
         {str(name): read(one) for name, one in step["arguments"].items()},
         tuple(read(one) for one in step["results"]),
         {str(name): parse_extent(extent) for name, extent in step["variables"].items()},
+        None if step.get("repeat") is None else _repeat(step["repeat"]),
+    )
+
+
+def _repeat(data: Mapping[str, Any]) -> Repeat:
+    return Repeat(
+        parse_extent(data["count"]),
+        bool(data["reverse"]),
+        tuple(map(str, data["each"])),
+        {str(name): int(number) for name, number in data["carried"].items()},
     )
 
 

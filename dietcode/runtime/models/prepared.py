@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Read, evaluated
+from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Read, Repeat, evaluated
 from dietcode.runtime.models.steps import FUNCTIONS, WRITERS
 
 _ALIGNMENT = 64
@@ -106,7 +106,9 @@ class Prepared:
         self._actions: list[Action] = []
         self._allocate_outputs()
         for step in executable.steps:
-            if isinstance(step, KernelStep):
+            if isinstance(step, KernelStep) and step.repeat is not None:
+                self._add_repeated(step, step.repeat)
+            elif isinstance(step, KernelStep):
                 self._add_kernel(step)
             elif step.is_view:
                 self._add_view(step)
@@ -191,6 +193,42 @@ class Prepared:
                 for position, number, shape in changing:
                     arguments[position] = slots[number].reshape(shape)
                 run(*arguments)
+
+        self._actions.append(act)
+
+    def _add_repeated(self, step: KernelStep, repeat: Repeat) -> None:
+        """Call a kernel for each position, the states of one call being arguments of the next."""
+        names, variables = self._kernels.orders[step.digest]
+        run, count = self._kernels.run[step.digest], repeat.count.evaluate(self._binding)
+        order = range(count)[::-1] if repeat.reverse else range(count)
+        values = [step.variables[name].evaluate(self._binding) for name in variables]
+        results = [self._operand(one.value) for one in step.results]
+        inputs: list[tuple[str, Any, tuple[int, ...] | None]] = []
+        for name in names:
+            read = step.arguments[name]
+            key = (step.digest, name, read.value)
+            if key in self._kernels.packed:
+                inputs.append((name, self._kernels.packed[key], None))
+            else:
+                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                inputs.append((name, self._operand(read.value), shape))
+
+        def act(slots: Slots) -> None:
+            outputs = [one(slots) for one in results]
+            given = [(n, one if shape is None else one(slots), shape) for n, one, shape in inputs]
+            before: list[Array] | None = None
+            for position in order:
+                arguments = []
+                for name, array, shape in given:
+                    if shape is None:
+                        arguments.append(array)
+                    elif name in repeat.carried and before is not None:
+                        arguments.append(before[repeat.carried[name]])
+                    else:
+                        own = array[position] if name in repeat.each else array
+                        arguments.append(own.reshape(shape))
+                before = [one[position] for one in outputs]
+                run(*arguments, *before, *values)
 
         self._actions.append(act)
 

@@ -1,0 +1,174 @@
+"""The dimensions of an exported program: PyTorch's symbols, their names and ranges, and which are equal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.graph.extent import parse_extent
+from dietcode.workload.text import clip
+
+_NAME = re.compile(r"[^A-Za-z0-9_]")
+_SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
+_PART = re.compile(r"\['?(\w+)'?\]")
+
+
+class Dimensions:
+    """The dimensions of a program.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    guards : sequence of str
+        What the program's inputs have to be, as PyTorch writes it.
+    names : mapping of str to str
+        Names of dimensions by ``input.axis``; others are called after the first input that has them.
+    ranges : mapping of str to (int, int)
+        Narrower ranges, by name or by ``input.axis``.
+
+    Attributes
+    ----------
+    symbols : dict of str to str
+        The name of the dimension that each of PyTorch's symbols is.
+    ranges : dict of str to (int, int)
+
+    Raises
+    ------
+    ModelError
+        A dimension has no upper bound, or a given range is none of the model.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        guards: Sequence[str],
+        names: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+    ) -> None:
+        _refuse_constants(program, names)
+        labels: dict[str, str] = {}  # the symbol of an axis
+        symbols: dict[str, Any] = {}
+        for label, size in _sizes(program):
+            if not isinstance(size, int):
+                symbols.update((free.name, free) for free in size.node.expr.free_symbols)
+                if size.node.expr.is_Symbol:
+                    labels[label] = size.node.expr.name
+        same = _equal_symbols(guards, labels)
+        self.symbols: dict[str, str] = {}
+        for label, symbol in labels.items():
+            self.symbols.setdefault(same.get(symbol, symbol), names.get(label) or _NAME.sub("_", label))
+        for symbol in symbols:  # some occur in sums and products alone
+            self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
+        known = {label: self.symbols[symbol] for label, symbol in labels.items()}
+        wanted = {known.get(key, key): value for key, value in ranges.items()}
+        allowed = ", ".join([*dict.fromkeys(self.symbols.values()), *known]) or "none: all sizes are fixed"
+        for key in wanted:
+            if key not in self.symbols.values():
+                raise ModelError(f"--range {clip(key)}: no dimension of the model; allowed: {allowed}")
+        self.ranges = self._ranges(program, symbols, wanted, known)
+
+    def _ranges(
+        self,
+        program: Any,
+        symbols: Mapping[str, Any],
+        wanted: Mapping[str, tuple[int, int]],
+        known: Mapping[str, str],
+    ) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int | None]] = {}
+        for symbol, expression in symbols.items():
+            name = self.symbols[symbol]
+            low, high = _bounds(program.range_constraints.get(expression))
+            low = 1 if symbol == name and low == 2 else low  # PyTorch begins those of sums and products at 2
+            before = found.get(name, (1, None))
+            highs = [one for one in (before[1], high) if one is not None]
+            found[name] = (max(low, before[0]), min(highs) if highs else None)
+        for name, given in wanted.items():
+            found[name] = _narrowed(name, found[name], given)
+        open_ones = [name for name, (_, high) in found.items() if high is None]
+        if open_ones:
+            labels = {name: f" ({label})" for label, name in list(known.items())[::-1]}
+            described = ", ".join(f"{name}{labels.get(name, '')}" for name in open_ones)
+            raise ModelError(
+                f"{described}: no upper bound; give one in the export, Dim(…, max=…), or by "
+                f"--range {open_ones[0]}=1..512"
+            )
+        return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
+
+
+def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
+    found = [
+        f"{names[label]} ({label}) is always {size}"
+        for label, size in _sizes(program)
+        if isinstance(size, int) and label in names
+    ]
+    if found:
+        raise ModelError(
+            f"dimensions that the export made constant: {'; '.join(found)}; change the code of the model "
+            "that takes such a size as a number, or leave its Dim out"
+        )
+
+
+def _bounds(given: Any) -> tuple[int, int | None]:
+    if given is None:
+        return 1, None
+    high = str(given.upper)
+    return int(given.lower), int(given.upper) if high.isdigit() and int(high) < 2**31 else None
+
+
+def _narrowed(name: str, own: tuple[int, int | None], wanted: tuple[int, int]) -> tuple[int, int]:
+    low, high = wanted
+    # PyTorch begins what it chose by itself at 2; 1 is an extent like others here.
+    least = 1 if own[0] <= 2 else own[0]
+    if low < least or (own[1] is not None and high > own[1]) or low > high:
+        allowed = f"{least}..{'…' if own[1] is None else own[1]}"
+        raise ModelError(
+            f"--range {name}={low}..{high}: outside of what the model was exported for; allowed: {allowed}"
+        )
+    return low, high
+
+
+def _sizes(program: Any) -> list[tuple[str, Any]]:
+    """Return the sizes of all axes of the inputs, with ``input.axis``."""
+    wanted = set(program.graph_signature.user_inputs)
+    return [
+        (f"{node.name}.{axis}", size)
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in wanted and hasattr(node.meta.get("val"), "shape")
+        for axis, size in enumerate(node.meta["val"].shape)
+    ]
+
+
+def _equal_symbols(guards: Sequence[str], symbols: Mapping[str, str]) -> dict[str, str]:
+    """Return, for symbols that guards say are others, which ones.
+
+    Parameters
+    ----------
+    guards : sequence of str
+    symbols : mapping of str to str
+        The symbol of an axis, by ``input.axis``.
+    """
+    found: dict[str, str] = {}
+
+    def root(symbol: str) -> str:
+        while symbol in found:
+            symbol = found[symbol]
+        return symbol
+
+    def named(match: re.Match[str]) -> str:
+        return symbols[f"{'_'.join(_PART.findall(match[1]))}.{match[2]}"]
+
+    for guard in guards:
+        left, equals, right = guard.partition(" == ")
+        try:
+            difference = parse_extent(_SIZE.sub(named, left)) - parse_extent(_SIZE.sub(named, right))
+        except (ValueError, KeyError):
+            continue  # says something else, which shapes and ranges are checked for anyway
+        terms = sorted((number, [factor for factor, _ in monomial]) for number, monomial in difference.terms)
+        two = equals and len(terms) == 2 and [number for number, _ in terms] == [-1, 1]
+        if two and all(len(one) == 1 and isinstance(one[0], str) for _, one in terms):
+            first, second = sorted(root(str(one[0])) for _, one in terms)
+            if first != second:
+                found[second] = first
+    return {symbol: root(symbol) for symbol in found}

@@ -1,0 +1,168 @@
+"""Functions that models spell out: attention, RMSnorm, SiLU and rotary embeddings, put together again."""
+
+from __future__ import annotations
+
+import math
+
+from dietcode.graph.extent import ONE
+from dietcode.graph.graph import Node, Value
+from dietcode.models.rewriting.rewriter import Rewriter
+
+_HIDDEN = -1e30  # a mask's number at most: what it is added to vanishes
+
+
+def _number_and_tensor(node: Node) -> tuple[float, str] | None:
+    """Return the number and the tensor of a node of one each."""
+    numbers = [one for one in node.operands if isinstance(one, int | float)]
+    tensors = [one for one in node.operands if isinstance(one, str)]
+    return (float(numbers[0]), tensors[0]) if len(numbers) == 1 and len(tensors) == 1 else None
+
+
+def _scaled(r: Rewriter, value: Value) -> tuple[Value, float]:
+    """Return what a value is a multiple of, and the factor."""
+    factor = 1.0
+    while True:
+        node = r.producer(value, "mul", "div")
+        pair = None if node is None else _number_and_tensor(node)
+        if (
+            node is None
+            or pair is None
+            or (node.operator == "div" and not isinstance(node.operands[1], int | float))
+        ):
+            return value, factor
+        factor = factor * pair[0] if node.operator == "mul" else factor / pair[0]
+        value = pair[1]
+
+
+def _scores(r: Rewriter, value: Value) -> tuple[Node, float, list[str]] | None:
+    """Return the product, the scale and the masks of scores."""
+    masks: list[str] = []
+    while True:
+        value, factor = _scaled(r, value)
+        product = r.producer(value, "matmul")
+        if product is not None:
+            return product, factor, masks
+        node = r.producer(value, "add", "where")
+        if node is None or factor != 1.0:
+            return None
+        if node.operator == "where":
+            condition, hidden, kept = node.operands
+            if not isinstance(hidden, int | float) or hidden > _HIDDEN or not isinstance(kept, str):
+                return None
+            masks.append(r.add("where", condition, -math.inf, 0.0, dtype=r.type(kept).dtype))
+            value = kept
+            continue
+        first, second = node.operands
+        if not isinstance(first, str) or not isinstance(second, str):
+            return None
+        inner = [one for one in (first, second) if _is_scores(r, one)]
+        if len(inner) != 1:
+            return None
+        masks.append(second if inner[0] == first else first)
+        value = inner[0]
+
+
+def _is_scores(r: Rewriter, value: Value) -> bool:
+    value, _ = _scaled(r, value)
+    node = r.producer(value, "add", "where")
+    if node is not None:
+        return any(_is_scores(r, one) for one in node.tensors)
+    return r.producer(value, "matmul") is not None
+
+
+def attention(r: Rewriter, node: Node) -> str | None:
+    """``matmul(softmax(scale · q·kᵀ + mask), v)`` -> ``attention(q, k, v, mask)``."""
+    weights = r.producer(node.operands[0], "softmax") if node.operator == "matmul" else None
+    if weights is None or not r.is_read_once(node.operands[0]):
+        return None
+    rank = r.type(node.operands[0]).rank
+    found = _scores(r, weights.operands[0]) if weights.attributes["axis"] in (-1, rank - 1) else None
+    if found is None:
+        return None
+    product, scale, masks = found
+    query, keys = (str(one) for one in product.operands)
+    values = str(node.operands[1])
+    shapes = [r.type(one).shape for one in (query, keys, values)]
+    batch = shapes[0][:-2]
+    if rank < 3 or len(masks) > 2 or any(len(one) != rank or one[:-2] != batch for one in shapes):
+        return None
+    key = r.transpose(keys, [*range(rank - 2), rank - 1, rank - 2])
+    mask = masks[0] if len(masks) == 1 else r.add("add", *masks) if masks else None
+    operands = () if mask is None else (mask,)
+    return r.add("attention", query, key, values, *operands, scale=scale, causal="none")
+
+
+def rmsnorm(r: Rewriter, node: Node) -> str | None:
+    """``x · rsqrt(mean(x²) + eps) · gamma`` -> ``rmsnorm(x, gamma)``."""
+    if node.operator != "mul" or len(node.tensors) != 2:
+        return None
+    for x, scale in (node.tensors, node.tensors[::-1]):
+        eps = _inverse_of_mean_square(r, x, scale)
+        if eps is not None:
+            return r.add("rmsnorm", x, eps=eps)
+        norm = r.producer(x, "rmsnorm")
+        shape = r.type(scale).shape
+        if norm is not None and len(norm.operands) == 1 and shape == r.type(x).shape[-1:]:
+            return r.add("rmsnorm", norm.operands[0], scale, eps=norm.attributes["eps"])
+    return None
+
+
+def _inverse_of_mean_square(r: Rewriter, x: str, scale: str) -> float | None:
+    root = r.producer(scale, "rsqrt")
+    total = None if root is None else r.producer(root.operands[0], "add")
+    pair = None if total is None else _number_and_tensor(total)
+    mean = None if pair is None else r.producer(pair[1], "mean")
+    if pair is None or mean is None or not mean.attributes["keep"]:
+        return None
+    rank = r.type(x).rank
+    square = r.producer(mean.operands[0], "square", "mul")
+    if tuple(axis % rank for axis in mean.attributes["axes"]) != (rank - 1,) or square is None:
+        return None
+    same = set(square.operands) == {x}
+    return pair[0] if same and pair[0] > 0 else None
+
+
+def silu(r: Rewriter, node: Node) -> str | None:
+    """``x · sigmoid(x)`` -> ``silu(x)``."""
+    if node.operator != "mul" or len(node.tensors) != 2:
+        return None
+    for x, gate in (node.tensors, node.tensors[::-1]):
+        found = r.producer(gate, "sigmoid")
+        if found is not None and found.operands[0] == x:
+            return r.add("silu", x)
+    return None
+
+
+def rotate(r: Rewriter, node: Node) -> str | None:
+    """``concat(-x[…, h:], x[…, :h])`` -> ``rotate(x)``, the half of a rotary embedding."""
+    if node.operator != "concat" or len(node.operands) != 2:
+        return None
+    rank = r.type(node.operands[0]).rank
+    if node.attributes["axis"] % rank != rank - 1:
+        return None
+    minus = r.producer(node.operands[0], "neg")
+    last = r.producer(minus.operands[0] if minus is not None else node.operands[0], "slice")
+    first = r.producer(node.operands[1], "slice")
+    if last is None or first is None or last.operands != first.operands:
+        return None
+    x = str(last.operands[0])
+    width = r.type(x).shape[-1]
+    bounds = [
+        (
+            one.attributes["axis"] % rank,
+            one.attributes["start"],
+            one.attributes["stop"],
+            one.attributes["step"],
+        )
+        for one in (first, last)
+    ]
+    half = bounds[0][2]
+    if bounds != [(rank - 1, half * 0, half, 1), (rank - 1, half, width, 1)] or not width.is_constant:
+        return None
+    if width == ONE:
+        return None
+    by = width.constant - half.constant
+    return r.add("rotate", x, by=by, negate=minus is not None)
+
+
+PATTERNS = (attention, rmsnorm, silu, rotate)
