@@ -150,8 +150,8 @@ def _dimension_names(
     found = {}
     for leaf, argument in zip(leaves, inputs, strict=False):
         for axis, dim in by_tensor.get(id(leaf), {}).items():
-            own = getattr(dim, "__name__", "")
-            if own.isidentifier() and isinstance(dim, torch.export.Dim):
+            own = getattr(dim, "__name__", "")  # "4*L" of a Dim that is derived from another
+            if own and isinstance(dim, torch.export.Dim):
                 found[f"{argument.name}.{axis}"] = own
     return found
 

@@ -21,12 +21,14 @@ Array = np.ndarray[Any, Any]
 
 
 def _binding(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """Return the value of each dimension, from axes that are one alone."""
+    """Return the value of each dimension, from axes that follow from one alone."""
     found: dict[str, int] = {}
     for name, type_ in graph.inputs.items():
         for extent, size in zip(type_.shape, inputs[name].shape, strict=True):
-            if str(extent) in graph.ranges:
-                assert found.setdefault(str(extent), size) == size
+            if len(extent.variables) == 1:
+                (own,) = extent.variables
+                value = next(k for k in range(5000) if extent.evaluate({own: k}) == size)
+                assert found.setdefault(own, value) == value
     return found
 
 

@@ -138,6 +138,16 @@ def test_names_of_dimensions() -> None:
     assert graph.ranges == {"B": (1, 8), "S": (1, 9)}
 
 
+def test_names_of_derived_dimensions() -> None:
+    h = torch.export.Dim("h", min=1, max=8)
+    module = torch.nn.MaxPool2d(2).eval()
+    program = export(module, (torch.randn(2, 3, 8, 6),), dynamic_shapes=({2: 4 * h},))
+    graph, weights = imported(program)
+    assert graph.ranges == {"h": (1, 8)} and str(graph.inputs["input"].shape[2]) == "4*h"
+    for size in (4, 12):
+        assert_same(module, graph, weights, (torch.randn(2, 3, size, 6),))
+
+
 def test_refusals() -> None:
     class Fixed(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

@@ -190,6 +190,8 @@ def test_windows_of_sequences() -> None:
         torch.nn.Conv1d(4, 6, 3, padding="same", dilation=2),
         torch.nn.AvgPool1d(2),
         torch.nn.AdaptiveAvgPool1d(1),
+        torch.nn.AdaptiveMaxPool1d(1),
+        torch.nn.Upsample(scale_factor=3),
     ]
     functions: list[Function] = [_seeded(one).eval() for one in modules]
     functions.append(lambda x: functions[0](x[0]))

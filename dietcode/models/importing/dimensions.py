@@ -58,7 +58,11 @@ class Dimensions:
         same = _equal_symbols(guards, labels)
         self.symbols: dict[str, str] = {}
         for label, symbol in labels.items():
-            self.symbols.setdefault(same.get(symbol, symbol), names.get(label) or _NAME.sub("_", label))
+            self.symbols.setdefault(
+                same.get(symbol, symbol), _named(names.get(label)) or _NAME.sub("_", label)
+            )
+        for symbol, name in _derived(program, names).items():
+            self.symbols.setdefault(same.get(symbol, symbol), name)
         for symbol in symbols:  # some occur in sums and products alone
             self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
         known = {label: self.symbols[symbol] for label, symbol in labels.items()}
@@ -77,10 +81,11 @@ class Dimensions:
         known: Mapping[str, str],
     ) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int | None]] = {}
+        alone = set(known.values())
         for symbol, expression in symbols.items():
             name = self.symbols[symbol]
             low, high = _bounds(program.range_constraints.get(expression))
-            low = 1 if symbol == name and low == 2 else low  # PyTorch begins those of sums and products at 2
+            low = 1 if name not in alone and low == 2 else low  # PyTorch begins those of products at 2
             before = found.get(name, (0, None))
             highs = [one for one in (before[1], high) if one is not None]
             found[name] = (max(low, before[0]), min(highs) if highs else None)
@@ -95,6 +100,24 @@ class Dimensions:
                 f"--range {open_ones[0]}=1..512"
             )
         return {name: (low, high or 0) for name, (low, high) in found.items()}
+
+
+def _named(text: str | None) -> str:
+    return text if text and text.isidentifier() else ""
+
+
+def _derived(program: Any, names: Mapping[str, str]) -> dict[str, str]:
+    """Return names of symbols that occur in sums and products alone, as h of an axis called ``4*h``."""
+    found = {}
+    for label, size in _sizes(program):
+        symbols = () if isinstance(size, int) else size.node.expr.free_symbols
+        try:
+            variables = parse_extent(names.get(label, "")).variables
+        except ValueError:
+            continue
+        if len(symbols) == len(variables) == 1:
+            found[next(iter(symbols)).name] = next(iter(variables))
+    return found
 
 
 def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:

@@ -118,7 +118,7 @@ def _cumsum(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("cumsum", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
 
 
-@rule("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
+@rule("aten.softmax.int", "aten._softmax.default")
 def _softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
 

@@ -60,8 +60,6 @@ class Symbols:
         if kind == "Mul" and any(one.is_Rational and not one.is_Integer for one in expression.args):
             numerator, denominator = expression.as_numer_denom()
             return floor_divide(self._of(numerator), self._of(denominator))
-        if kind in ("TruncToInt", "FloorToInt") and type(expression.args[0]).__name__ == "IntTrueDiv":
-            return floor_divide(*(self._of(one) for one in expression.args[0].args))  # int(L / 2)
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
         if kind not in _FUNCTIONS:
