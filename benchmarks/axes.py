@@ -25,6 +25,7 @@ from dietcode.bench.compare import interleave
 from dietcode.measure.tvm_threads import set_num_threads
 from dietcode.runtime.cpu import available_cores
 from dietcode.search_space.cpu.column_sources import ColumnsInPlace, PackedAhead
+from dietcode.search_space.cpu.compiling import compile_module
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.output import Output
@@ -176,7 +177,7 @@ def prepare(
         problem = replace(problem, column_operand_constant=way.constant)
     with _asking_not_for(way.asks_not_for):
         module = build_module(problem, [way.kernel], 0, tuple(instance), limits)
-    code = tvm.compile(module, target=target.tvm_target()).mod
+    code = compile_module(module, target).mod
     rng = np.random.default_rng(0)
     arrays = {
         name: rng.standard_normal(problem.shape(name, extents), dtype=np.float32) for name in problem.inputs

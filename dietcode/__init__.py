@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     import os
 
     from dietcode import nn as nn
+    from dietcode.models.exporting import export
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
 
-__all__ = ["Library", "Model", "__version__", "load", "pull"]
+__all__ = ["Library", "Model", "__version__", "export", "load", "pull"]
 
 
 def pull(
@@ -76,6 +77,10 @@ def __getattr__(name: str) -> Any:
         from dietcode.runtime.models.model import Model
 
         return Model
+    if name == "export":
+        from dietcode.models.exporting import export
+
+        return export
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

@@ -54,15 +54,17 @@ def load_compiled(module: tvm.IRModule, target: Any) -> Any:
     import tvm
     import tvm_ffi
 
+    from dietcode.search_space.cpu.compiling import WITHOUT_EFFECT, compile_module
+
     def make(path: Path) -> None:
-        tvm.compile(module, target=target.tvm_target()).export_library(str(path))
+        compile_module(module, target).export_library(str(path))
 
     functions = module.functions.items()
     names = {
         variable.name_hint: [str(param) for param in function.params] for variable, function in functions
     }
     structure = str(tvm_ffi.structural_hash(module))
-    made_of = (structure, str(names), str(target.tvm_target()), tvm.__version__)
+    made_of = (structure, str(names), str(target.tvm_target()), str(WITHOUT_EFFECT), tvm.__version__)
     return tvm.runtime.load_module(str(shared_library(made_of, make)))
 
 

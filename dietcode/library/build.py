@@ -15,6 +15,7 @@ from dietcode.library.files import dispatch_tree, find_linker, folder_files
 from dietcode.library.parts import Parts
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import BLOBS, CODE, blob_name, file_facts
+from dietcode.search_space.cpu.compiling import compile_module
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.spaces import CPU_SPACES
@@ -40,7 +41,7 @@ def compile_code(parts: Parts) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dietcode-") as folder:
         path = Path(folder) / CODE
         try:
-            tvm.compile(module, target=parts.target.tvm_target()).export_library(str(path))
+            compile_module(module, parts.target).export_library(str(path))
         except (RuntimeError, OSError) as error:
             last = str(error).strip().splitlines()[-1][:200]
             raise TuningError(

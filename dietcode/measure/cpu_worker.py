@@ -95,9 +95,9 @@ class CpuWorker:
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Compile a `CpuRecipe` to a shared library."""
-        import tvm
         from tvm.support.cc import create_shared
 
+        from dietcode.search_space.cpu.compiling import compile_module
         from dietcode.search_space.cpu.host import build_module
 
         sizes: list[int] = []
@@ -108,8 +108,7 @@ class CpuWorker:
 
         started, given = time.perf_counter(), request.recipe
         module = build_module(given.problem, given.micro_kernels, given.tree, given.variables, given.limits)
-        compiled = tvm.compile(module, target=given.target.tvm_target())
-        compiled.export_library(request.path, fcompile=link)
+        compile_module(module, given.target).export_library(request.path, fcompile=link)
         return BuildResult(request.path, sum(sizes), time.perf_counter() - started)
 
     def time(self, request: TimeRequest) -> TimeResult:
@@ -188,6 +187,13 @@ def random_array(
     return problem.draw(name, extents, rng)
 
 
+def before_call(problem: AnyProblem, name: str, inputs: Mapping[str, Any], extents: Mapping[str, int]) -> Any:
+    """Return an output as a check has it beforehand: NaN, or a copy of the table that it is written to."""
+    if name in problem.into:
+        return inputs[problem.into[name][0]].copy()
+    return nan_filled(problem.shape(name, extents), problem.dtype(name))
+
+
 def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
     """Return arguments of ``run``; the last ones are kept for the next call."""
     import tvm
@@ -249,7 +255,7 @@ def _error_at(
     problem = request.problem
     rng = np.random.default_rng(request.seed)
     inputs = {name: problem.draw(name, extents, rng) for name in problem.inputs}
-    outputs = [nan_filled(problem.shape(name, extents), problem.dtype(name)) for name in problem.outputs]
+    outputs = [before_call(problem, name, inputs, extents) for name in problem.outputs]
     right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)
     arguments = dict(inputs)
     shapes = dict(layouts(problem, extents, request.call.lanes))

@@ -47,6 +47,7 @@ class Dimensions:
         names: Mapping[str, str],
         ranges: Mapping[str, tuple[int, int]],
     ) -> None:
+        _refuse_constants(program, names)
         labels: dict[str, str] = {}  # the symbol of an axis
         symbols: dict[str, Any] = {}
         for label, size in _sizes(program):
@@ -80,19 +81,33 @@ class Dimensions:
             name = self.symbols[symbol]
             low, high = _bounds(program.range_constraints.get(expression))
             low = 1 if symbol == name and low == 2 else low  # PyTorch begins those of sums and products at 2
-            before = found.get(name, (1, None))
+            before = found.get(name, (0, None))
             highs = [one for one in (before[1], high) if one is not None]
             found[name] = (max(low, before[0]), min(highs) if highs else None)
         for name, given in wanted.items():
             found[name] = _narrowed(name, found[name], given)
         open_ones = [name for name, (_, high) in found.items() if high is None]
         if open_ones:
-            first = next((label for label, name in known.items() if name == open_ones[0]), open_ones[0])
+            labels = {name: f" ({label})" for label, name in list(known.items())[::-1]}
+            described = ", ".join(f"{name}{labels.get(name, '')}" for name in open_ones)
             raise ModelError(
-                f"{', '.join(open_ones)}: no upper bound; give one in the export, Dim(…, max=…), or by "
-                f"--range {first}=1..512"
+                f"{described}: no upper bound; give one in the export, Dim(…, max=…), or by "
+                f"--range {open_ones[0]}=1..512"
             )
-        return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
+        return {name: (low, high or 0) for name, (low, high) in found.items()}
+
+
+def _refuse_constants(program: Any, names: Mapping[str, str]) -> None:
+    found = [
+        f"{names[label]} ({label}) is always {size}"
+        for label, size in _sizes(program)
+        if isinstance(size, int) and label in names
+    ]
+    if found:
+        raise ModelError(
+            f"dimensions that the export made constant: {'; '.join(found)}; change the code of the model "
+            "that takes such a size as a number, or leave its Dim out"
+        )
 
 
 def _bounds(given: Any) -> tuple[int, int | None]:

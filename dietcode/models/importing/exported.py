@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 import warnings
@@ -17,13 +16,13 @@ from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
 
-NAMES_FILE = "dietcode-dimensions.json"  # an extra file of ours in a .pt2
 _IGNORED = (
     "aten._assert_tensor_metadata",
     "aten._assert_scalar",
@@ -46,18 +45,18 @@ def load_exported(path: Path) -> tuple[Any, dict[str, str]]:
     """
     import torch
 
-    extra = {NAMES_FILE: ""}
+    import dietcode.models.recurrent_operator  # noqa: F401 - programs of dietcode.export call it
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.load(str(path), extra_files=extra)
+            program = torch.export.load(str(path))
     except Exception as error:
         reason = clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 120)
         raise ModelError(
             f"{path}: no program of torch.export: {reason}; write it by torch.export.save"
         ) from None
-    names = json.loads(extra[NAMES_FILE]) if extra[NAMES_FILE] else {}
-    return program, {str(key): str(value) for key, value in names.items()}
+    return program, dimension_names(program)
 
 
 def import_exported(
@@ -80,6 +79,7 @@ def import_exported(
     ModelError
         The program has what cannot be compiled: all of it is named, with the lines of the model's source.
     """
+    names = {**dimension_names(program), **names}
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
     program = _decomposed(program)
     _refuse_mutations(program)
@@ -142,6 +142,8 @@ def _refuse_mutations(program: Any) -> None:
         *signature.buffers_to_mutate.values(),
         *getattr(signature, "user_inputs_to_mutate", {}).values(),
     ]
+    if any(name.endswith(".num_batches_tracked") or name == "num_batches_tracked" for name in changed):
+        raise ModelError(f"{changed[0]}: of a model in training mode; call model.eval() before the export")
     if changed:
         named = ", ".join(sorted(changed)[:_MOST_LISTED])
         raise ModelError(

@@ -345,7 +345,7 @@ def _adaptive_max(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
     """Return the results of a stack of layers, each in one direction or two."""
-    if a["dropout"] and a["train"]:
+    if a.get("dropout") and a["train"]:
         raise GraphError("a recurrent layer in training mode; call model.eval() before the export")
     x = m.tensor(a["input"])
     states = a["hx"] if isinstance(a["hx"], list | tuple) else [a["hx"]]
@@ -378,6 +378,11 @@ def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
 @rule("aten.lstm.input")
 def _lstm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _recurrent(m, a, "lstm")
+
+
+@rule("dietcode.recurrent.default")
+def _any_recurrent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _recurrent(m, a, a["cell"])
 
 
 @rule("aten.gru.input")

@@ -206,13 +206,34 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     for shift, dim in zip(m.shape(a["shifts"]), a["dims"], strict=True):
         axis = axis_of(dim, m.rank(x))
         length = m.type(x).shape[axis]
-        if not (shift.is_constant and length.is_constant):
-            raise GraphError("roll over a dynamic dimension; allowed: a constant one")
-        turn = -shift.constant % length.constant
-        if turn:
+        if not shift.is_constant:
+            raise GraphError("roll by a dynamic number; allowed: a constant one")
+        if length.is_constant:
+            turn = Extent.of(-shift.constant % length.constant)
+        elif abs(shift.constant) <= length.bounds(m.graph.ranges)[0]:
+            turn = Extent.of(-shift.constant) if shift.constant <= 0 else length - shift
+        else:
+            raise GraphError(
+                f"roll by {shift} over {length}, which may be less; allowed: up to its least value"
+            )
+        if turn.terms:
             pieces = (m.slice(x, axis, turn, length), m.slice(x, axis, 0, turn))
             x = m.add("concat", *pieces, axis=axis)
     return x
+
+
+@rule("aten.upsample_nearest2d.vec", "aten.upsample_nearest1d.vec")
+def _upsample(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["input"])
+    shape, wide = m.type(x).shape, m.symbols_shape(fake.shape)
+    counts = [floor_divide(one, own) for own, one in zip(shape[2:], wide[2:], strict=True)]
+    pairs = zip(shape[2:], counts, wide[2:], strict=True)
+    if not all(count.is_constant and own * count == one for own, count, one in pairs):
+        raise GraphError(f"interpolation of {m.type(x)}; allowed: to whole multiples, as scale_factor=2")
+    apart = [e for pair in zip(shape[2:], counts, strict=True) for e in pair]
+    spread = [e if k % 2 == 0 else ONE for k, e in enumerate(apart)]
+    narrow = m.reshape(x, (*shape[:2], *spread))
+    return m.reshape(m.add("expand", narrow, shape=(*shape[:2], *apart)), wide)
 
 
 @rule("aten.constant_pad_nd.default", "aten.pad.default")

@@ -1,0 +1,171 @@
+"""``dietcode.export``: torch.export with what it cannot take over dynamic dimensions replaced first."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.workload.text import one_line
+
+_KEY = "dietcode_dimensions"
+
+
+def export(
+    module: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Any:
+    """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
+
+    It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU and nn.MaxPool1d keep a dynamic length,
+    fused attention is taken apart, and the program remembers the names of its `Dim`s. The module itself, and
+    the names in its ``state_dict``, stay as they are.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        In inference mode, as after ``module.eval()``.
+    args : sequence
+        Positional arguments of an example call.
+    kwargs : mapping of str to object, optional
+        Keyword arguments of it.
+    dynamic_shapes : optional
+        As of ``torch.export.export``: a ``torch.export.Dim("L", max=512)`` for each axis that is dynamic.
+
+    Raises
+    ------
+    ModelError
+        The module is in training mode, or cannot be exported; the cause is PyTorch's own exception.
+    """
+    import torch
+
+    if module.training:
+        raise ModelError("the model is in training mode; call model.eval() before the export")
+    args, kwargs = tuple(args), dict(kwargs or {})
+    try:
+        with _replaced(module), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                module,
+                args,
+                kwargs,
+                dynamic_shapes=dynamic_shapes,
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"torch.export: {_reason(error)}") from error
+    names = _dimension_names(program, module, args, kwargs, dynamic_shapes)
+    for node in program.graph.nodes:
+        if names and node.op == "call_function":
+            # PyTorch saves this with a node, and nothing with a whole program.
+            node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
+            break
+    return program
+
+
+def dimension_names(program: Any) -> dict[str, str]:
+    """Return the names of dimensions by ``input.axis``; none for programs that `export` did not make."""
+    for node in program.graph.nodes:
+        custom = node.meta.get("custom") or {}
+        if _KEY in custom:
+            return {str(key): str(value) for key, value in json.loads(custom[_KEY]).items()}
+    return {}
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of PyTorch's message that says most."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "specialized" in line or "guard" in line]
+    reason = (telling or lines or [type(error).__name__])[0]
+    if "Suggested fixes:" in lines[:-1]:
+        reason += f"; PyTorch suggests {lines[lines.index('Suggested fixes:') + 1]}"
+    return one_line(reason, 300)
+
+
+def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
+    import torch
+
+    def forward(input: Any) -> Any:
+        numbers = [
+            one[0] if isinstance(one, tuple | list) else one
+            for one in (module.kernel_size, module.stride, module.padding, module.dilation)
+        ]
+        window, stride, padding, dilation = numbers
+        return torch.nn.functional.max_pool2d(
+            input.unsqueeze(-2), (1, window), (1, stride), (0, padding), (1, dilation), module.ceil_mode
+        ).squeeze(-2)
+
+    return forward
+
+
+@contextmanager
+def _replaced(module: Any) -> Iterator[None]:
+    """Let layers of a module do what can be exported, for as long as this lasts."""
+    import torch
+
+    from dietcode.models.recurrent_operator import CELLS, replaced_forward
+
+    changed = []
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        for layer in module.modules():
+            if type(layer) in CELLS:
+                layer.forward = replaced_forward(layer)
+            elif type(layer) is torch.nn.MaxPool1d and not layer.return_indices:
+                layer.forward = _pooled_as_image(layer)
+            else:
+                continue
+            changed.append(layer)
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        for layer in changed:
+            del layer.forward
+
+
+def _dimension_names(
+    program: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> dict[str, str]:
+    """Return the names of `Dim`s by ``input.axis``."""
+    import torch
+
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if isinstance(dynamic_shapes, tuple | list):
+        dynamic_shapes = dict(zip(bound, dynamic_shapes, strict=False))
+    by_tensor: dict[int, Mapping[int, Any]] = {}
+    for name, given in (dynamic_shapes or {}).items():
+        _collect(bound.get(name), given, by_tensor)
+    leaves = torch.utils._pytree.tree_flatten((args, kwargs))[0]
+    inputs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    found = {}
+    for leaf, argument in zip(leaves, inputs, strict=False):
+        for axis, dim in by_tensor.get(id(leaf), {}).items():
+            own = getattr(dim, "__name__", "")
+            if own.isidentifier() and isinstance(dim, torch.export.Dim):
+                found[f"{argument.name}.{axis}"] = own
+    return found
+
+
+def _collect(argument: Any, given: Any, found: dict[int, Mapping[int, Any]]) -> None:
+    """Add the dims of each tensor in a tree of arguments, by the tensor's id."""
+    if given is None or argument is None:
+        return
+    if hasattr(argument, "dim") and isinstance(given, Mapping | tuple | list):
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+        found[id(argument)] = {int(axis): dim for axis, dim in pairs if dim is not None}
+    elif isinstance(argument, Mapping) and isinstance(given, Mapping):
+        for key, own in argument.items():
+            _collect(own, given.get(key), found)
+    elif isinstance(argument, tuple | list) and isinstance(given, tuple | list):
+        for own, one in zip(argument, given, strict=False):
+            _collect(own, one, found)

@@ -1,0 +1,19 @@
+"""Modules of `host.build_module` to machine code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from dietcode.target.cpu import CpuTarget
+
+# This pass makes buffers as small as their use; those of generated code are so from the start, and on blocks
+# it takes up to half of the time of compiling (tests/search_space/test_compiling.py: the same code).
+WITHOUT_EFFECT = ("s_tir.CompactBufferAllocation",)
+
+
+def compile_module(module: tvm.IRModule, target: CpuTarget) -> Any:
+    """Return the executable of a module whose functions this package generated."""
+    with tvm.transform.PassContext(disabled_pass=list(WITHOUT_EFFECT)):
+        return tvm.compile(module, target=target.tvm_target())

@@ -1,0 +1,153 @@
+"""dietcode.export: recurrent layers over a dynamic length, the names of dimensions, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graph_runs import assert_same, imported, torch
+
+from dietcode.errors import ModelError
+from dietcode.models.exporting import dimension_names, export
+from dietcode.models.importing.exported import import_exported, load_exported
+
+L = torch.export.Dim("L", min=1, max=64)
+B = torch.export.Dim("B", min=1, max=8)
+
+
+class Tagger(torch.nn.Module):  # type: ignore[misc]
+    """A recurrent layer, with or without first states, and a classifier."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = getattr(torch.nn, kind)(5, 6, **options)
+        width = 6 * (2 if options.get("bidirectional") else 1)
+        self.head = torch.nn.Linear(width, 3)
+
+    def forward(self, x: Any, states: Any = None) -> Any:
+        """Return tags, and the last states."""
+        y, last = self.layer(x, states)
+        return self.head(y), last
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"num_layers": 2, "bidirectional": True},
+    {"batch_first": True, "bias": False, "dropout": 0.5, "num_layers": 2},
+]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_recurrent_layers(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    module = Tagger(kind, **options).eval()
+    length, batch = (1, 0) if options.get("batch_first") else (0, 1)
+    before = list(module.state_dict())
+
+    def example(*sizes: int) -> Any:
+        return torch.randn(*(sizes[::-1] if length else sizes), 5)
+
+    program = export(module, (example(9, 3),), dynamic_shapes={"x": {length: L, batch: B}})
+    assert list(module.state_dict()) == before and list(program.state_dict) == before
+    assert "forward" not in vars(module.layer)
+    eager = program.module()
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded, names = load_exported(tmp_path / "model.pt2")
+    graph, weights = import_exported(loaded, "model", names, {})
+    assert graph.ranges == {"L": (1, 64), "B": (1, 8)}
+    for sizes in ((1, 1), (4, 2), (17, 1)):
+        x = example(*sizes)
+        assert_same(module, graph, weights, (x,))
+        torch.testing.assert_close(eager(x), module(x))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_first_states(kind: str) -> None:
+    module = Tagger(kind).eval()
+
+    def example(length: int) -> tuple[Any, Any]:
+        state = torch.randn(1, 2, 6)
+        return torch.randn(length, 2, 5), (state, state * 2) if kind == "LSTM" else state
+
+    axes = ({}, {}) if kind == "LSTM" else {}
+    program = export(module, example(9), dynamic_shapes=({0: L}, axes))
+    graph, weights = imported(program)
+    for length in (1, 6):
+        assert_same(module, graph, weights, example(length))
+
+
+def test_one_sequence_without_a_batch() -> None:
+    module = Tagger("LSTM").eval()
+    graph, weights = imported(export(module, (torch.randn(9, 5),), dynamic_shapes=({0: L},)))
+    assert_same(module, graph, weights, (torch.randn(4, 5),))
+
+
+def test_cells() -> None:
+    class Cells(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.gru = torch.nn.LSTMCell(5, 6), torch.nn.GRUCell(5, 6)
+
+        def forward(self, x: Any, h: Any, c: Any) -> Any:
+            return self.lstm(x, (h, c)), self.gru(x, h)
+
+    def example(batch: int) -> tuple[Any, ...]:
+        return torch.randn(batch, 5), torch.randn(batch, 6), torch.randn(batch, 6)
+
+    torch.manual_seed(0)
+    module = Cells().eval()
+    graph, weights = imported(export(module, example(3), dynamic_shapes=({0: B},) * 3))
+    assert_same(module, graph, weights, example(5))
+
+
+def test_pooling_over_a_dynamic_length() -> None:
+    module = torch.nn.Sequential(torch.nn.MaxPool1d(3, 2, 1), torch.nn.MaxPool1d(2)).eval()
+    length = torch.export.Dim("length", min=8, max=64)
+    graph, weights = imported(export(module, (torch.randn(2, 4, 9),), dynamic_shapes=({2: length},)))
+    for size in (8, 9, 10, 11, 12, 13):
+        assert_same(module, graph, weights, (torch.randn(2, 4, size),))
+
+
+def test_fused_attention() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    with torch.no_grad():  # where PyTorch would take its fused operator
+        program = export(module, (torch.randn(2, 9, 8),), dynamic_shapes=({1: L},))
+    graph, weights = imported(program)
+    assert_same(module, graph, weights, (torch.randn(2, 5, 8),))
+
+
+def test_names_of_dimensions() -> None:
+    class Nested(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, rest: Any, *, more: Any) -> Any:
+            return x + rest["a"][0], more * 2
+
+    S = torch.export.Dim("S", min=1, max=9)
+    x = torch.randn(4, 5)
+    program = export(
+        Nested().eval(),
+        (x, {"a": [torch.randn(4, 5)]}),
+        {"more": torch.randn(7)},
+        dynamic_shapes={"x": {0: B}, "rest": {"a": [(B, None)]}, "more": {0: S}},
+    )
+    assert set(dimension_names(program).values()) == {"B", "S"}
+    graph, _ = imported(program)
+    assert graph.ranges == {"B": (1, 8), "S": (1, 9)}
+
+
+def test_refusals() -> None:
+    class Fixed(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.reshape(9, -1) + x.new_ones(x.shape[0], 1).reshape(9, 1)
+
+    with pytest.raises(ModelError, match=r"in training mode; call model\.eval"):
+        export(Tagger("LSTM"), (torch.randn(3, 2, 5),))
+    with pytest.raises(ModelError, match=r"^torch.export: .* guard 9 <= L"):
+        export(Fixed().eval(), (torch.randn(9, 4),), dynamic_shapes=({0: L},))
+    projected = torch.nn.LSTM(5, 6, proj_size=3).eval()
+    with pytest.raises(ModelError, match="proj_size=3; allowed: without"):
+        export(projected, (torch.randn(3, 2, 5),))
+    assert "forward" not in vars(projected)

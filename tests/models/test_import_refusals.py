@@ -1,0 +1,167 @@
+"""What cannot be compiled is refused by name, all at once, and with the line of the model's source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_runs import exported, imported, torch
+
+from dietcode.errors import ModelError, ShapeError
+from dietcode.models.importing.exported import import_exported, load_exported
+from dietcode.runtime.host_operators import HOST
+
+L = torch.export.Dim("L", min=1, max=64)
+HERE = Path(__file__).name
+
+
+class Module(torch.nn.Module):  # type: ignore[misc]
+    """A function beside a buffer and a layer."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("cache", torch.zeros(9, 4))
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        """Return what the function does."""
+        return self.function(self, x)
+
+
+def _changes_a_buffer(self: Module, x: Any) -> Any:
+    self.cache.add_(1.0)
+    return x + self.cache.sum()
+
+
+def _changes_an_input(self: Module, x: Any) -> Any:
+    x.mul_(2.0)
+    return x + 1
+
+
+def _unknown(self: Module, x: Any) -> Any:
+    y = torch.special.bessel_j0(x)
+    return y + torch.linalg.inv(x[:4].mT @ x[:4])[0] + torch.special.bessel_j1(x)
+
+
+def _of_values(self: Module, x: Any) -> Any:
+    return x.nonzero()
+
+
+def _truths(self: Module, x: Any) -> Any:
+    return x[x > 0]
+
+
+def _integer_of_values(self: Module, x: Any) -> Any:
+    return torch.zeros(x.argmax().item() + 1)
+
+
+def _transposed(self: Module, x: Any) -> Any:
+    return torch.nn.functional.conv_transpose1d(x[None], torch.ones(9, 1, 2))
+
+
+def _random(self: Module, x: Any) -> Any:
+    return x + torch.rand_like(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "problems"),
+    [
+        (_changes_a_buffer, ["changes cache in place", "give it as an input of the next call"]),
+        (_changes_an_input, ["changes x in place"]),
+        (
+            _unknown,
+            ["aten.special_bessel_j0.default: not known", "aten.special_bessel_j1", "inv", f"({HERE}:"],
+        ),
+        (_of_values, ["aten.nonzero.default", f"({HERE}:"]),
+        (_truths, ["aten.index.Tensor", f"({HERE}:"]),
+        (_integer_of_values, ["depends on values", f"({HERE}:"]),
+        (_transposed, ["transposed convolution", f"({HERE}:"]),
+        (_random, ["aten.rand_like.default: not known", f"({HERE}:"]),
+    ],
+)
+def test_refusals(function: Callable[..., Any], problems: list[str]) -> None:
+    program = exported(Module(function), (torch.ones(9, 4),))
+    with pytest.raises(ModelError) as error:
+        imported(program)
+    for problem in problems:
+        assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_training_mode() -> None:
+    def function(self: Module, x: Any) -> Any:
+        return torch.nn.functional.dropout(self.norm(x), 0.5, training=True)
+
+    module = Module(function)
+    with torch.no_grad():
+        program = torch.export.export(module.train(), (torch.ones(9, 4),))
+    with pytest.raises(ModelError, match=r"^norm\..*: of a model in training mode; call model\.eval\(\)"):
+        imported(program)
+    module = Module(lambda self, x: torch.nn.functional.dropout(x, 0.5, training=True))
+    with pytest.raises(ModelError, match=r"dropout.*call model\.eval\(\)"):
+        imported(exported(module, (torch.ones(9, 4),)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype: str) -> None:
+    module = torch.nn.Linear(4, 4).to(getattr(torch, dtype))
+    program = exported(module, (torch.ones(2, 4, dtype=getattr(torch, dtype)),))
+    with pytest.raises(
+        ModelError, match=rf"weight: dtype {dtype}; allowed: .* \(convert with model.float\(\)\)"
+    ):
+        imported(program)
+
+
+def test_dimensions_without_bounds() -> None:
+    module = Module(lambda self, x: x + 1)
+    program = exported(module, (torch.ones(9, 4),), ({0: torch.export.Dim("L")},))
+    with pytest.raises(ModelError, match=r"x_0 \(x.0\): no upper bound; .* --range x_0=1..512"):
+        imported(program)
+    graph, _ = imported(program, x_0=(1, 512))
+    assert graph.ranges == {"x_0": (1, 512)}
+    graph, _ = import_exported(program, "model", {"x.0": "L"}, {"x.0": (2, 100)})
+    assert graph.ranges == {"L": (2, 100)} and str(graph.inputs["x"].shape[0]) == "L"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "problem"),
+    [
+        ({"x_0": (1, 65)}, r"--range x_0=1..65: outside of what the model was exported for; allowed: 1..64"),
+        ({"x_0": (0, 5)}, "allowed: 1..64"),
+        ({"x_0": (9, 5)}, "allowed: 1..64"),
+        ({"K": (1, 5)}, "--range 'K': no dimension of the model; allowed: x_0, x.0"),
+    ],
+)
+def test_ranges(ranges: dict[str, tuple[int, int]], problem: str) -> None:
+    program = exported(Module(lambda self, x: x + 1), (torch.ones(9, 4),), ({0: L},))
+    with pytest.raises(ModelError, match=problem):
+        imported(program, **ranges)
+
+
+def test_dimensions_that_turned_constant() -> None:
+    program = exported(Module(lambda self, x: x + 1), (torch.ones(9, 4),))
+    with pytest.raises(ModelError, match=r"made constant: L \(x.0\) is always 9; change the code"):
+        import_exported(program, "model", {"x.0": "L"}, {})
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelError, match=r"model\.pt2: no program of torch\.export: .*write it by torch"):
+        load_exported(path)
+
+
+def test_positions_outside() -> None:
+    """A position outside of an axis is an error of the call, not a read of other memory."""
+    x = np.zeros((3, 4), np.float32)
+    for operator, operands, axis in (
+        ("take", [x, np.array([[1, 4]])], 1),
+        ("take_along", [x, np.array([[1, -5]])], 1),
+        ("take_points", [x, np.array([0]), np.array([7])], 1),
+    ):
+        with pytest.raises(ShapeError, match=rf"^{operator}: position .* along axis 1 of 4 .*: -4 to 3$"):
+            HOST[operator](operands, {"axis": axis})

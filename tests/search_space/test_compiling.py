@@ -1,0 +1,63 @@
+"""Passes that are left out change nothing of what is generated, whatever its form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import compiled
+import compiled_block
+import depthwise_kinds
+import pytest
+import tvm
+from attention_blocks import ATTENTIONS, built_attention
+from kinds import KINDS, TARGETS, built
+from product_blocks import BLOCKS as PRODUCTS
+from product_blocks import built_block as built_product
+from row_blocks import BLOCKS, built_block
+
+from dietcode.search_space.cpu.compiling import compile_module
+
+# One of each form; all where there is time.
+FORMS: tuple[tuple[Callable[..., Any], Any, str], ...] = (
+    (built, KINDS, "NCHW uneven"),
+    (built_block, BLOCKS, "reductions"),
+    (built_product, PRODUCTS, "qkv"),
+    (built_attention, ATTENTIONS, "plain"),
+    (depthwise_kinds.built_depthwise, depthwise_kinds.DEPTHWISE, "few channels"),
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "mcpu"),
+    [
+        pytest.param(make, name, mcpu, marks=() if (name, mcpu) == (first, TARGETS[0]) else pytest.mark.long)
+        for make, names, first in FORMS
+        for name in names
+        for mcpu in TARGETS
+    ],
+)
+def test_the_same_code_comes_of_all_passes(
+    make: Any, name: str, mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def compare(module: Any, target: Any) -> Any:
+        executable = compile_module(module, target)
+        with_all = tvm.compile(module, target=target.tvm_target())
+        one, other = (_llvm(found) for found in (executable, with_all))
+        assert one == other
+        seen.append(one)
+        return None
+
+    for module in (compiled, compiled_block, depthwise_kinds):
+        monkeypatch.setattr(module, "load_compiled", compare)
+    make.__wrapped__(name, mcpu)  # not the one that others have loaded
+    (text,) = seen
+    assert "micro_kernel_0" in text
+
+
+def _llvm(executable: Any) -> str:
+    """Its LLVM IR without the addresses that aliases are named by."""
+    return re.sub(r"0x[0-9a-f]+", "address", executable.mod.inspect_source("ll"))
