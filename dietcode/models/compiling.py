@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dietcode._version import __version__
-from dietcode.errors import LibraryError, TuningError
+from dietcode.errors import LibraryError, ModelError, TuningError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.measure.engine import Engine
@@ -38,6 +38,7 @@ from dietcode.runtime.manifest import (
     staged_folder,
     write_folder,
 )
+from dietcode.runtime.models.guard import ShapeGuard
 from dietcode.runtime.models.loading import BUNDLE_FORMAT
 from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.result import TuneResult
@@ -122,6 +123,7 @@ def compile_graph(
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
+    _check_dimensions(graph)
     graph = rewrite(graph)
     lowered = lower(graph, make_units(graph))
     parts = _specs(lowered, options)
@@ -146,6 +148,14 @@ def compile_graph(
     _write(folder, lowered, built, report, weights if keep_weights else {})
     on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
+
+
+def _check_dimensions(graph: Graph) -> None:
+    """Refuse what loading would refuse, before anything is tuned."""
+    try:
+        ShapeGuard(graph.inputs, graph.ranges)
+    except ValueError as error:
+        raise ModelError(f"{graph.name}: {error}") from error
 
 
 def _device_of(parts: Mapping[str, Spec], engine: Engine) -> str:

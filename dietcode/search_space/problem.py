@@ -198,8 +198,8 @@ class Problem:
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
         """Return random values for an input, of the size of those of models.
 
-        Where the epilogue bounds the results, those of the column operand are over √k, so that sums over k are
-        of the size of 1: with larger ones it magnifies their rounding errors.
+        Where the epilogue bounds the results, those of the column operand are over √k, so that sums over k
+        are of the size of 1: with larger ones it magnifies their rounding errors.
         """
         values = rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
         if tensor != self.column_operand or not any(stage.kind in _BOUNDED for stage in self.stages):
