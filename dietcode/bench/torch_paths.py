@@ -31,7 +31,7 @@ def torch_paths(operator: Operator) -> dict[str, Binder]:
 
 
 def _block_paths(operator: Operator) -> dict[str, Binder]:
-    form = _Block(operator)
+    form = _TorchBlock(operator)
     return {EAGER: _binder(form, compiled=False), COMPILED: _binder(form, compiled=True)}
 
 
@@ -191,7 +191,7 @@ class _Einsum(_Form):
         return self.finish(value, values)
 
 
-class _Block(_Form):
+class _TorchBlock(_Form):
     """The nodes of a block one by one, with PyTorch's own softmax and norms."""
 
     def compute(self, values: Mapping[str, Any]) -> Any:

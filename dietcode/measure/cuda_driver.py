@@ -247,7 +247,7 @@ class Stream:
         self._driver.call("cuEventSynchronize", end)
         return float(self._driver._get(_F, "cuEventElapsedTime", start, end)) / 1e3
 
-    def capture(self, launch: Callable[[], None]) -> Graph:
+    def capture(self, launch: Callable[[], None]) -> CapturedGraph:
         """Return what `launch` puts in this stream as a graph; none of it runs."""
         graph = _P()
         self._driver.call("cuStreamBeginCapture_v2", self.handle, _RELAXED)
@@ -255,10 +255,10 @@ class Stream:
             launch()
         finally:
             self._driver.call("cuStreamEndCapture", self.handle, ctypes.byref(graph))
-        return Graph(self, int(graph.value or 0))
+        return CapturedGraph(self, int(graph.value or 0))
 
 
-class Graph:
+class CapturedGraph:
     """Launches that are given to the GPU at once."""
 
     def __init__(self, stream: Stream, handle: int) -> None:

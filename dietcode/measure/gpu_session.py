@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.measure.cpu_worker import SAFE_ERROR
-from dietcode.measure.cuda_driver import OUT_OF_MEMORY, Driver, GpuError, GpuFunction, Graph
+from dietcode.measure.cuda_driver import OUT_OF_MEMORY, CapturedGraph, Driver, GpuError, GpuFunction
 from dietcode.search_space.cuda.launches import Call
 from dietcode.search_space.expected import Expected, expect
 from dietcode.search_space.problem import Problem
@@ -206,7 +206,7 @@ class GpuSession:
         finally:
             graph.close()
 
-    def _reading(self, graph: Graph, replays: int) -> float:
+    def _reading(self, graph: CapturedGraph, replays: int) -> float:
         """Return the seconds of one replay."""
         start, end = self._events
         self.stream.record(start)

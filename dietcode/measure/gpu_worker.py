@@ -57,7 +57,7 @@ class CudaRecipe:
 
 
 @dataclass(frozen=True)
-class KernelCall:
+class LaunchedKernel:
     """The launches of one micro-kernel in a cubin.
 
     ``facts`` of a time has ``registers``, ``stack_bytes`` and ``resident_blocks`` of its own
@@ -139,7 +139,7 @@ class GpuWorker:
         return BuildResult(request.path, code_bytes, secs, facts={"kernels": kernels})
 
     def time(self, request: TimeRequest) -> TimeResult:
-        """Time a `KernelCall`; its tensors stay in the GPU's memory where the request keeps them."""
+        """Time a `LaunchedKernel`; its tensors stay in the GPU's memory where the request keeps them."""
         session, problem, tile = self._session(), request.problem, request.call.micro_kernel
         found, secs = functions_of(problem, tile), []
         with _functions(session, request) as functions:
@@ -155,7 +155,7 @@ class GpuWorker:
         return TimeResult(tuple(secs), facts)
 
     def check(self, request: CheckRequest) -> CheckResult:
-        """Compare a `KernelCall` or a `LibraryCall` with float64.
+        """Compare a `LaunchedKernel` or a `LibraryCall` with float64.
 
         Raises
         ------

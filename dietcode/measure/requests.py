@@ -77,7 +77,7 @@ class CallRequest:
     path : str
         The file of the code.
     call : object
-        How it is called: `Limits` on a CPU, a `KernelCall` or a `LibraryCall` on a GPU.
+        How it is called: `Limits` on a CPU, a `LaunchedKernel` or a `LibraryCall` on a GPU.
     points : tuple of dict of str to int
         Extents of every index.
     values : tuple of tuple of int

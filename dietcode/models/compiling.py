@@ -59,7 +59,7 @@ class Options:
     trials, seconds
         The budget of each part.
     target : dict
-        As a spec has it.
+        As a spec has it; this machine's CPU where it is empty.
     objective : dict
         As a spec has it.
     force : bool
@@ -68,7 +68,7 @@ class Options:
 
     trials: int = TRIALS
     seconds: float = SECONDS
-    target: Mapping[str, Any] = field(default_factory=lambda: {"kind": "llvm"})
+    target: Mapping[str, Any] = field(default_factory=dict)
     objective: Mapping[str, Any] = field(default_factory=lambda: {"binary_size": 0.02, "max_loss": 0.1})
     force: bool = False
 
@@ -195,7 +195,7 @@ def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
             {
                 "name": f"{kind}-{digest[:12]}",
                 **spec,
-                "target": dict(options.target),
+                **({"target": dict(options.target)} if options.target else {}),
                 "budget": {"trials": options.trials, "seconds": options.seconds},
                 "objective": dict(options.objective),
             }

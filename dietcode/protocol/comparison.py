@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dietcode.protocol.models import Model
+from dietcode.protocol.models import ProtocolModel
 
 
-class ComparedInstance(Model):
+class ComparedInstance(ProtocolModel):
     """One instance of a library, measured when the library was built; rates in GFLOP/s.
 
     Attributes
@@ -40,7 +40,7 @@ class ComparedInstance(Model):
     measured_at: datetime
 
 
-class LibraryComparison(Model):
+class LibraryComparison(ProtocolModel):
     """The measured speed of a version; no instances where nothing was measured.
 
     Attributes

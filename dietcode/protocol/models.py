@@ -31,7 +31,7 @@ RESTING_STATES = FINAL_STATES | {JobState.INTERRUPTED}
 """States that only a request ends."""
 
 
-class Model(BaseModel):
+class ProtocolModel(BaseModel):
     """Base of all: immutable."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -101,7 +101,7 @@ class SubmitRequest(BaseModel):
         return timedelta(seconds=self.deadline)
 
 
-class Progress(Model):
+class Progress(ProtocolModel):
     """The newest step of a running job.
 
     Attributes
@@ -124,14 +124,14 @@ class Progress(Model):
     secs_left: float | None = None
 
 
-class LibraryRef(Model):
+class LibraryRef(ProtocolModel):
     """A published version."""
 
     name: str
     version: int
 
 
-class Job(Model):
+class Job(ProtocolModel):
     """One tuning job.
 
     Attributes
@@ -187,14 +187,14 @@ class Job(Model):
     updated_at: datetime
 
 
-class JobPage(Model):
+class JobPage(ProtocolModel):
     """Jobs, newest first; `next` is the `cursor` of the following page."""
 
     jobs: list[Job]
     next: str | None = None
 
 
-class JobEvent(Model):
+class JobEvent(ProtocolModel):
     """An event of a job; `id` counts from 1 within the job."""
 
     id: int
@@ -207,14 +207,14 @@ class JobEvent(Model):
     data: dict[str, Any] = Field(default_factory=dict)
 
 
-class FileFacts(Model):
+class FileFacts(ProtocolModel):
     """Digest and size of one file."""
 
     sha256: str
     size_bytes: int
 
 
-class LibraryInfo(Model):
+class LibraryInfo(ProtocolModel):
     """One published version of a library.
 
     Attributes
@@ -246,7 +246,7 @@ class LibraryInfo(Model):
     standing: str | None = None
 
 
-class ServerKey(Model):
+class ServerKey(ProtocolModel):
     """A key that a server signs with, or has signed with.
 
     Attributes
@@ -265,7 +265,7 @@ class ServerKey(Model):
     since: datetime
 
 
-class KeyList(Model):
+class KeyList(ProtocolModel):
     """A server's keys.
 
     Attributes
@@ -301,7 +301,7 @@ class TokenRequest(BaseModel):
     expires_secs: int | None = Field(default=90 * 86400, ge=1, le=10 * 366 * 86400)
 
 
-class TokenInfo(Model):
+class TokenInfo(ProtocolModel):
     """What the server keeps of a token.
 
     Attributes
@@ -328,20 +328,20 @@ class TokenMade(TokenInfo):
     token: str
 
 
-class TokenList(Model):
+class TokenList(ProtocolModel):
     """All tokens, the newest last."""
 
     tokens: list[TokenInfo]
 
 
-class LibraryPage(Model):
+class LibraryPage(ProtocolModel):
     """Libraries, newest first; `next` is the `cursor` of the following page."""
 
     libraries: list[LibraryInfo]
     next: str | None = None
 
 
-class RunnerDevice(Model):
+class RunnerDevice(ProtocolModel):
     """A device that a runner can measure.
 
     Attributes
@@ -362,7 +362,7 @@ class RunnerDevice(Model):
     slot: str
 
 
-class Runner(Model):
+class Runner(ProtocolModel):
     """A server or worker that runs jobs, as it announced itself last.
 
     Attributes
@@ -383,7 +383,7 @@ class Runner(Model):
     seen_at: datetime
 
 
-class RunnerList(Model):
+class RunnerList(ProtocolModel):
     """The runners that are there now, by name."""
 
     runners: list[Runner]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dietcode.protocol.models import Model
+from dietcode.protocol.models import ProtocolModel
 
 
 class RecordsImport(BaseModel):
@@ -27,7 +27,7 @@ class RecordsImport(BaseModel):
     spec: dict[str, Any] | None = None
 
 
-class MeasuredDevice(Model):
+class MeasuredDevice(ProtocolModel):
     """A device that measured a workload.
 
     Attributes
@@ -45,7 +45,7 @@ class MeasuredDevice(Model):
     last_at: datetime
 
 
-class RecordsImported(Model):
+class RecordsImported(ProtocolModel):
     """The result of an import.
 
     Attributes
@@ -64,14 +64,14 @@ class RecordsImported(Model):
     queued: list[str]
 
 
-class RecordsList(Model):
+class RecordsList(ProtocolModel):
     """The devices that measured a workload, the latest first."""
 
     workload: str
     devices: list[MeasuredDevice]
 
 
-class RecordsExport(Model):
+class RecordsExport(ProtocolModel):
     """The lines of a records file, header first."""
 
     lines: list[dict[str, Any]]

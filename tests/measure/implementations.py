@@ -24,7 +24,7 @@ from dietcode.measure.cpu_worker import CpuRecipe
 from dietcode.measure.device_kinds import DEVICE_KINDS
 from dietcode.measure.engine import Device
 from dietcode.measure.gpu import find_gpu
-from dietcode.measure.gpu_worker import CudaRecipe, KernelCall
+from dietcode.measure.gpu_worker import CudaRecipe, LaunchedKernel
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.requests import BuildRequest, CheckRequest, TimeRequest
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
@@ -242,7 +242,7 @@ def _on_gpu(
             points,
             builds,
             broken,
-            lambda name: KernelCall(_GPU_TILES.get(name, _GPU_TILES["right"])),
+            lambda name: LaunchedKernel(_GPU_TILES.get(name, _GPU_TILES["right"])),
             roots,
             stage="check",
         )

@@ -20,7 +20,7 @@ from dietcode.measure.cuda_driver import GpuError
 from dietcode.measure.gpu import Gpu, find_gpu, list_gpus
 from dietcode.measure.gpu_device import gpu_device
 from dietcode.measure.gpu_session import GpuSession
-from dietcode.measure.gpu_worker import CudaRecipe, GpuWorker, KernelCall
+from dietcode.measure.gpu_worker import CudaRecipe, GpuWorker, LaunchedKernel
 from dietcode.measure.local import LocalMachine
 from dietcode.measure.records import Measurement
 from dietcode.measure.requests import BuildRequest, CheckRequest, TimeRequest
@@ -110,7 +110,7 @@ def test_the_driver_tells_what_a_kernel_takes(gpu: Gpu, tmp_path: Path) -> None:
         assert built.path is not None, built.error
         assert set(built.facts["kernels"]) == {TILE.symbol, f"{TILE.symbol}_sum"}
         assert built.object_bytes == sum(one.code_bytes for one in built.facts["kernels"].values()) > 0
-        call = KernelCall(TILE)
+        call = LaunchedKernel(TILE)
         checked = children.check(CheckRequest(PROBLEM, built.path, call, POINTS), 60.0)
         assert checked.error is None and checked.max_error is not None and checked.max_error < 1e-6
         found = children.time(TimeRequest(PROBLEM, built.path, call, POINTS, repeats=5), 60.0)
@@ -124,7 +124,7 @@ def test_the_driver_tells_what_a_kernel_takes(gpu: Gpu, tmp_path: Path) -> None:
 
 def test_machine_code_that_the_driver_refuses(gpu: Gpu, tmp_path: Path) -> None:
     (tmp_path / "unknown.cubin").write_bytes(b"\x7fELF".ljust(64, b"\0"))
-    request = TimeRequest(PROBLEM, str(tmp_path / "unknown.cubin"), KernelCall(TILE), POINTS)
+    request = TimeRequest(PROBLEM, str(tmp_path / "unknown.cubin"), LaunchedKernel(TILE), POINTS)
     with LocalMachine().children(gpu_device(gpu), print) as children:
         error = children.time(request, 60.0).error
     assert str(error).endswith("GpuError: cuModuleGetFunction: CUDA_ERROR (500)")

@@ -32,7 +32,7 @@ from dietcode.library.parts import Parts
 from dietcode.measure import gpu_device
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.gpu import find_gpu
-from dietcode.measure.gpu_worker import KernelCall
+from dietcode.measure.gpu_worker import LaunchedKernel
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.requests import CheckRequest
 from dietcode.measure.store import FileKeeper
@@ -277,7 +277,7 @@ def test_a_candidate_of_a_gpu_is_checked_at_all_its_points(cuda: Case, tmp_path:
     def checked(text: str) -> str | None:
         path = tmp_path / "candidate.cubin"
         path.write_bytes(compile_cubin(text, GPU_TARGET))
-        request = CheckRequest(problem, str(path), KernelCall(TILES[0]), points, max_flops=1e4)
+        request = CheckRequest(problem, str(path), LaunchedKernel(TILES[0]), points, max_flops=1e4)
         return cuda.children.check(request, 60.0).error
 
     assert checked(text) is None

@@ -11,7 +11,7 @@ from dietcode.backends.cuda.calibration import calibrate_gpu
 from dietcode.backends.protocol import MeasuringDevice, SeedSought
 from dietcode.errors import TuningError
 from dietcode.measure.children import Children
-from dietcode.measure.gpu_worker import CudaRecipe, KernelCall
+from dietcode.measure.gpu_worker import CudaRecipe, LaunchedKernel
 from dietcode.measure.measurer import RunResult
 from dietcode.measure.points import can_grow, full_wave
 from dietcode.measure.records import Records
@@ -90,7 +90,7 @@ class MeasuringGpu(MeasuringDevice):
     ) -> TimeResult:
         path = str(self.folder / "sweep.cubin")
         (built,) = self.children.build([BuildRequest(path, CudaRecipe(problem, tile, self.target))])
-        call, error = KernelCall(tile), built.error
+        call, error = LaunchedKernel(tile), built.error
         if error is None and points:
             check = CheckRequest(problem, path, call, (checked,))
             error = self.children.check(check, _SWEEP_TIMEOUT_SECS).error
@@ -149,13 +149,13 @@ class MeasuringGpu(MeasuringDevice):
         self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point], max_flops: float
     ) -> str | None:
         assert built.path is not None
-        call, most = KernelCall(micro_kernel), min(max_flops, _MAX_CHECKED_FLOPS)
+        call, most = LaunchedKernel(micro_kernel), min(max_flops, _MAX_CHECKED_FLOPS)
         request = CheckRequest(self.problem, built.path, call, tuple(points), max_flops=most)
         return self.children.check(request, _TIMEOUT_SECS).error
 
     def time(self, micro_kernel: CudaMicroKernel, built: BuildResult, points: Sequence[Point]) -> RunResult:
         assert built.path is not None
-        call = KernelCall(micro_kernel)
+        call = LaunchedKernel(micro_kernel)
         given = tuple(points), (), MIN_SECS, READINGS
         request = TimeRequest(self.problem, built.path, call, *given, keeps=True)
         found = self.children.time(request, _TIMEOUT_SECS)

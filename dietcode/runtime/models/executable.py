@@ -29,7 +29,7 @@ VIEW_OPERATORS = ("reshape", "transpose", "expand", "slice")
 
 
 @dataclass(frozen=True)
-class Read:
+class TensorRead:
     """A value in a shape, as a kernel takes or gives it."""
 
     value: str
@@ -44,16 +44,16 @@ class KernelStep:
     ----------
     digest : str
         Of the library.
-    arguments : dict of str to Read
+    arguments : dict of str to TensorRead
         By the name of the library's tensor.
-    results : tuple of Read
+    results : tuple of TensorRead
     variables : dict of str to Extent
         Values of the library's shape variables.
     """
 
     digest: str
-    arguments: dict[str, Read]
-    results: tuple[Read, ...]
+    arguments: dict[str, TensorRead]
+    results: tuple[TensorRead, ...]
     variables: dict[str, Extent]
     repeat: Repeat | None = None
 
@@ -237,8 +237,8 @@ def _types(data: Mapping[str, Any]) -> dict[str, TensorType]:
 
 
 def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
-    def read(one: Mapping[str, Any]) -> Read:
-        return Read(str(one["value"]), tuple(map(parse_extent, one["shape"])))
+    def read(one: Mapping[str, Any]) -> TensorRead:
+        return TensorRead(str(one["value"]), tuple(map(parse_extent, one["shape"])))
 
     return KernelStep(
         str(step["kernel"]),

@@ -16,7 +16,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.executable import Executable
 from dietcode.runtime.models.guard import ShapeGuard
-from dietcode.runtime.models.prepared import Kernels, Memory, Prepared, storage_offsets
+from dietcode.runtime.models.prepared import Kernels, Prepared, StorageMemory, storage_offsets
 from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
@@ -32,7 +32,7 @@ class Workplace:
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        self._memory = Memory()
+        self._memory = StorageMemory()
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._generation = 0
 

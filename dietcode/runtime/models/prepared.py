@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Read, Repeat, evaluated
+from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Repeat, TensorRead, evaluated
 from dietcode.runtime.models.steps import FUNCTIONS, WRITERS
 
 _ALIGNMENT = 64
@@ -24,7 +24,7 @@ Slots: TypeAlias = list[Any]
 Action: TypeAlias = Callable[[Slots], Any]
 
 
-class Memory:
+class StorageMemory:
     """The bytes that all storages of a model lie in; it grows, and is never shared by two calls at once."""
 
     def __init__(self) -> None:
@@ -89,12 +89,12 @@ class Prepared:
     kernels : Kernels
     binding : mapping of str to int
         Of the dimensions.
-    memory : Memory
+    memory : StorageMemory
         Large enough.
     """
 
     def __init__(
-        self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: Memory
+        self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: StorageMemory
     ) -> None:
         self._executable, self._kernels, self._binding = executable, kernels, binding
         offsets, _ = storage_offsets(executable, binding)
@@ -247,7 +247,7 @@ class Prepared:
 
         self._actions.append(act)
 
-    def _reshaped(self, array: Array, read: Read) -> Any:
+    def _reshaped(self, array: Array, read: TensorRead) -> Any:
         shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
         result = array.reshape(shape)
         if result.size and not np.shares_memory(result, array):

@@ -16,7 +16,7 @@ from hand_models import described, model_of, scaled_sum, step
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.models.executable import read_executable
 from dietcode.runtime.models.model import Workplace
-from dietcode.runtime.models.prepared import Kernels, Memory
+from dietcode.runtime.models.prepared import Kernels, StorageMemory
 
 SHAPES = [(1, 1), (2, 7), (8, 512), (3, 100), (2, 7), (1, 0), (8, 512)]
 
@@ -141,7 +141,7 @@ def test_preparations_are_limited() -> None:
 
 
 def test_memory_of_a_model_is_aligned_and_as_large_as_asked_for() -> None:
-    memory = Memory()
+    memory = StorageMemory()
     executable = read_executable(scaled_sum())
     memory.reserve(4096)
     view = memory.view(64, executable.values["y"], (8, 16))

@@ -67,7 +67,9 @@ def lower_attention(
         extents = {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}
         # Local buffers need to know their device; a packed function learns it from its tensors.
         with T.attr(i64(0), "device_type", CPU), T.attr(i64(0), "device_id", 0):
-            lowering = _Lowering(problem, micro_kernel, limits, AttentionMemory(problem, extents, pointers))
+            lowering = _AttentionLowering(
+                problem, micro_kernel, limits, AttentionMemory(problem, extents, pointers)
+            )
             if micro_kernel.split:
                 lowering.emit_split()
             else:
@@ -124,7 +126,7 @@ class _Scratch:
     values: Any
 
 
-class _Lowering:
+class _AttentionLowering:
     """The loops around a `TileBody`."""
 
     def __init__(
