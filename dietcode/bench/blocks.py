@@ -22,6 +22,9 @@ def _evaluate(
         own = [problem.indices[o] if isinstance(o, str) else "" for o in node.operands]
         operands = [known[o] if isinstance(o, str) else o for o in node.operands]
         known[name] = compute_node(node, *aligned(node, operands, own), own)
+    for name, (table, at) in problem.into.items():  # in place, as a program would
+        known[table][known[at]] = known[name]
+        known[name] = known[table]
     outputs = tuple(known[name] for name in problem.outputs)
     return outputs if len(outputs) > 1 else outputs[0]
 

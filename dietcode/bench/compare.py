@@ -166,15 +166,19 @@ def _record(
     for keyword in library.manifest["binding"]["keywords"]:
         arguments[keyword] = binding[keyword]
     problem = operator.problem
-    outputs = {name: new_output(shapes[name], problem.dtype(name), ()) for name in problem.outputs}
+    right = FORMS[problem.form].expect(problem, arrays, operator.extents(binding), math.inf)
+    own = [name for name in problem.outputs if name not in problem.into]
+    outputs = {name: new_output(shapes[name], problem.dtype(name), ()) for name in own}
     for output in outputs.values():
         output[...] = np.nan
     outs = outputs
     if any(name.startswith("torch") for name in paths):
         arguments, outs = _as_torch(arguments), _as_torch(outputs)
+    tables = {name: table for name, (table, _) in problem.into.items()}
+    outs = {name: outs[name] if name in outs else arguments[tables[name]] for name in problem.outputs}
+    outputs = {name: outputs[name] if name in outputs else arrays[tables[name]] for name in problem.outputs}
     out = tuple(outs.values()) if len(outs) > 1 else next(iter(outs.values()))
     library(**arguments, out=out)
-    right = FORMS[problem.form].expect(problem, arrays, operator.extents(binding), math.inf)
     error = right.error_of_all([stored(output, problem.dtype(name)) for name, output in outputs.items()])
     calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=out)}
     calls |= {name: bind(arrays) for name, bind in paths.items()}

@@ -17,7 +17,7 @@ from dietcode._version import __version__
 from dietcode.cli import key, remote
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
-from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.common import Json, need_compiler, print_json, refuse_bundle
 from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
 from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
@@ -146,18 +146,32 @@ def tune(
 
 
 def inspect(folder: Folder, as_json: Json = False) -> None:
-    """Categories, dispatch rule, predicted performance and sizes of a library."""
+    """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
     from dietcode.cli.show import show_library
-    from dietcode.runtime.manifest import DISPATCH, REPORT, read_json, read_manifest
+    from dietcode.runtime.manifest import DISPATCH, REPORT, is_bundle, read_json, read_manifest
     from dietcode.runtime.signed import check_signature
 
     check_signature(folder)
+    if is_bundle(folder):
+        _inspect_model(folder, as_json)
+        return
     manifest = read_manifest(folder)
     report, dispatch = read_json(folder / REPORT), read_json(folder / DISPATCH)
     if as_json:
         print_json({"manifest": manifest, "dispatch": dispatch, "report": report})
     else:
         show_library(manifest, dispatch, report)
+
+
+def _inspect_model(folder: Path, as_json: bool) -> None:
+    from dietcode.cli.show_model import show_model
+    from dietcode.runtime.models.loading import described_bundle
+
+    manifest, report = described_bundle(folder)
+    if as_json:
+        print_json({"manifest": manifest, "report": report})
+    else:
+        show_model(manifest, report)
 
 
 def bench(
@@ -172,6 +186,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure a library beside the vendor's kernels, in one run."""
+    refuse_bundle("bench", folder)
     from dietcode.bench.compare import bench as run_bench
     from dietcode.cli.show import BenchTable
 

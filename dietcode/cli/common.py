@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dietcode.errors import RequestError
 from dietcode.extras import need
 from dietcode.lean import leave_torch_out
 
@@ -28,3 +30,20 @@ def need_compiler() -> None:
     """
     need("tune", "this command")
     leave_torch_out()
+
+
+def refuse_bundle(command: str, folder: Path) -> None:
+    """Refuse a whole model where a command takes a library.
+
+    Raises
+    ------
+    RequestError
+        The folder holds a model.
+    """
+    from dietcode.runtime.manifest import is_bundle
+
+    if is_bundle(folder):
+        raise RequestError(
+            f"{command}: {folder} is a whole model; give one of its libraries, DIR/libraries/DIGEST, which "
+            "`dietcode inspect` lists"
+        )

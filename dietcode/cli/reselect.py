@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dietcode.cli.common import Json, need_compiler, print_json
+from dietcode.cli.common import Json, need_compiler, print_json, refuse_bundle
 from dietcode.cli.job_ref import find_job
 from dietcode.cli.remote import Server
 from dietcode.errors import RequestError
@@ -39,6 +39,7 @@ def reselect(
     """
     changes = parse_objective(objective)
     if Path(library).is_dir():
+        refuse_bundle("reselect", Path(library))
         if output is None:
             raise RequestError("reselect: -o DIR is missing: where the new library goes")
         _reselect_folder(Path(library), changes, output, as_json)

@@ -91,7 +91,9 @@ def manifest_of(
     seen = spec.operand_indices | spec.epilogue_tensors
     inputs = {name: seen[name] for name in problem.inputs}
     outputs = [
-        {"name": name, "dims": dims, "dtype": problem.dtype(name)} for name, dims in spec.outputs.items()
+        {"name": name, "dims": dims, "dtype": problem.dtype(name)}
+        | ({"into": problem.into[name][0]} if name in problem.into else {})
+        for name, dims in spec.outputs.items()
     ]
     return {
         "format": FORMAT,

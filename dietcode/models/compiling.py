@@ -17,6 +17,7 @@ from dietcode.errors import LibraryError, TuningError
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.measure.engine import Engine
+from dietcode.measure.local import LocalMachine
 from dietcode.models.grouping import make_units
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.lowering import Lowered, lower
@@ -126,12 +127,15 @@ def compile_graph(
     parts = _specs(lowered, options)
     on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
     built: dict[str, Path] = {}
+    engine = engine or LocalMachine()
+    device = _device_of(parts, engine)
     num_tuned = 0
     for number, (digest, spec) in enumerate(parts.items(), 1):
-        known = None if options.force else _known(spec, digest)
+        path = _cached(spec, digest, device)
+        known = None if options.force else _known(path)
         if known is None:
             label = f"part {number} of {len(parts)}, {spec.name}"
-            built[digest] = _tuned(spec, digest, options, engine, _labelled(on_event, label))
+            built[digest] = _tuned(spec, path, options, engine, _labelled(on_event, label))
             num_tuned += 1
         else:
             on_event(
@@ -142,6 +146,17 @@ def compile_graph(
     _write(folder, lowered, built, report, weights if keep_weights else {})
     on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
+
+
+def _device_of(parts: Mapping[str, Spec], engine: Engine) -> str:
+    """Return the id of the device that all parts are tuned on."""
+    target = next((spec.target for spec in parts.values()), None)
+    if target is None:
+        return ""
+    device = engine.resolve(target)
+    if device.refusal is not None:
+        raise TuningError(device.refusal)
+    return str(device.record["id"])
 
 
 def _labelled(on_event: OnEvent, label: str) -> OnEvent:
@@ -178,32 +193,26 @@ def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
     return specs
 
 
-def _cached(spec: Spec, digest: str) -> Path:
-    """Return where a library of a spec is kept: by what is computed, for what, by which version."""
-    data = spec.to_json()
-    kept = json.dumps([data["target"], data["objective"], __version__], sort_keys=True).encode()
+def _cached(spec: Spec, digest: str, device: str) -> Path:
+    """Return where a library of a spec is kept: by what is computed, for which device, by which version."""
+    kept = json.dumps([device, spec.to_json()["objective"], __version__], sort_keys=True).encode()
     return cache_dir() / "parts" / f"{digest}-{file_facts(kept)['sha256'].removeprefix('sha256:')[:16]}"
 
 
-def _known(spec: Spec, digest: str) -> Path | None:
-    """Return a library that was built before, for this machine."""
-    from dietcode.runtime.loading import load
-
-    path = _cached(spec, digest)
+def _known(path: Path) -> Path | None:
+    """Return the folder of a library that was built before, where it is whole."""
     try:
         read_manifest(path)
-        load(path)
     except LibraryError:
         return None
     return path
 
 
-def _tuned(spec: Spec, digest: str, options: Options, engine: Engine | None, on_event: OnEvent) -> Path:
+def _tuned(spec: Spec, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> Path:
     try:
         result: TuneResult = make_library(spec, force=options.force, engine=engine, on_event=on_event)
     except TuningError as error:
         raise TuningError(f"{spec.name}: {error}") from error
-    path = _cached(spec, digest)
     write_folder(path, result.files)
     return path
 
@@ -267,7 +276,7 @@ def _write(
         if wanted:
             from safetensors.numpy import save_file
 
-            save_file({name: np.ascontiguousarray(one) for name, one in wanted.items()}, staged / WEIGHTS)
+            save_file({name: np.asarray(one, order="C") for name, one in wanted.items()}, staged / WEIGHTS)
             files.append(WEIGHTS)
         libraries = {}
         for digest, path in built.items():

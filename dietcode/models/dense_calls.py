@@ -38,6 +38,12 @@ def dense_call(
         arguments["bias"] = Argument(str(first.operands[2]), (columns,))
     current = first.result
     for node in rest:
+        bias = None if epilogue else _bias(graph, node, current, columns)
+        if bias is not None:
+            epilogue.append("bias")
+            arguments["bias"] = Argument(bias, (columns,))
+            current = node.result
+            continue
         step = epilogue_step(graph, node, current, arguments, (rows, columns))
         if step is None:
             return None
@@ -47,6 +53,14 @@ def dense_call(
     results = [Argument(current, (rows, columns))]
     op: dict[str, Any] = {"einsum": f"mk,{operand}->mn", "epilogue": epilogue}
     return KernelCall(op, tensors, dims, arguments, results, rows * columns * depth * 2)
+
+
+def _bias(graph: Graph, node: Node, current: str, columns: Extent) -> str | None:
+    """Return the vector that a node adds to a product, or None."""
+    others = [one for one in node.tensors if one != current]
+    if node.operator != "add" or len(others) != 1 or graph.types[others[0]].shape != (columns,):
+        return None
+    return others[0]
 
 
 def epilogue_step(

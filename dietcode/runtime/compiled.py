@@ -40,7 +40,7 @@ CompiledShapes = dict[bytes, tuple[bytes, tuple[tuple[int, ...], ...]]]
 def compile_call(
     runs: tuple[Any, Any],
     tensors: Sequence[tuple[str, int, str]],
-    num_outputs: int,
+    into: tuple[int, ...],
     packed: Mapping[str, str],
     variables: tuple[Sequence[str], int],
     shapes: CompiledShapes,
@@ -53,8 +53,8 @@ def compile_call(
         As for `dietcode.runtime.lean_call.LeanCall`.
     tensors : sequence of (str, int, str)
         Of each tensor, and then of each output, its name, number of dimensions and dtype.
-    num_outputs : int
-        How many of the last ones are outputs.
+    into : tuple of int
+        Of each output, the number of the tensor that it is written to; -1 for one of its own.
     packed : mapping of str to str
         Layouts of the constants.
     variables : (sequence of str, int)
@@ -71,8 +71,8 @@ def compile_call(
         constant = name if layout is not None else None
         facts.append((sys.intern(name), ndim, code, bits, kind.char.encode(), constant, layout))
     keywords = tuple(sys.intern(name) for name in variables[0])
-    dtypes = tuple(DTYPES[dtype] for _, _, dtype in tensors[-num_outputs:])
-    arrays = (np.ndarray, Packed, np.empty, _aligned, dtypes)
+    dtypes = tuple(DTYPES[dtype] for _, _, dtype in tensors[-len(into) :])
+    arrays = (np.ndarray, Packed, np.empty, _aligned, dtypes, into)
     try:
         return CompiledCall(runs, tuple(facts), keywords, variables[1], shapes, arrays)
     except (AttributeError, ValueError):  # more tensors than it takes, or functions that are not tvm-ffi's

@@ -17,7 +17,7 @@ class CompiledCall:
         keywords: tuple[str, ...],
         num_values: int,
         shapes: dict[bytes, tuple[bytes, tuple[tuple[int, ...], ...]]],
-        arrays: tuple[type, type, Any, Any, tuple[Any, ...]],
+        arrays: tuple[type, type, Any, Any, tuple[Any, ...], tuple[int, ...]],
     ) -> CompiledCall: ...
     def attempt(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the result, or NotImplemented for a call that is left to the way in Python."""

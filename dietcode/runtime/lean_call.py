@@ -59,6 +59,8 @@ class LeanCall:
     shapes : mapping
         Filled by the long way: values of the shape variables and shapes of the outputs, by shapes and
         keywords.
+    into : sequence of int
+        Of each output, the number of the tensor that it is written to; -1 for one of its own.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class LeanCall:
         packed: Sequence[tuple[str, str] | None],
         dtypes: Sequence[str],
         shapes: Shapes,
+        into: Sequence[int],
     ) -> None:
         self._run, self._run_beside_torch = runs
         self._packed = tuple(packed)
         self._shapes = {} if BFLOAT16 in dtypes else shapes  # whose bits have to be taken out
         self._outputs = [(dtype, DTYPES[dtype]) for dtype in dtypes[len(self._packed) :]]
         self._is_one = len(self._outputs) == 1
+        self._into = tuple(into) if max(into) >= 0 else None
         self._has_one_dtype = len(set(dtypes)) == 1
 
     def __call__(self, tensors: Sequence[Any], keywords: tuple[Any, ...], out: Any) -> Any:
@@ -103,24 +107,44 @@ class LeanCall:
             raise NotLeanError
         key.append(keywords)
         values, shapes = self._shapes[tuple(key)]
-        if out is None:
+        if out is None and self._into is None:
             outputs = [self._new(*facts, torch, some_torch) for facts in zip(shapes, self._outputs)]  # noqa: B905
         else:
-            outputs = self._taken(out, torch_tensor, tensors)
+            outputs = self._settled(out, (torch, some_torch), tensors, shapes)
         run = self._run if some_torch is None else self._run_beside_torch
         run(*natives, *outputs, *values)
         return outputs[0] if self._is_one else tuple(outputs)
 
-    def _taken(self, out: Any, torch_tensor: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Return the tensors that are given for the outputs."""
-        if not self._is_one and (type(out) not in (tuple, list) or len(out) != len(self._outputs)):
-            raise NotLeanError
-        outputs, others = [out] if self._is_one else list(out), list(inputs)
-        for output in outputs:
-            if not _may_be_written(output, torch_tensor, others):
+    def _settled(
+        self, out: Any, torch: tuple[Any, Any], inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+    ) -> list[Any]:
+        """Return the outputs, some of which are given, or are inputs.
+
+        Parameters
+        ----------
+        torch : (module, tensor)
+            PyTorch, and one of its tensors among the inputs; None for each that is not there.
+        """
+        torch_tensor = None if torch[0] is None else torch[0].Tensor
+        into = self._into or (-1,) * len(self._outputs)
+        given = [None] * len(into) if out is None else [out] if self._is_one else self._listed(out)
+        outputs: list[Any] = []
+        for one, number, shape, facts in zip(given, into, shapes, self._outputs, strict=True):
+            output = inputs[number] if number >= 0 else one
+            if output is None and out is None:
+                outputs.append(self._new(shape, facts, *torch))
+                continue
+            others = [tensor for i, tensor in enumerate(inputs) if i != number] + outputs
+            is_same = out is None or output is one
+            if not is_same or not _may_be_written(output, torch_tensor, others):
                 raise NotLeanError
-            others.append(output)
+            outputs.append(output)
         return outputs
+
+    def _listed(self, out: Any) -> list[Any]:
+        if type(out) not in (tuple, list) or len(out) != len(self._outputs):
+            raise NotLeanError
+        return list(out)
 
     def _new(self, shape: tuple[int, ...], facts: tuple[str, Any], torch: Any, like: Any) -> Any:
         dtype, kind = facts

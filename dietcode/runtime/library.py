@@ -71,11 +71,12 @@ class Library(CalledInC):
         described = [(name, self._inputs[name]) for name in self._order]
         described += [("out", facts) for facts in self._outputs]
         dtypes = [facts["dtype"] for _, facts in described]
-        self.lean: Callable[..., Any] = LeanCall(runs, packed, dtypes, self._shapes)
+        # Of each output, which tensor it is written to; -1 for one of its own.
+        into = tuple(self._order.index(f["into"]) if "into" in f else -1 for f in self._outputs)
+        self.lean: Callable[..., Any] = LeanCall(runs, packed, dtypes, self._shapes, into)
         tensors = [(name, len(facts["dims"]), facts["dtype"]) for name, facts in described]
         variables = (self._plan.keywords, len(self._variables))
-        num_outputs, shapes = len(self._outputs), self._compiled_shapes
-        self.compiled = compile_call(runs, tensors, num_outputs, layouts, variables, shapes)
+        self.compiled = compile_call(runs, tensors, into, layouts, variables, self._compiled_shapes)
 
     def _check_described(self) -> None:
         """Look up what calls will need, so that a manifest without it fails when it is loaded."""
@@ -192,9 +193,10 @@ class Library(CalledInC):
         """
         from dietcode.runtime.torch_operator import TorchOp
 
-        if len(self._outputs) > 1:
+        if len(self._outputs) > 1 or "into" in self._output:
             names = ", ".join(facts["name"] for facts in self._outputs)
-            raise TensorError(f"torch_op: given the outputs {names}; allowed: one; call the library instead")
+            allowed = "one, of its own; call the library instead"
+            raise TensorError(f"torch_op: given the outputs {names}; allowed: {allowed}")
         return TorchOp(self, bound)
 
     def torch_op_name(self) -> str:
@@ -249,7 +251,8 @@ class Library(CalledInC):
         ----------
         out : tensor, optional
             Where the result goes; a new NumPy array otherwise (a torch tensor where an input is one). A
-            tuple where there are several outputs, in their order, as the result is then.
+            tuple where there are several outputs, in their order, as the result is then. An output that is
+            written to rows of a table is that argument itself, in the result and in `out`.
         **arguments
             Every tensor by name, constants as `pack` returned them, and the shape variables that no tensor's
             shape determines.
@@ -289,7 +292,7 @@ class Library(CalledInC):
         keywords = tuple([as_keyword(name, arguments.get(name)) for name in self._plan.keywords])
         values, output_shapes = self.resolve(shapes, keywords)
         natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
-        given = tensors, arguments
+        given = dict(zip(self._order, tensors, strict=True)), arguments
         result, outputs = settle(self._outputs, out, output_shapes, given, self._check_out)
         dtypes = (facts["dtype"] for facts in self._outputs)
         destinations = [stored(tensor, dtype) for tensor, dtype in zip(outputs, dtypes, strict=True)]

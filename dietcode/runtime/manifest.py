@@ -214,6 +214,12 @@ def _move(staged: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder says that it holds a whole model, of any version."""
+    path = folder / MANIFEST
+    return path.is_file() and str(read_json(path).get("format")).startswith("dietcode-bundle/")
+
+
 def _holds_a_library(folder: Path) -> bool:
     """Whether a folder holds a library or a model, of any version, and nothing else: it may be replaced."""
     names = {path.name for path in folder.iterdir()}

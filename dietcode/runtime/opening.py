@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import MANIFEST, read_json
+from dietcode.runtime.manifest import is_bundle
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
@@ -49,15 +49,10 @@ def load(
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
-    if _is_bundle(path):
+    if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
         return load_model(path, None if weights is None else Path(weights), num_threads, threads)
     if weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
     return load_library(path, num_threads=num_threads, threads=threads)
-
-
-def _is_bundle(folder: Path) -> bool:
-    path = folder / MANIFEST
-    return path.is_file() and str(read_json(path).get("format")).startswith("dietcode-bundle/")

@@ -1,4 +1,4 @@
-"""The outputs of a call the long way: new tensors, or those that the caller gives."""
+"""The outputs of a call the long way: new tensors, those that are given, or tables among the inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settle(
     outputs: Sequence[Mapping[str, Any]],
     out: Any,
     shapes: Sequence[tuple[int, ...]],
-    tensors: tuple[Sequence[Any], Mapping[str, Any]],
+    tensors: tuple[Mapping[str, Any], Mapping[str, Any]],
     check: Check,
 ) -> tuple[Any, list[Any]]:
     """Return the result of a call, new or `out` itself, and its tensors as the code takes them.
@@ -27,13 +27,13 @@ def settle(
     Parameters
     ----------
     outputs : sequence of mapping
-        Name and dtype of each, as a manifest has them.
+        Name and dtype of each, as a manifest has them, and the table that it goes to, if any.
     out : tensor, tuple of tensor or None
         As the caller gives it; a tuple where there are several.
     shapes : sequence of tuple of int
         Of each output.
-    tensors : (sequence of tensor, mapping of str to tensor)
-        The inputs as the code takes them, and as the caller gives them.
+    tensors : (mapping of str to tensor, mapping of str to tensor)
+        The inputs as the code takes them, in its order, and as the caller gives them.
     check : callable
         As `Check` says.
 
@@ -42,17 +42,28 @@ def settle(
     TensorError, ShapeError
         `out` is not what the library gives.
     """
-    given, is_one = [out], len(outputs) == 1
+    accepted, arguments = tensors
+    is_one, names = len(outputs) == 1, list(accepted)
     if out is None:
-        facts = zip(shapes, outputs, strict=True)
-        made = [new_output(shape, own["dtype"], tensors[1].values()) for shape, own in facts]
-        return made[0] if is_one else tuple(made), made
-    if not is_one:
-        given = _listed(out, outputs)
-    taken = list(tensors[0])
-    for one, own, shape in zip(given, outputs, shapes, strict=True):
-        taken.append(check(one, own, shape, taken))
-    return out if is_one else tuple(given), taken[len(tensors[0]) :]
+        given: list[Any] = [None] * len(outputs)
+    else:
+        given = [out] if is_one else _listed(out, outputs)
+    results, taken = [], list(accepted.values())
+    for one, facts, shape in zip(given, outputs, shapes, strict=True):
+        table = facts.get("into")
+        if table is not None and out is not None and one is not arguments[table]:
+            raise TensorError(f"out: another tensor for {facts['name']}; allowed: {table}, which is written")
+        if table is None and out is None:
+            results.append(new_output(shape, facts["dtype"], arguments.values()))
+            taken.append(results[-1])
+            continue
+        result = arguments[table] if table is not None else one
+        others = [tensor for number, tensor in enumerate(taken) if names[number : number + 1] != [table]]
+        results.append(result)
+        taken.append(check(result, facts, shape, others))
+    if is_one:
+        return results[0], taken[len(accepted) :]
+    return tuple(results), taken[len(accepted) :]
 
 
 def _listed(out: Any, outputs: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -43,6 +44,9 @@ class BlockProblem(ABC):
         Extent of each index; None where it is known only at run time.
     constants : tuple of str
         Inputs that are packed ahead of time.
+    into : dict of str to (str, str)
+        Of each output that is written to rows of a table, the table and the positions, both inputs; those
+        outside of the table are left out.
     """
 
     inputs: tuple[str, ...]
@@ -53,6 +57,7 @@ class BlockProblem(ABC):
     columns: tuple[str, ...]
     extents: dict[str, int | None]
     constants: tuple[str, ...] = ()
+    into: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     form: ClassVar[str]
     batch: ClassVar[tuple[str, ...]] = ()
@@ -73,6 +78,7 @@ class BlockProblem(ABC):
             columns=tuple(graph.columns),
             extents=extents,
             constants=cls.packable(spec.constants, graph.indices, graph.nodes, extents),
+            into=dict(graph.into),
         )
 
     @classmethod
@@ -118,17 +124,38 @@ class BlockProblem(ABC):
             found.setdefault(positions, []).append(table)
         return found
 
+    @cached_property
+    def row_tables(self) -> set[str]:
+        """Inputs that lie not on the grid, since rows of them are gathered or written."""
+        written = {table for table, _ in self.into.values()}
+        return written | {table for table, _ in self.gathers.values()}
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """Of each tensor of positions that rows are written at, the table."""
+        return {at: table for table, at in self.into.values()}
+
+    def stored_indices(self, tensor: str) -> str:
+        """Return the indices of a tensor as callers hold it: the table's for an output that goes to one."""
+        return self.indices[self.into[tensor][0] if tensor in self.into else tensor]
+
     def is_wide(self, indices: str) -> bool:
         """Whether a value of these indices differs from column to column."""
         return indices.endswith("".join(self.columns))
 
     def dtype(self, tensor: str) -> str:
         """Return the dtype in which callers hold `tensor`."""
-        return INDEX_DTYPE if tensor in self.tables else _DTYPE
+        return INDEX_DTYPE if tensor in self.tables or tensor in self.targets else _DTYPE
 
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
-        """Return random values for an input, of the size of those of models; positions are in the tables."""
+        """Return random values for an input, of the size of those of models; positions are in the tables.
+
+        Those that rows are written at are each another one, outside of a table that has too few.
+        """
         shape = [int(extent) for extent in self.shape(tensor, extents)]
+        if tensor in self.targets:
+            count, num_rows = math.prod(shape), int(extents[self.indices[self.targets[tensor]][0]])
+            return rng.permutation(max(count, num_rows))[:count].reshape(shape).astype(np.int32)
         if tensor in self.tables:
             least = min(int(extents[self.indices[table][0]]) for table in self.tables[tensor])
             return rng.integers(0, least, shape, dtype=np.int32)
@@ -144,7 +171,7 @@ class BlockProblem(ABC):
 
     def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:
         """Return the shape of `tensor`."""
-        return [extents[index] for index in self.indices[tensor]]
+        return [extents[index] for index in self.stored_indices(tensor)]
 
     def product(self, indices: Iterable[str], extents: Mapping[str, Any]) -> Any:
         """Return the product of the extents of `indices`: scalars or arrays; 1 without indices."""
@@ -159,8 +186,7 @@ class BlockProblem(ABC):
 
     def num_bytes(self, extents: Mapping[str, Any]) -> Any:
         """Return the bytes of all tensors once: what a call moves at least."""
-        tables = {table for table, _ in self.gathers.values()}
-        names = (*(name for name in self.inputs if name not in tables), *self.outputs, *self.gathers)
+        names = (*(n for n in self.inputs if n not in self.row_tables), *self.outputs, *self.gathers)
         return sum(1.0 * _FLOAT_BYTES * self.product(self.indices[n], extents) for n in names)
 
     def to_json(self) -> dict[str, Any]:
@@ -176,7 +202,8 @@ class BlockProblem(ABC):
             "columns": list(self.columns),
             "extents": dict(self.extents),
         }
-        return data | ({"constants": list(self.constants)} if self.constants else {})
+        data |= {"constants": list(self.constants)} if self.constants else {}
+        return data | ({"into": {name: list(own) for name, own in self.into.items()}} if self.into else {})
 
     @classmethod
     def from_json(cls: type[Own], data: Mapping[str, Any]) -> Own:
@@ -196,6 +223,7 @@ class BlockProblem(ABC):
             columns=tuple(str(k) for k in data["columns"]),
             extents={str(k): None if v is None else operator.index(v) for k, v in data["extents"].items()},
             constants=tuple(str(name) for name in data.get("constants", ())),
+            into={str(name): (str(own[0]), str(own[1])) for name, own in data.get("into", {}).items()},
         )
         problem.check()
         return problem
@@ -222,10 +250,21 @@ class BlockProblem(ABC):
             raise ValueError(f"rows {clip(self.rows)}, columns {clip(self.columns)} of {clip(self.indices)}")
         if not set(self.constants) <= set(self.inputs):
             raise ValueError(f"constants {clip(self.constants)}; allowed: of {clip(self.inputs)}")
+        self._check_into()
         for index, extent in self.extents.items():
             if extent is not None and not 1 <= extent <= MAX_EXTENT:
                 raise ValueError(f"extent {clip(extent)} of {index}; allowed: 1 to {MAX_EXTENT}")
         self._check_form()
+
+    def _check_into(self) -> None:
+        for name, own in self.into.items():
+            if name not in self.outputs or not set(own) <= set(self.inputs):
+                raise ValueError(f"{clip(name)} into {clip(own)}; allowed: outputs, into inputs")
+            held, rows = (self.indices[tensor] for tensor in own)
+            widths = [[self.extents.get(k) for k in some] for some in (held[1:], self.columns)]
+            if widths[0] != widths[1] or self.indices[name] != rows + "".join(self.columns):
+                given = f"rows {clip(rows)} of {clip(held)} for {clip(self.indices[name])}"
+                raise ValueError(f"{given}; allowed: the same rows and columns")
 
     @abstractmethod
     def _check_form(self) -> None:

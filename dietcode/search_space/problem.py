@@ -35,6 +35,7 @@ _STAGES = {
     "scale": False,
 }
 _NUMBERS = {"scale": 1, "clip": 2}  # that a stage takes; the others take none
+_BOUNDED = frozenset({"tanh", "sigmoid", "clip", "hardsigmoid"})  # whose results do not grow with the sums
 IntArray = npt.NDArray[np.int64]
 AnyProblem: TypeAlias = Any
 """A problem of any form: with what `Problem` has of sizes, tensors, `flops` and `to_json`, and its `form`."""
@@ -164,6 +165,7 @@ class Problem:
     operand_dtype: str = "float32"
 
     form: ClassVar[str] = "contraction"
+    into: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -194,8 +196,15 @@ class Problem:
         return self.output_dtype if tensor == self.output else self.operand_dtype
 
     def draw(self, tensor: str, extents: Mapping[str, Any], rng: np.random.Generator) -> Any:
-        """Return random values for an input, of the size of those of models."""
-        return rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
+        """Return random values for an input, of the size of those of models.
+
+        Where the epilogue bounds the results, those of the column operand are over √k, so that sums over k are
+        of the size of 1: with larger ones it magnifies their rounding errors.
+        """
+        values = rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
+        if tensor != self.column_operand or not any(stage.kind in _BOUNDED for stage in self.stages):
+            return values
+        return values * np.float32(float(self.product(self.reduction, extents)) ** -0.5)
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`, see `dietcode.workload.dtypes.STORAGE`."""

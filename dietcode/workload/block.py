@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PlainSerializer, StrictStr, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from dietcode.errors import SpecError
 from dietcode.workload.operators import LARGEST_NUMBER, OPERATORS, REQUIRED
@@ -133,6 +133,64 @@ Graph = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class BlockOutput:
+    """A result: the value of a node, or a table some rows of which it is written to.
+
+    Attributes
+    ----------
+    name : str
+        Of the node.
+    into, at : str
+        Names of the table and of the positions of the rows; empty for a result of its own.
+    """
+
+    name: str
+    into: str = ""
+    at: str = ""
+
+    def to_json(self) -> str | dict[str, Any]:
+        """Return plain data as a spec has it: ``Y`` or ``{Y: {into: table, at: rows}}``."""
+        return {self.name: {"into": self.into, "at": self.at}} if self.into else self.name
+
+
+def _read_into(path: str, given: object, allowed: str) -> BlockOutput:
+    if isinstance(given, dict) and len(given) == 1:
+        ((name, facts),) = given.items()
+        is_known = isinstance(facts, dict) and set(facts) == {"into", "at"}
+        if is_known and all(isinstance(value, str) and value for value in (name, *facts.values())):
+            return BlockOutput(name, facts["into"], facts["at"])
+    raise SpecError(path, f"given {clip(given)}; allowed: {allowed}")
+
+
+def _read_outputs(given: object) -> object:
+    path = ("op", "block", "outputs")
+    allowed = "the name of a node, or {NODE: {into: TABLE, at: POSITIONS}}"
+    if not isinstance(given, list | tuple):
+        raise SpecError(field_path(path), f"given {clip(given)}; allowed: a list, each {allowed}")
+    found = []
+    for number, one in enumerate(given):
+        if isinstance(one, BlockOutput):
+            found.append(one)
+        elif isinstance(one, str):
+            found.append(BlockOutput(one))
+        else:
+            found.append(_read_into(field_path((*path, number)), one, allowed))
+    return tuple(found)
+
+
+def _outputs_to_json(outputs: tuple[BlockOutput, ...]) -> list[str | dict[str, Any]]:
+    return [one.to_json() for one in outputs]
+
+
+Outputs = Annotated[
+    tuple[Any, ...],
+    BeforeValidator(_read_outputs),
+    PlainSerializer(_outputs_to_json),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
+]
+
+
 class BlockSpec(SpecModel):
     """A small graph of operators that one kernel computes.
 
@@ -142,15 +200,21 @@ class BlockSpec(SpecModel):
         Of this format: 1.
     graph : Graph
         Each node by its name: an operator with its operands, and what else it takes; in any order.
-    outputs : tuple of str
-        The nodes that are results, in the order in which a call returns them.
+    outputs : Outputs
+        The nodes that are results, in the order in which a call returns them; ``{NODE: {into: TABLE, at:
+        POSITIONS}}`` for one that is written to rows of a table.
     """
 
     version: Literal[1]
     graph: Graph
-    outputs: tuple[StrictStr, ...]
+    outputs: Outputs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes that are results."""
+        return tuple(one.name for one in self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         graph = _graph_to_json(self.graph)
-        return {"version": self.version, "graph": graph, "outputs": list(self.outputs)}
+        return {"version": self.version, "graph": graph, "outputs": _outputs_to_json(self.outputs)}

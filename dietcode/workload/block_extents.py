@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dietcode.errors import SpecError
 from dietcode.workload.attention import MAX_HEAD, plan_attention
 from dietcode.workload.block import BlockNode
-from dietcode.workload.block_forms import GRAPH
+from dietcode.workload.block_forms import GRAPH, OUTPUTS
 from dietcode.workload.block_graph import BlockGraph
 from dietcode.workload.operators import MAX_GATES
 from dietcode.workload.quotient import Dim
@@ -31,6 +31,10 @@ def check_block_extents(graph: BlockGraph, tensors: Mapping[str, str], dims: Map
     """
     if graph.form == "attention":
         _check_heads(graph, dims)
+    for number, output in enumerate(graph.outputs):
+        if output in graph.into:
+            path = field_path((*OUTPUTS.split("."), number, output, "into"))
+            _check_same(path, tensors[graph.into[output][0]][1:], graph.columns, dims)
     for name, node in graph.nodes.items():
         if node.operator == "slice":
             _check_slice(name, node, dims)
@@ -63,10 +67,14 @@ def _check_rotated(name: str, node: BlockNode, dims: Mapping[str, Dim]) -> None:
 
 
 def _check_relabelled(name: str, node: BlockNode, own: str, dims: Mapping[str, Dim]) -> None:
-    for new, old in zip(node.attribute("dims"), own, strict=True):
+    _check_same(field_path((*GRAPH, name, "dims")), node.attribute("dims"), own, dims)
+
+
+def _check_same(path: str, some: str, others: str, dims: Mapping[str, Dim]) -> None:
+    for new, old in zip(some, others, strict=True):
         if str(dims[new]) != str(dims[old]):
             problem = f"{new} is {dims[new]} and {old} is {dims[old]}; allowed: the same extents"
-            raise SpecError(field_path((*GRAPH, name, "dims")), problem)
+            raise SpecError(path, problem)
 
 
 def _check_heads(graph: BlockGraph, dims: Mapping[str, Dim]) -> None:

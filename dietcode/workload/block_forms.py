@@ -38,12 +38,15 @@ class GraphParts:
     indices : mapping of str to str
         Of every tensor and node.
     tensors, outputs : tuple of str
+    into : mapping of str to (str, str)
+        Of each output that is written to rows of a table, the table and the tensor of positions.
     """
 
     nodes: Mapping[str, BlockNode]
     indices: Mapping[str, str]
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
+    into: Mapping[str, tuple[str, str]]
 
     def path(self, name: str) -> str:
         """Return the path of the field that gives a tensor's or node's indices."""
@@ -118,8 +121,8 @@ def _operands_of(graph: GraphParts, operators: Iterable[str]) -> set[str]:
 
 
 def _tables(graph: GraphParts) -> set[str]:
-    """Return the tensors that rows are gathered from; refuses operands that are no tensors."""
-    found = set()
+    """Return the tensors that rows are gathered from or written to; refuses operands that are no tensors."""
+    found = {table for table, _ in graph.into.values()}
     for name, node in graph.nodes.items():
         if node.operator == "gather":
             for number, operand in enumerate(node.operands):

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import SpecError
-from dietcode.workload.block_forms import BLOCK_FORMS, GRAPH, OUTPUTS, GraphParts, form_of, is_part
+from dietcode.workload.block_forms import (
+    BLOCK_FORMS,
+    GRAPH,
+    OUTPUTS,
+    GraphParts,
+    after_reductions,
+    form_of,
+    is_part,
+)
 from dietcode.workload.expr import DimExpr
 from dietcode.workload.operators import OPERATORS
 from dietcode.workload.pooling import POOLINGS, PoolAxis, pool_axes
@@ -33,6 +41,8 @@ class BlockGraph:
         The indices of the grid, outer first: those of a row and of the elements along it.
     form : str
         Of the kernels that compute it: a key of `dietcode.workload.block_forms.BLOCK_FORMS`.
+    into : dict of str to (str, str)
+        Of each output that is written to rows of a table, the table and the tensor of positions.
     """
 
     nodes: Mapping[str, BlockNode]
@@ -41,6 +51,7 @@ class BlockGraph:
     rows: str
     columns: str
     form: str
+    into: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, block: BlockSpec, tensors: Mapping[str, str]) -> BlockGraph:
@@ -58,10 +69,16 @@ class BlockGraph:
         needed = _needed(block, order)
         nodes = {name: block.graph[name] for name in order if name in needed}
         _check_all_needed(block, tensors, needed)
-        parts = GraphParts(nodes, indices, tuple(tensors), tuple(block.outputs))
+        into = {one.name: (one.into, one.at) for one in block.outputs if one.into}
+        parts = GraphParts(nodes, indices, tuple(tensors), block.names, into)
         form = form_of(nodes)
         rows, columns = BLOCK_FORMS[form](parts)
-        return cls(nodes, indices, tuple(block.outputs), rows, columns, form)
+        _check_into(parts, form, columns)
+        return cls(nodes, indices, block.names, rows, columns, form, into)
+
+    def stored_as(self, output: str) -> str:
+        """Return whose indices an output has as callers see it: its own, or the table's that it goes to."""
+        return self.into[output][0] if output in self.into else output
 
     @property
     def pool_axes(self) -> dict[str, tuple[PoolAxis, ...]]:
@@ -93,6 +110,31 @@ class BlockGraph:
         return found
 
 
+def _check_into(parts: GraphParts, form: str, columns: str) -> None:
+    """Refuse tables and positions that do not fit an output that is written to rows."""
+    seen: set[str] = set()
+    for output, (table, at) in parts.into.items():
+        path = field_path((*OUTPUTS.split("."), parts.outputs.index(output), output))
+        own = parts.indices[output]
+        if form == "attention" or not own.endswith(columns):
+            problem = (
+                f"{output} has the indices {own or 'none'}; allowed: rows and {columns}, of no attention"
+            )
+            raise SpecError(path, problem)
+        later = after_reductions(parts.nodes)
+        if form == "products" and any(output in parts.nodes[name].operands for name in later):
+            problem = f"{output} is read after a reduction; allowed: outputs that nothing of it reads"
+            raise SpecError(path, problem)
+        rows, held = own.removesuffix(columns), parts.indices[table]
+        if len(held) != 1 + len(columns) or held[0] in own or table in seen:
+            allowed = f"an index of its own, then {columns} or others of these extents, and each table once"
+            raise SpecError(f"{path}.into", f"{table} has the indices {held}; allowed: {allowed}")
+        if parts.indices[at] != rows:
+            given = f"{at} has the indices {parts.indices[at]}"
+            raise SpecError(f"{path}.at", f"{given}; allowed: {rows}, a position for each row of {output}")
+        seen.add(table)
+
+
 def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
     """Return the names of the nodes, each after its operands."""
     names = (*tensors, *block.graph)
@@ -104,12 +146,17 @@ def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
                 raise SpecError(path, f"given {clip(operand)}; allowed: {allowed}")
     if not block.outputs:
         raise SpecError(OUTPUTS, "given none; allowed: at least one node")
-    for number, output in enumerate(block.outputs):
+    for number, output in enumerate(block.names):
         if output not in block.graph:
             allowed = f"a node: {', '.join(block.graph)}{suggest(output, block.graph)}"
             raise SpecError(f"{OUTPUTS}.{number}", f"given {clip(output)}; allowed: {allowed}")
-        if output in block.outputs[:number]:
+        if output in block.names[:number]:
             raise SpecError(f"{OUTPUTS}.{number}", f"{output} is given twice; allowed: once")
+        one = block.outputs[number]
+        for word, name in (("into", one.into), ("at", one.at)):
+            if name and name not in tensors:
+                path = field_path((*OUTPUTS.split("."), number, output, word))
+                raise SpecError(path, f"given {clip(name)}; allowed: a tensor: {', '.join(tensors)}")
     order: list[str] = []
     left = sorted(block.graph)  # the order of the mapping does not matter
     while left:
@@ -122,7 +169,7 @@ def _order(block: BlockSpec, tensors: Mapping[str, str]) -> list[str]:
 
 
 def _needed(block: BlockSpec, order: list[str]) -> set[str]:
-    needed: set[Any] = set(block.outputs)
+    needed: set[Any] = {name for one in block.outputs for name in (one.name, one.into, one.at)}
     for name in reversed(order):
         if name in needed:
             needed.update(block.graph[name].operands)

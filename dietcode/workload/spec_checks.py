@@ -150,6 +150,7 @@ def _check_dtypes(spec: SpecFields) -> None:
 
 def _check_block_dtypes(spec: SpecFields, block: BlockSpec) -> None:
     positions = {node.operands[1] for node in block.graph.values() if node.operator == "gather"}
+    positions |= {one.at for one in block.outputs}
     for name, tensor in spec.tensors.items():
         allowed = INDEX_DTYPE if name in positions else INPUT_DTYPES[0]
         if tensor.dtype != allowed:

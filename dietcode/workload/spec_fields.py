@@ -213,7 +213,8 @@ class SpecFields(SpecModel):
             raise SpecError("output", "given beside a block; allowed: its results in op.block.outputs alone")
         outputs = block.get("outputs") if isinstance(block, dict) else None
         first = outputs[0] if isinstance(outputs, list | tuple) and outputs else ""
-        return {**given, "output": {"name": str(first), "dtype": _ONE_DTYPE}}
+        name = next(iter(first), "") if isinstance(first, dict) else first
+        return {**given, "output": {"name": str(name), "dtype": _ONE_DTYPE}}
 
     @field_validator("name")
     @classmethod
@@ -274,7 +275,7 @@ class SpecFields(SpecModel):
     def outputs(self) -> dict[str, str]:
         """Indices of each output as callers see it, in the order in which a call returns them."""
         if self.block is not None:
-            return {name: self.block.indices[name] for name in self.block.outputs}
+            return {name: self.block.indices[self.block.stored_as(name)] for name in self.block.outputs}
         return {self.output.name: self.output_indices}
 
     @property

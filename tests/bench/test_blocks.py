@@ -160,6 +160,25 @@ def test_products(vendor: str, name: str) -> None:
             assert np.abs(result - right).max() <= 1e-5 * np.abs(right).max()
 
 
+@pytest.mark.parametrize("vendor", ["numpy", "torch"])
+def test_a_library_that_writes_to_a_table(vendor: str) -> None:
+    if vendor == "torch":
+        pytest.importorskip("torch", reason=of_extra("bench"))
+    data = block_data(
+        "rows",
+        {"Y": {"softmax": "X", "axis": "n"}},
+        [{"Y": {"into": "T", "at": "at"}}],
+        tensors={
+            "X": {"dims": "mn", "dtype": "float32"},
+            "T": {"dims": "tn", "dtype": "float32"},
+            "at": {"dims": "m", "dtype": "int32"},
+        },
+        dims={"m": "M", "n": 20, "t": 64},
+    )
+    (record, *_) = bench(built_of(json.dumps(data)), [vendor], num_instances=1, rounds=1)
+    assert record["max_rel_error"] < 1e-5 and record["vendor"].startswith(vendor)
+
+
 def test_a_library_with_two_outputs_beside_numpy() -> None:
     data = block_data(
         "two",

@@ -58,6 +58,8 @@ DOORS: tuple[tuple[str, str, str], ...] = (
     ("ray", "ray", "ray-node --address 127.0.0.1:1"),
     ("ray", "ray", "worker --data-dir data DIETCODE_SERVE_ENGINE=ray DIETCODE_SERVE_RAY_ADDRESS=127.0.0.1:1"),
     ("cuda", "cuda", "tune gpu.yaml -o lib"),
+    ("tune", "tune", "compile model.pt2 -o lib"),
+    ("models", "models", "compile model.pt2 -o lib"),
     ("bench", "bench", "bench library --vs torch"),
     ("bench", "bench", "worker --data-dir data DIETCODE_SERVE_COMPARE=torch"),
 )

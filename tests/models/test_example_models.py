@@ -33,7 +33,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
 }
 
 
-def _example(name: str) -> Any:
+def example_of(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -48,7 +48,7 @@ def test_all_are_tried() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_examples(name: str) -> None:
-    example = _example(name)
+    example = example_of(name)
     model = example.build()
     torch.manual_seed(1)
     program = export(model, example.example_args(), dynamic_shapes=example.dynamic_shapes())

@@ -82,6 +82,17 @@ def test_bound(norm: Any) -> None:
         assert np.allclose(result, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_more_outputs_than_a_call_in_c_takes() -> None:
+    names = [f"y{number}" for number in range(9)]
+    graph = {name: {"mul": ["X", number]} for number, name in enumerate(names)}
+    data = block_data("many", graph, names, tensors={"X": {"dims": "mn", "dtype": "float32"}})
+    library = dietcode.load(built_of(json.dumps(data)))
+    assert library.compiled is None
+    x = np.ones((3, 40), np.float32)
+    for _ in range(2):
+        assert [float(value.sum()) / 120 for value in library.bind()(x)] == list(range(9))
+
+
 @pytest.mark.parametrize(
     ("out", "said"),
     [

@@ -6,20 +6,20 @@ import copy
 import inspect
 import json
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
+from both_ways import load_both, outcome, short
 from fresh_process import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import of_extra
-from small_libraries import SAFE_ERROR, SPECS, block_data, built, built_of, draw, error, expected, spec_data
+from small_libraries import SAFE_ERROR, SPECS, built, built_of, draw, error, expected, spec_data
 
 import dietcode
-from dietcode.errors import DietCodeError, TensorError
+from dietcode.errors import TensorError
 from dietcode.runtime import compiled
 from dietcode.runtime.compile_launcher import python_headers
 from dietcode.runtime.tensors import Packed
@@ -36,24 +36,6 @@ HALF_OUT = json.dumps(
         dims={"m": "M", "n": 20, "k": 7},
     )
 )
-# A residual, a norm of it and its mean: outputs of two ranks, X [M, 40].
-SEVERAL = json.dumps(
-    block_data(
-        "several",
-        {
-            "S": {"add": ["X", "R"]},
-            "Y": {"rmsnorm": ["S", "gamma"], "axis": "n"},
-            "m": {"mean": "S", "axis": "n"},
-        },
-        ["Y", "m", "S"],
-        tensors={
-            "X": {"dims": "mn", "dtype": "float32"},
-            "R": {"dims": "mn", "dtype": "float32"},
-            "gamma": {"dims": "n", "dtype": "float32"},
-        },
-    )
-)
-SHAPES = ((4, 40), (4,), (4, 40))
 # Tensors for `rows`, X [M, 37] and W [100, 37], right ones and wrong ones; the letter is the kind.
 GIVEN = {
     "x": lambda: np.ones((4, 37), np.float32),
@@ -103,32 +85,6 @@ TORCH_OUTS = {
     "torch out with gradient": lambda torch: torch.empty(4, 100, requires_grad=True),
     "torch out transposed": lambda torch: torch.empty(100, 4).T,
 }
-
-
-def load_both(folder: Path) -> tuple[Any, Any]:
-    """A library whose calls begin in C, and one whose calls begin in Python."""
-    in_c, in_python = dietcode.load(folder), dietcode.load(folder)
-    assert in_c.compiled is not None
-    in_python.compiled = None
-    return in_c, in_python
-
-
-def short(what: Any, *tensors: Any, **named: Any) -> Any:
-    """The result of the way in C alone, or NotImplemented."""
-    return what.compiled.attempt(tensors, named)
-
-
-def outcome(call: Any) -> Any:
-    """What a call returned, as bytes, or what it raised."""
-    try:
-        result = call()
-    except DietCodeError as error:
-        return type(error), str(error)
-    if isinstance(result, tuple):
-        return [type(result), *(outcome(lambda one=one: one) for one in result)]
-    kind = type(result)
-    array = result if kind is np.ndarray else result.numpy()
-    return kind, array.dtype, array.shape, array.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -224,92 +180,6 @@ def test_what_is_bound_to_nothing_is_bound() -> None:
         results[-1].append(outcome(lambda f=f: f(arrays["P"])))
     assert results[0] == results[1]
     assert [kind for kind, *_ in results[0]] == [TensorError] * 3
-
-
-def several(kind: Any) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    shapes = {"X": (4, 40), "R": (4, 40), "gamma": (40,)}
-    return {name: kind(rng.standard_normal(shape, dtype=np.float32)) for name, shape in shapes.items()}
-
-
-def from_numpy(array: Any) -> Any:
-    return pytest.importorskip("torch", reason=of_extra("bench")).from_numpy(array)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, from_numpy], ids=["numpy", "torch"])
-def test_several_outputs_go_the_short_way(kind: Any) -> None:
-    library = dietcode.load(built_of(SEVERAL))
-    named = several(kind)
-    assert short(library, **named) is NotImplemented, "a shape that nobody has looked at"
-    first = library.call_checked(None, named)
-    f, out = library.bind(gamma=named["gamma"]), tuple(value * 0 for value in first)
-    free = named["X"], named["R"]
-    for given_out in (None, out, list(out)):
-        for result in (
-            short(library, **named, out=given_out),
-            short(f, *free, out=given_out),
-            library.lean(list(named.values()), (), given_out),
-        ):
-            assert type(result) is tuple and len(result) == 3
-            for one, right, place in zip(result, first, out, strict=True):
-                assert type(one) is type(first[0]) and bool((one == right).all())
-                assert given_out is None or one is place
-        for place in out:
-            place[...] = 0
-    assert short(library, **named, out=out) is out
-    assert short(f, *free, free[0]) is NotImplemented
-
-
-def test_any_outputs_give_what_they_give_in_python() -> None:
-    torch = pytest.importorskip("torch", reason=of_extra("bench"))
-    both = load_both(built_of(SEVERAL))
-    free = {k: several(kind) for k, kind in (("numpy", np.asarray), ("torch", torch.from_numpy))}
-    bound = [library.bind() for library in both]
-    for f, k in ((f, k) for f in bound for k in free):
-        f(*free[k].values())
-
-    class Named(tuple[Any, ...]):
-        pass
-
-    def new(kind: Any) -> list[Any]:
-        return [kind(np.empty(shape, np.float32)) for shape in SHAPES]
-
-    def cases(tensors: dict[str, Any], kind: Any) -> dict[str, Any]:
-        y, m, s = new(kind)
-        return {
-            "right": (y, m, s),
-            "a list": [y, m, s],
-            "a subclass": Named((y, m, s)),
-            "one": y,
-            "two": (y, m),
-            "four": (y, m, s, y),
-            "none of them": (),
-            "one that is none": (y, None, s),
-            "the same twice": (y, m, y),
-            "an input": (y, m, tensors["X"]),
-            "a part of another": (y, y[1, :4], s),
-            "another order": (m, y, s),
-            "another shape": (y, kind(np.empty(5, np.float32)), s),
-            "another dtype": (y, kind(np.empty(4)), s),
-            "not compact": (y, kind(np.empty(8, np.float32))[::2], s),
-            "both kinds": (y, torch.empty(4) if kind is np.asarray else np.empty(4, np.float32), s),
-            "the other kind": tuple(new(torch.from_numpy if kind is np.asarray else np.asarray)),
-            "with gradient": (y, torch.empty(4, requires_grad=True), s),
-        }
-
-    for kind in (np.asarray, torch.from_numpy):
-        results = []
-        for library, f in zip(both, bound, strict=True):
-            tensors = several(kind)
-            found = {}
-            for name, out in cases(tensors, kind).items():
-                found[name] = outcome(lambda f=f, out=out, t=tensors: f(*t.values(), out=out))
-                named = outcome(lambda f=library, out=out, t=tensors: f(**t, out=out))
-                assert named == found[name], name
-            results.append(found)
-        assert results[0] == results[1]
-        right = {name for name, what in results[0].items() if what[0] is tuple}
-        assert right == {"right", "a list", "a subclass", "both kinds", "the other kind"}
 
 
 def test_an_output_over_an_input_is_refused_as_in_python() -> None:
@@ -408,7 +278,9 @@ def test_what_a_compiled_call_is_made_of_is_looked_at() -> None:
             library.compiled.bind({}).watch({}, kept)
     tensor = ("X", 9, 2, 32, b"f", None, None)
     with pytest.raises(ValueError, match="X: 9 dimensions; allowed: up to 8"):
-        make((library._run, library._run), (tensor, tensor), (), 0, {}, (int, int, None, None, (None,)))
+        make(
+            (library._run, library._run), (tensor, tensor), (), 0, {}, (int, int, None, None, (None,), (-1,))
+        )
 
 
 def test_tensors_without_memory_are_left_to_python() -> None:

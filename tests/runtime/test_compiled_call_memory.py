@@ -41,6 +41,22 @@ SEVERAL = json.dumps(
 )
 
 
+# X [M, 37] added to rows of a table, and written there.
+STATES = json.dumps(
+    block_data(
+        "states",
+        {"old": {"gather": ["H", "at"]}, "h": {"add": ["old", "X"]}},
+        [{"h": {"into": "H", "at": "at"}}],
+        tensors={
+            "H": {"dims": "tn", "dtype": "float32"},
+            "at": {"dims": "m", "dtype": "int32"},
+            "X": {"dims": "mn", "dtype": "float32"},
+        },
+        dims={"m": "M", "n": 37, "t": 9},
+    )
+)
+
+
 def short(what: Any, *tensors: Any, **named: Any) -> Any:
     """The result of the way in C alone, or NotImplemented."""
     return what.compiled.attempt(tensors, named)
@@ -60,8 +76,13 @@ def test_nothing_is_kept_of_a_call(kind: str) -> None:
     op = f if kind == "numpy" else library.torch_op(W=w)
     several = dietcode.load(built_of(SEVERAL)).bind()
     outs = several(x)
+    states, table = dietcode.load(built_of(STATES)).bind(), np.zeros((9, 37), np.float32)
+    rows = np.arange(4, dtype=np.int32)
+    if kind == "torch":
+        table, rows = torch.from_numpy(table), torch.from_numpy(rows)
+    states(table, rows, x)
     f(x)
-    watched = [several, several.compiled, outs, *outs]
+    watched = [several, several.compiled, outs, *outs, states, states.compiled, table, rows]
     watched += [x, out, wrong, w, w.data, w.shape, f, f.compiled, library, library.compiled, None, np.empty]
     watched += [NotImplemented, np.float32, *library._compiled_shapes.values()]
 
@@ -74,6 +95,9 @@ def test_nothing_is_kept_of_a_call(kind: str) -> None:
             short(f, wrong)
             several(x)
             several(x, out=outs)
+            states(table, rows, x)
+            states(table, rows, x, out=table)
+            short(states, table, rows, x, out=out)
             several(x, out=list(outs))
             short(several, x, out=(*outs[:1], wrong))
             short(several, x, out=(*outs[:1], out))
@@ -178,22 +202,29 @@ from dietcode.runtime import compiled
 assert compiled.compiled_call.__file__ == sys.argv[1]
 library = dietcode.load(sys.argv[2], num_threads=1)
 several = dietcode.load(sys.argv[3], num_threads=1).bind()
+states = dietcode.load(sys.argv[4], num_threads=1).bind()
 x, w = np.ones((4, 37), np.float32), np.ones((100, 37), np.float32)
 packed, f, out = library.pack(W=w), library.bind(W=w), np.empty((4, 100), np.float32)
 wrong = [None, 1, [], x[:, :36], x[0], x[:, None], x.astype(float), x[:0], np.asfortranarray(x)]
 wrong += [packed, w, out]
 mean, twice = several(x)
+table = np.zeros((9, 37), np.float32)
 wrong += [(mean, twice), (mean,), (mean, twice, out), (twice, mean), (None, mean), (mean, x), (mean, w[:4])]
 for _ in range(50):
     assert (f(x) == 37).all() and f(x, out=out) is out and (library(X=x, W=packed) == 37).all()
     assert (f(np.ones((70, 37), np.float32)) == 37).all()
     assert all((one == 1).all() for one in several(x)[:1]) and several(x, out=[mean, twice])[1] is twice
+    rows = np.array([8, -1, 9, 0], np.int32)
+    assert states(table, rows, x) is table and states(table, rows, x, out=table) is table
     for value in wrong:
         for call in (
             lambda: f(value),
             lambda: f(x, value),
             lambda: f(x, out=value),
             lambda: several(value),
+            lambda: states(value, rows, x),
+            lambda: states(table, value, x),
+            lambda: states(table, rows, x, out=value),
             lambda: several(x, out=value),
             lambda: f(),
             lambda: f(X=x),
@@ -210,7 +241,15 @@ print("right")
 """
     options = {"LD_PRELOAD": " ".join(preloaded), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(made), str(built("rows")), str(built_of(SEVERAL))],
+        [
+            sys.executable,
+            "-c",
+            script,
+            str(made),
+            str(built("rows")),
+            str(built_of(SEVERAL)),
+            str(built_of(STATES)),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from needs import of_extra
-from small_libraries import built_of
+from small_libraries import block_data, built_of
 
 import dietcode
 from dietcode.errors import ShapeError, TensorError
@@ -143,3 +143,49 @@ def test_a_tree_lstm_cell_gathers_its_children(kind: str) -> None:
     wrong = arrays | {"left": np.zeros(rows, np.int64)}
     with pytest.raises(TensorError, match="left: dtype int64; allowed: int32"):
         library(**of(library, wrong))
+
+
+TREE = block_data(
+    "tree",
+    {
+        "A": {"gather": ["H", "left"]},
+        "B": {"gather": ["H", "right"]},
+        "P": {"einsum": ["A", "W"], "dims": "mn"},
+        "Q": {"einsum": ["B", "V"], "dims": "mn"},
+        "S": {"add": ["P", "Q"]},
+        "h": {"tanh": "S"},
+    },
+    [{"h": {"into": "H", "at": "to"}}],
+    tensors={
+        "H": {"dims": "tk", "dtype": "float32"},
+        "left": {"dims": "m", "dtype": "int32"},
+        "right": {"dims": "m", "dtype": "int32"},
+        "to": {"dims": "m", "dtype": "int32"},
+        "W": {"dims": "nk", "dtype": "float32", "constant": True},
+        "V": {"dims": "nk", "dtype": "float32", "constant": True},
+    },
+    dims={"m": "M", "n": HIDDEN, "k": HIDDEN, "t": 63},
+)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_recursion_over_a_tree_stays_in_one_table(kind: str) -> None:
+    """Leaves 31…62 of a full tree; each level reads the rows of the one below and writes its own."""
+    rng = np.random.default_rng(0)
+    arrays = {name: 0.2 * rng.standard_normal((HIDDEN, HIDDEN), dtype=np.float32) for name in "WV"}
+    table = np.zeros((63, HIDDEN), np.float32)
+    table[31:] = rng.standard_normal((32, HIDDEN), dtype=np.float32)
+    right = table.astype(np.float64)
+    for node in reversed(range(31)):
+        children = right[2 * node + 1] @ arrays["W"].T + right[2 * node + 2] @ arrays["V"].T
+        right[node] = np.tanh(children)
+    convert: Any = np.asarray
+    if kind == "torch":
+        convert = pytest.importorskip("torch", reason=of_extra("bench")).from_numpy
+    step = dietcode.load(built_of(json.dumps(TREE))).bind(**{k: convert(v) for k, v in arrays.items()})
+    states = convert(table)
+    for level in (range(15, 31), range(7, 15), range(3, 7), range(1, 3), range(1)):
+        nodes = np.array(level, np.int32)
+        positions = (convert(2 * nodes + 1), convert(2 * nodes + 2), convert(nodes))
+        assert step(states, *positions) is states
+    assert np.allclose(states, right, atol=1e-5)

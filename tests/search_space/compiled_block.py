@@ -9,6 +9,7 @@ import numpy as np
 from compile_cache import load_compiled
 from compiled import numbered
 
+from dietcode.measure.cpu_worker import before_call
 from dietcode.search_space.block_problem import BlockProblem
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.host import build_module
@@ -32,13 +33,12 @@ class CompiledBlock:
         rng = np.random.default_rng(seed)
         return {name: self.problem.draw(name, extents, rng) for name in self.problem.inputs}
 
-    def empty(self, extents: dict[str, int]) -> list[Any]:
-        shapes = ([extents[k] for k in self.problem.indices[name]] for name in self.problem.outputs)
-        return [np.full(shape, np.nan, np.float32) for shape in shapes]
+    def before(self, inputs: dict[str, Any], extents: dict[str, int]) -> list[Any]:
+        return [before_call(self.problem, name, inputs, extents) for name in self.problem.outputs]
 
     def run(self, inputs: dict[str, Any], extents: dict[str, int], category: int = 0) -> list[Any]:
-        """The outputs, which were NaN everywhere beforehand."""
-        outputs = self.empty(extents)
+        """The outputs, which were NaN everywhere beforehand, or copies of the tables that they go to."""
+        outputs = self.before(inputs, extents)
         given = inputs | {name: self.pack(name, inputs[name], extents) for name in self.problem.packed}
         self.module["run"](*(given[name] for name in self.problem.inputs), *outputs, category)
         return outputs

@@ -92,7 +92,7 @@ def check_block(block: CompiledBlock, extents: dict[str, int]) -> None:
         given = [guarded((inputs | packed)[name], at_end) for name in block.problem.inputs]
         for category, micro_kernel in enumerate(block.kernels):
             where = block.problem.nodes, micro_kernel.name, extents
-            outputs = [guarded(empty, at_end) for empty in block.empty(extents)]
+            outputs = [guarded(empty, at_end) for empty in block.before(inputs, extents)]
             block.module["run"](*given, *outputs, category)
             for name, output in zip(block.problem.outputs, outputs, strict=True):
                 assert np.allclose(output, right[name], rtol=1e-4, atol=1e-4, equal_nan=True), where

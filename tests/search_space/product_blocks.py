@@ -57,7 +57,7 @@ GRU: dict[str, Node] = {
     "h": {"add": ["new", "share"]},
 }
 # By name: the graph, the outputs, the tensors, which of them are constant, extents that are fixed.
-BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str], str, dict[str, int]]] = {
+BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str], str, dict[str, int]]] = {
     "swiglu": (
         {
             "A": {"einsum": ["X", "W"], "dims": "mn"},
@@ -131,6 +131,19 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str], str, dict[st
         "",
         {},
     ),
+    "into": (  # what is known before a reduction and what is known after it, each into a table
+        {
+            "A": {"gather": ["T", "left"]},
+            "P": {"einsum": ["A", "W"], "dims": "mn"},
+            "h": {"tanh": "P"},
+            "q": {"mul": ["P", 0.5]},
+            "Y": {"softmax": "q", "axis": "n"},
+        },
+        [{"h": {"into": "H", "at": "to"}}, {"Y": {"into": "S", "at": "to"}}],
+        {"T": "tk", "left": "m", "W": "nk", "H": "un", "S": "vn", "to": "m"},
+        "W",
+        {"n": 21, "k": 13},
+    ),
     "gathered": (
         {
             "A": {"gather": ["T", "left"]},
@@ -170,7 +183,7 @@ def problem_of(name: str) -> ProductProblem:
         "tensors": {
             tensor: {
                 "dims": dims,
-                "dtype": "int32" if tensor in ("left", "right") else "float32",
+                "dtype": "int32" if tensor in ("left", "right", "to") else "float32",
                 "constant": tensor in constants,
             }
             for tensor, dims in tensors.items()

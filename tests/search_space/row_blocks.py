@@ -17,7 +17,7 @@ from dietcode.workload.parse import spec_from_data
 Node = dict[str, Any]
 
 # Graph, outputs, and the indices of each tensor.
-BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
+BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
     "softmax": (
         {"Y": {"softmax": ["X", "mask"], "axis": "k", "scale": 0.3, "causal": "q"}},
         ["Y"],
@@ -104,6 +104,21 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
         ["Y"],
         {"X": "mn"},
     ),
+    "into-rows": (  # of a table that rows are gathered from, and a norm that reads what is written
+        {
+            "old": {"gather": ["states", "at"]},
+            "S": {"add": ["old", "X"]},
+            "E": {"tanh": "S"},
+            "Y": {"layernorm": ["E", "gamma"], "axis": "n"},
+        },
+        [{"E": {"into": "states", "at": "to"}}, "Y"],
+        {"states": "tn", "at": "m", "to": "m", "X": "mn", "gamma": "n"},
+    ),
+    "into-two": (
+        {"a": {"mul": ["X", 2]}, "b": {"softmax": "X", "axis": "n"}},
+        [{"a": {"into": "A", "at": "to"}}, {"b": {"into": "B", "at": "to"}}],
+        {"A": "un", "B": "tn", "to": "bm", "X": "bmn"},
+    ),
     "broadcast": (
         {
             "a": {"mul": ["X", "K"]},
@@ -152,7 +167,7 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[str], dict[str, str]]] = {
 
 
 # Extents of indices that have to be fixed.
-FIXED = {"rotary": {"d": 16}, "shifted": {"n": 37}, "shifted-norm": {"n": 80}}
+FIXED = {"into-two": {"b": 2}, "rotary": {"d": 16}, "shifted": {"n": 37}, "shifted-norm": {"n": 80}}
 
 
 def complete(problem: RowProblem, extents: dict[str, int]) -> dict[str, int]:
@@ -177,7 +192,7 @@ def problem_of(name: str, fixed: dict[str, int] | None = None) -> RowProblem:
         "name": name,
         "op": {"block": {"version": 1, "graph": graph, "outputs": outputs}},
         "tensors": {
-            tensor: {"dims": dims, "dtype": "int32" if tensor == "at" else "float32"}
+            tensor: {"dims": dims, "dtype": "int32" if tensor in ("at", "to") else "float32"}
             for tensor, dims in tensors.items()
         },
         "shape_vars": {f"V{index}": {"min": 1, "max": 200} for index in free[:4]},

@@ -65,6 +65,20 @@ def test_a_row_has_the_same_bits_in_any_batch(name: str, target: CpuTarget) -> N
                 assert np.array_equal(one[0], other[row])
 
 
+def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
+    block = built_block("into-rows", target.mcpu)
+    extents = {"m": 6, "n": 37, "t": 5}
+    inputs = block.inputs(extents)
+    inputs["to"][:] = [3, -1, 5, 2**31 - 1, 0, -(2**31)]
+    right = block_reference(block.problem, inputs)
+    changed = np.any(right["E"] != inputs["states"], axis=1)
+    assert changed.tolist() == [True, False, False, True, False]
+    for category in range(len(block.kernels)):
+        table, y = block.run(inputs, extents, category)
+        assert np.array_equal(table[~changed], inputs["states"][~changed])
+        assert np.allclose(table, right["E"], atol=1e-6) and np.allclose(y, right["Y"], atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary"])
 def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
@@ -222,11 +236,29 @@ def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
         ("shifted", {"extents": {"m": None, "n": None}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npqc", "window": 2, "padding": 2}}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npq", "window": 2}}}),
+        ("into-two", {"into": {"a": ["A", "to"], "X": ["B", "to"]}}),
+        ("into-two", {"into": {"a": ["A", "to"], "b": ["b", "to"]}}),
+        ("into-two", {"into": {"a": ["X", "to"], "b": ["B", "to"]}}),
+        ("into-two", {"into": {"a": ["A", "A"], "b": ["B", "to"]}}),
     ],
 )
 def test_windows_and_rotations_that_are_no_problem(name: str, changes: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         problem_from_json(problem_of(name).to_json() | changes)
+
+
+def test_rows_of_a_table_are_sampled() -> None:
+    problem = problem_of("into-rows")
+    extents = {"m": 300, "n": 8, "t": 400}
+    rng = np.random.default_rng(0)
+    arrays = {name: problem.draw(name, extents, rng) for name in problem.inputs}
+    right = block_reference(problem, arrays)
+    some = expect_rows(problem, arrays, extents, problem.flops(extents) / 10)
+    assert some.index == "m" and 20 <= len(some.rows["E"]) <= 40
+    outputs = [right["E"].copy(), right["Y"]]
+    assert some.error_of_all(outputs) == 0
+    outputs[0][some.rows["E"][3]] += 1
+    assert some.error_of_all(outputs) > 0.1
 
 
 def test_images_are_sampled_and_not_cut() -> None:

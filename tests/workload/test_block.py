@@ -21,7 +21,7 @@ EXAMPLES = (
     *("softmax", "layernorm", "add-rmsnorm", "pointwise"),
     *("swiglu", "qkv", "lstm-cell", "gru-cell"),
     *("attention", "attention-decode"),
-    *("maxpool", "rotary"),
+    *("maxpool", "rotary", "cache-rows"),
 )
 OF_TENSORS = {"einsum", "gather", "relabel", "slice", "maxpool", "avgpool", "rotate"}
 DATA: dict[str, Any] = {
@@ -288,6 +288,89 @@ def test_refusals_of_windows_and_rotations(data: dict[str, Any], field: str, sai
         spec_from_data(data)
     assert caught.value.field == field
     assert said in caught.value.problem and "\n" not in str(caught.value)
+
+
+def into(outputs: Any, graph: dict[str, Any] | None = None, **tensors: str) -> dict[str, Any]:
+    """A block of X [m, n], tables T [t, n] and U [u, n], and positions at [m]."""
+    dims = {"X": "mn", "T": "tn", "at": "m"} | tensors
+    return {
+        "name": "into",
+        "op": {"block": {"version": 1, "graph": graph or {"Y": {"relu": "X"}}, "outputs": outputs}},
+        "tensors": {k: {"dims": v, "dtype": "int32" if k == "at" else "float32"} for k, v in dims.items()},
+        "shape_vars": {"M": {"min": 1, "max": 4}},
+        "dims": {k: {"m": "M", "n": 24}.get(k, 30) for k in sorted(set("".join(dims.values())))},
+    }
+
+
+def test_an_output_into_a_table_is_the_table() -> None:
+    spec = spec_from_data(into([{"Y": {"into": "T", "at": "at"}}]))
+    assert spec.outputs == {"Y": "tn"} and spec.output.name == "Y"
+    assert spec.block is not None and spec.block.into == {"Y": ("T", "at")}
+    assert spec.to_json()["op"]["block"]["outputs"] == [{"Y": {"into": "T", "at": "at"}}]
+    assert spec_from_data(spec.to_json()) == spec
+    plain = into(["Y"])
+    del plain["tensors"]["T"], plain["tensors"]["at"], plain["dims"]["t"]
+    assert workload_digest(spec) != workload_digest(spec_from_data(plain))
+
+
+ROWS = {"into": "T", "at": "at"}
+AT = "op.block.outputs.0"
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "said"),
+    [
+        (into("Y"), "op.block.outputs", "given 'Y'; allowed: a list"),
+        (into([3]), AT, "given 3; allowed: the name of a node, or {NODE: {into: TABLE, at: POSITIONS}}"),
+        (into([{"Y": {"into": "T"}}]), AT, "allowed: the name of a node, or"),
+        (into([{"Y": {"into": "T", "at": 3}}]), AT, "allowed: the name of a node, or"),
+        (into([{"Y": ROWS, "X": ROWS}]), AT, "allowed: the name of a node, or"),
+        (into([{"Z": ROWS}]), AT, "given 'Z'; allowed: a node: Y"),
+        (into([{"Y": {"into": "Y", "at": "at"}}]), f"{AT}.Y.into", "given 'Y'; allowed: a tensor"),
+        (into([{"Y": {"into": "T", "at": "Y"}}]), f"{AT}.Y.at", "given 'Y'; allowed: a tensor"),
+        (into([{"Y": ROWS}], T="nt"), f"{AT}.Y.into", "T has the indices nt; allowed: an index of its own"),
+        (into([{"Y": ROWS}], T="tmn"), f"{AT}.Y.into", "T has the indices tmn; allowed: an index of its own"),
+        (into([{"Y": ROWS}], T="tk"), f"{AT}.Y.into", "k is 30 and n is 24; allowed: the same extents"),
+        (into([{"Y": ROWS}], T="mn"), f"{AT}.Y.into", "T has the indices mn; allowed: an index of its own"),
+        (
+            into([{"m": ROWS}], {"m": {"mean": "X", "axis": "n"}}),
+            f"{AT}.m",
+            "m has the indices m; allowed: rows and n",
+        ),
+        (
+            into([{"Y": ROWS}], {"Y": {"softmax": "X", "axis": "n"}}, X="bmn"),
+            f"{AT}.Y.at",
+            "at has the indices m; allowed: bm, a position for each row of Y",
+        ),
+        (
+            into([{"Y": ROWS}, {"Z": ROWS}], {"Y": {"relu": "X"}, "Z": {"exp": "X"}}),
+            "op.block.outputs.1.Z.into",
+            "and each table once",
+        ),
+        (
+            into(
+                [{"P": ROWS}, "Y"],
+                {"P": {"einsum": ["X", "W"], "dims": "mk"}, "Y": {"softmax": "P", "axis": "k"}},
+                W="kn",
+                T="tk",
+            ),
+            f"{AT}.P",
+            "P is read after a reduction; allowed: outputs that nothing of it reads",
+        ),
+    ],
+)
+def test_refusals_of_tables(data: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_from_data(data)
+    assert caught.value.field == field
+    assert said in caught.value.problem and "\n" not in str(caught.value)
+
+
+def test_positions_of_a_table_are_integers() -> None:
+    data = into([{"Y": ROWS}])
+    data["tensors"]["at"]["dtype"] = "float32"
+    with pytest.raises(SpecError, match=r"tensors.at.dtype: given 'float32'; allowed .*: int32, positions"):
+        spec_from_data(data)
 
 
 def test_what_reads_windows_has_no_products() -> None:

@@ -86,7 +86,7 @@ class Dimensions:
             name = self.symbols[symbol]
             low, high = _bounds(program.range_constraints.get(expression))
             low = 1 if name not in alone and low == 2 else low  # PyTorch begins those of products at 2
-            before = found.get(name, (1, None))
+            before = found.get(name, (0, None))
             highs = [one for one in (before[1], high) if one is not None]
             found[name] = (max(low, before[0]), min(highs) if highs else None)
         for name, given in wanted.items():
@@ -99,7 +99,7 @@ class Dimensions:
                 f"{described}: no upper bound; give one in the export, Dim(…, max=…), or by "
                 f"--range {open_ones[0]}=1..512"
             )
-        return {name: (max(1, low), high or 0) for name, (low, high) in found.items()}
+        return {name: (low, high or 0) for name, (low, high) in found.items()}
 
 
 def _named(text: str | None) -> str:

@@ -13,6 +13,7 @@ typedef struct {
   Arrays arrays;
   int num_tensors, num_outputs, num_keywords, num_values, num_bound;
   Expected expected[MAX_TENSORS + MAX_OUTPUTS]; /* the outputs last */
+  int into[MAX_OUTPUTS];                        /* the tensor that an output is written to, or -1 */
   PyObject *keywords[MAX_VALUES];
   PyObject *bound[MAX_TENSORS]; /* NULL for what comes with a call */
   View packed[MAX_TENSORS];     /* of those bound that are packed */
@@ -83,6 +84,16 @@ static int look_at_tensors(CompiledCall *self, Frame *frame) {
   return num_torch && is_traced() ? -1 : num_torch;
 }
 
+/* Whether what is written lies beside all tensors before it, but for the one that it is, and is of the same kind. */
+static int lies_apart(const Frame *frame, int number, int itself) {
+  const View *view = &frame->views[number];
+  for (int i = 0; i < number; i++) {
+    const View *other = &frame->views[i];
+    if (i != itself && ((other->kind != PACKED && other->kind != view->kind) || overlap(view, other))) return 0;
+  }
+  return 1;
+}
+
 static int make_outputs(CompiledCall *self, Frame *frame, PyObject *shapes, int num_torch) {
   int64_t *extents = frame->integers + self->num_values;
   if (self->num_outputs > 1 && !(frame->out = PyTuple_New(self->num_outputs))) return -1;
@@ -90,8 +101,16 @@ static int make_outputs(CompiledCall *self, Frame *frame, PyObject *shapes, int 
     const Expected *expected = &self->expected[self->num_tensors + i];
     View *view = &frame->views[self->num_tensors + i];
     PyObject *made = NULL, *dtype = PyTuple_GetItem(self->output_dtypes, i);
-    int status = num_torch ? new_torch(extents, expected, &made, view)
-                           : new_array(PyTuple_GetItem(shapes, i), expected, dtype, &self->arrays, &made, view);
+    int status, table = self->into[i];
+    if (table >= 0) {
+      made = Py_NewRef(frame->held[table]);
+      status = view_output(made, expected, &self->arrays, view);
+      if (status == 0 && !lies_apart(frame, self->num_tensors + i, table)) status = -1;
+    } else if (num_torch) {
+      status = new_torch(extents, expected, &made, view);
+    } else {
+      status = new_array(PyTuple_GetItem(shapes, i), expected, dtype, &self->arrays, &made, view);
+    }
     if (self->num_outputs == 1) frame->out = made;
     else if (made && PyTuple_SetItem(frame->out, i, made) != 0) return -1;
     if (status != 0) return -1;
@@ -112,12 +131,11 @@ static int take_outputs(CompiledCall *self, Frame *frame) {
   for (int i = 0; i < self->num_outputs; i++, num_views++) {
     const Expected *expected = &self->expected[num_views];
     View *view = &frame->views[num_views];
-    if (view_output(is_one ? frame->out : PyTuple_GetItem(frame->out, i), expected, &self->arrays, view) != 0) return -1;
+    PyObject *out = is_one ? frame->out : PyTuple_GetItem(frame->out, i);
+    if (self->into[i] >= 0 && out != frame->held[self->into[i]]) return -1;
+    if (view_output(out, expected, &self->arrays, view) != 0) return -1;
     if (memcmp(view->shape, extents, expected->ndim * sizeof *extents) != 0) return -1;
-    for (int j = 0; j < num_views; j++) {
-      const View *other = &frame->views[j];
-      if ((other->kind != PACKED && other->kind != view->kind) || overlap(view, other)) return -1;
-    }
+    if (!lies_apart(frame, num_views, self->into[i])) return -1;
     extents += expected->ndim;
   }
   return frame->views[self->num_tensors].kind == TORCH && is_traced() ? -1 : 0;
@@ -209,10 +227,10 @@ static int read_expected(PyObject *facts, Expected *expected) {
 }
 
 static int read_arguments(CompiledCall *self, PyObject *args) {
-  PyObject *run, *beside_torch, *tensors, *keywords, *array, *packed;
-  if (!PyArg_ParseTuple(args, "(OO)O!O!iO!(OOOOO!)", &run, &beside_torch, &PyTuple_Type, &tensors, &PyTuple_Type, &keywords,
+  PyObject *run, *beside_torch, *tensors, *keywords, *array, *packed, *into;
+  if (!PyArg_ParseTuple(args, "(OO)O!O!iO!(OOOOO!O!)", &run, &beside_torch, &PyTuple_Type, &tensors, &PyTuple_Type, &keywords,
                         &self->num_values, &PyDict_Type, &self->shapes, &array, &packed, &self->arrays.empty,
-                        &self->arrays.aligned_empty, &PyTuple_Type, &self->output_dtypes))
+                        &self->arrays.aligned_empty, &PyTuple_Type, &self->output_dtypes, &PyTuple_Type, &into))
     return -1;
   self->arrays.array = (PyTypeObject *)array;
   self->arrays.packed = (PyTypeObject *)packed;
@@ -228,6 +246,15 @@ static int read_arguments(CompiledCall *self, PyObject *args) {
   for (int i = 0; i < self->num_tensors + self->num_outputs; i++)
     if (read_expected(PyTuple_GetItem(tensors, i), &self->expected[i]) != 0) return -1;
   for (int i = 0; i < self->num_keywords; i++) self->keywords[i] = PyTuple_GetItem(keywords, i);
+  for (int i = 0; i < self->num_outputs; i++) {
+    PyObject *number = PyTuple_GetItem(into, i); /* an error where there is none */
+    long long table = number ? PyLong_AsLongLong(number) : -2;
+    if (table < -1 || table >= self->num_tensors) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an output into no tensor");
+      return -1;
+    }
+    self->into[i] = (int)table;
+  }
   if (read_handle(run, &self->run) != 0) return -1;
   return read_handle(beside_torch, &self->run_beside_torch);
 }

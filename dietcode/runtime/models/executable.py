@@ -13,7 +13,7 @@ A step is ``{"kernel": digest, "arguments": {tensor: read}, "results": [read], "
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import DTYPES, TensorType
 
 FORMAT = "dietcode-model/1"
+VIEW_OPERATORS = ("reshape", "transpose", "expand", "slice")
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,12 @@ class Executable:
         """The libraries that it calls, each once."""
         return list(dict.fromkeys(step.digest for step in self.steps if isinstance(step, KernelStep)))
 
+    @property
+    def used_dimensions(self) -> frozenset[str]:
+        """The dimensions that some value's shape follows from."""
+        types = (*self.inputs.values(), *self.values.values())
+        return frozenset(name for type_ in types for extent in type_.shape for name in extent.variables)
+
 
 def read_executable(data: Mapping[str, Any]) -> Executable:
     """Return an executable.
@@ -135,9 +142,9 @@ def read_executable(data: Mapping[str, Any]) -> Executable:
         )
     try:
         return _read(data)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"model.json: describes no model: {what[:120]}") from error
+        raise LibraryError(f"model.json: describes no model: {' '.join(what.split())[:120]}") from error
 
 
 def _read(data: Mapping[str, Any]) -> Executable:
@@ -159,23 +166,65 @@ def _read(data: Mapping[str, Any]) -> Executable:
 
 
 def _check(executable: Executable) -> None:
-    """Refuse steps that read what is not there yet."""
-    known = {*executable.inputs, *executable.weights}
-    for step in (*executable.load, *executable.steps):
-        if isinstance(step, KernelStep):
-            reads = [one.value for one in step.arguments.values()]
-            writes = [one.value for one in step.results]
-        else:
-            reads, writes = [one for one in step.operands if isinstance(one, str)], list(step.results)
-        missing = [name for name in reads if name not in known]
-        if missing:
-            raise ValueError(f"a step reads {missing[0][:40]!r} before it is computed")
-        known.update(writes)
-        for name in writes:
-            _ = executable.values[name]
+    """Refuse steps that read what is not there yet, and what no call could use."""
+    known = set(executable.weights)
+    for step in executable.load:
+        _check_step(executable, step, known)
+    known.update(executable.inputs)
+    for later in executable.steps:
+        _check_step(executable, later, known)
     for name in executable.outputs:
         if name not in known:
             raise ValueError(f"output {name[:40]!r} is computed by no step")
+    for name, number in executable.storage_of.items():
+        _ = executable.values[name]
+        if not 0 <= number < len(executable.storage_sizes):
+            raise ValueError(f"{name[:40]!r} lies in storage {number} of {len(executable.storage_sizes)}")
+    for name, (low, high) in executable.ranges.items():
+        if not 0 <= low <= high:
+            raise ValueError(f"dimension {name[:40]!r} from {low} to {high}")
+    leaves = [*executable.signature["positional"], *executable.signature["keyword"].values()]
+    if sorted(_leaves(leaves)) != sorted(executable.inputs):
+        raise ValueError("the signature does not give each input once")
+    if len(_leaves([executable.signature["output"]])) != len(executable.outputs):
+        raise ValueError("the signature does not give each output once")
+    extents = [extent for sizes in executable.storage_sizes for extent in sizes]
+    types = (executable.inputs, executable.weights, executable.values)
+    extents += [extent for group in types for type_ in group.values() for extent in type_.shape]
+    for extent in extents:
+        if extent.variables - set(executable.ranges):
+            raise ValueError(f"extent {str(extent)[:40]!r} follows from no dimension of the model")
+
+
+def _check_step(executable: Executable, step: KernelStep | HostStep, known: set[str]) -> None:
+    if isinstance(step, KernelStep):
+        reads = [one.value for one in step.arguments.values()]
+        writes = [one.value for one in step.results]
+    else:
+        reads, writes = [one for one in step.operands if isinstance(one, str)], list(step.results)
+        if step.is_view and (len(reads), len(writes)) != (1, 1):
+            raise ValueError(f"{step.operator} as a view of {len(reads)} values")
+        if step.is_view and step.operator not in VIEW_OPERATORS:
+            raise ValueError(f"{step.operator} as a view; allowed: {', '.join(VIEW_OPERATORS)}")
+    missing = [name for name in reads if name not in known]
+    if missing:
+        raise ValueError(f"a step reads {missing[0][:40]!r} before it is computed")
+    for name in writes:
+        if name in known or name not in executable.values:
+            raise ValueError(f"a step writes {name[:40]!r}, which is no value that is yet to be computed")
+    known.update(writes)
+
+
+def _leaves(trees: Iterable[Any]) -> list[str]:
+    """Return the leaves of trees of `dietcode.graph.signature`."""
+    found: list[str] = []
+    for tree in trees:
+        if isinstance(tree, str):
+            found.append(tree)
+        elif tree is not None:
+            ((kind, inner),) = tree.items()
+            found += _leaves([one for _, one in inner] if kind == "dict" else inner)
+    return found
 
 
 def _types(data: Mapping[str, Any]) -> dict[str, TensorType]:

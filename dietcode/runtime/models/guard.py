@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dietcode.errors import ShapeError
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import Atom, Extent
 from dietcode.graph.tensor_type import TensorType
 
 Shapes = Sequence[tuple[int, ...]]
@@ -23,7 +23,7 @@ class ShapeGuard:
     Raises
     ------
     ValueError
-        A dimension follows from no input.
+        A dimension follows from no input's shape, or only from one that several of its values have.
     """
 
     def __init__(self, inputs: Mapping[str, TensorType], ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -37,17 +37,16 @@ class ShapeGuard:
         known: set[str] = set()
         waiting = [one for one in axes if not one[2].is_constant]
         while True:
-            found = next((one for one in waiting if len(one[2].variables - known) == 1), None)
+            found = next((one for one in waiting if _unknown(one[2], known) is not None), None)
             if found is None:
                 break
             waiting.remove(found)
             number, axis, extent = found
-            (name,) = extent.variables - known
+            name = str(_unknown(extent, known))
             self._solvers.append((name, number, axis, _solver(extent, name)))
             known.add(name)
         missing = sorted(set(ranges) - known)
-        used = {name for one in axes for name in one[2].variables}
-        if set(missing) & used:
+        if missing:
             raise ValueError(f"dimension {missing[0]} follows from no input's shape")
 
     def bind(self, shapes: Shapes) -> dict[str, int]:
@@ -71,17 +70,15 @@ class ShapeGuard:
             value = solve(shapes[number][axis], binding)
             if value is None:
                 raise self._error(number, shapes[number], axis)
+            low, high = self._ranges[dimension]
+            if not low <= value <= high:
+                own = f"{list(self._inputs)[number]}: shape {list(shapes[number])}"
+                raise ShapeError(f"{own}, whose axis {axis} makes {dimension} {value}; allowed: {low}…{high}")
             binding[dimension] = value
         for number, type_ in enumerate(self._inputs.values()):
             for axis, extent in enumerate(type_.shape):
                 if extent.evaluate(binding) != shapes[number][axis]:
                     raise self._error(number, shapes[number], axis, binding)
-        for name, value in binding.items():
-            low, high = self._ranges[name]
-            if not low <= value <= high:
-                number, axis = next((n, a) for d, n, a, _ in self._solvers if d == name)
-                own = f"{list(self._inputs)[number]}: shape {list(shapes[number])}"
-                raise ShapeError(f"{own}, whose axis {axis} makes {name} {value}; allowed: {low}…{high}")
         return binding
 
     def _error(
@@ -96,6 +93,24 @@ class ShapeGuard:
         names = sorted({name for extent in type_.shape for name in extent.variables})
         ranges = ", ".join(f"{name} in {self._ranges[name][0]}…{self._ranges[name][1]}" for name in names)
         return f"[{', '.join(map(str, type_.shape))}]" + (f" with {ranges}" if ranges else "")
+
+
+def _unknown(extent: Extent, known: set[str]) -> str | None:
+    """Return the dimension that an extent tells where others are known: alone, and in no quotient or power.
+
+    ``L//2 + 1`` is the same for two L, so that another axis has to tell it.
+    """
+    missing = extent.variables - known
+    if len(missing) != 1:
+        return None
+    (name,) = missing
+    for _, monomial in extent.terms:
+        for factor, power in monomial:
+            if factor == name and power > 1:
+                return None
+            if isinstance(factor, Atom) and name in (factor.first.variables | factor.second.variables):
+                return None
+    return name
 
 
 def _solver(extent: Extent, name: str) -> Callable[[int, Mapping[str, int]], int | None]:

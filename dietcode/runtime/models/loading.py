@@ -13,12 +13,14 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import (
+    DISPATCH,
     LIBRARIES,
     MANIFEST,
     MODEL,
     REPORT,
     WEIGHTS,
     read_json,
+    read_manifest,
     sha256_file,
     verify_file,
 )
@@ -26,6 +28,7 @@ from dietcode.runtime.models.executable import Executable, KernelStep, read_exec
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
 from dietcode.runtime.models.steps import computed
+from dietcode.runtime.signed import check_signature
 
 BUNDLE_FORMAT = "dietcode-bundle/1"
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
@@ -55,11 +58,30 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         verify_file(folder / name, facts)
     for digest, facts in manifest["libraries"].items():
         path = library_folder(folder, digest) / MANIFEST
-        if not path.is_file() or sha256_file(path) != facts.get("manifest"):
+        listed = facts.get("manifest") if isinstance(facts, Mapping) else None
+        if not path.is_file() or sha256_file(path) != listed:
             raise LibraryError(
                 f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
             )
     return manifest
+
+
+def described_bundle(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a bundle's manifest and its report, whose parts have the number of their categories.
+
+    Raises
+    ------
+    LibraryError
+        A file is missing, altered or of another format.
+    """
+    manifest = read_bundle(folder)
+    report = read_json(folder / REPORT)
+    parts = []
+    for part in report["parts"]:
+        own = library_folder(folder, str(part["digest"]))
+        read_manifest(own)
+        parts.append({**part, "categories": len(read_json(own / DISPATCH)["categories"])})
+    return manifest, report | {"parts": parts}
 
 
 def library_folder(folder: Path, digest: str) -> Path:
@@ -90,12 +112,17 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
     LibraryError, TargetError
         As for a library; or the weights are missing, or not those of the model.
     """
+    check_signature(folder)
     manifest = read_bundle(folder)
     executable = read_executable(read_json(folder / MODEL))
+    for digest in executable.digests:
+        if digest not in manifest["libraries"]:
+            raise LibraryError(f"{folder / MODEL}: calls {digest[:40]!r}, which the bundle does not list")
     libraries = {
         digest: load_library(library_folder(folder, digest), num_threads=num_threads, threads=threads)
         for digest in executable.digests
     }
+    _check_calls(folder, executable, libraries)
     path = weights or folder / WEIGHTS
     constants = loaded_constants(executable, read_weights(path, executable.weights))
     packed = pack_constants(executable, libraries, constants)
@@ -109,6 +136,21 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
         return Model(folder, manifest, executable, alone, beside)
     except ValueError as error:
         raise LibraryError(f"{folder / MODEL}: {error}") from error
+
+
+def _check_calls(folder: Path, executable: Executable, libraries: Mapping[str, Library]) -> None:
+    """Refuse a model that calls a library otherwise than it is called."""
+    constants = {*executable.weights, *(name for step in executable.load for name in step.results)}
+    for step in executable.steps:
+        if not isinstance(step, KernelStep):
+            continue
+        library = libraries[step.digest]
+        names, variables = library.argument_names
+        if set(names) != set(step.arguments) or not set(variables) <= set(step.variables):
+            raise LibraryError(f"{folder / MODEL}: calls {step.digest} with other tensors than it takes")
+        for name in library.packed_names:
+            if step.arguments[name].value not in constants:
+                raise LibraryError(f"{folder / MODEL}: {name} of {step.digest} is no constant of the model")
 
 
 def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array]:

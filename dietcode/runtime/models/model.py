@@ -80,7 +80,9 @@ class Model:
         self.folder, self.manifest = folder, manifest
         self._executable = executable
         self._kernels = alone, beside_torch
-        self._guard = ShapeGuard(executable.inputs, executable.ranges)
+        used = executable.used_dimensions
+        ranges = {name: range_ for name, range_ in executable.ranges.items() if name in used}
+        self._guard = ShapeGuard(executable.inputs, ranges)
         self._free: list[Workplace] = []
 
     def __repr__(self) -> str:
@@ -157,7 +159,9 @@ def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     elif isinstance(value, np.ndarray):
         is_torch = False
     elif isinstance(value, bool | int | float) and type_.rank == 0:
-        value, is_torch = np.asarray(value, type_.dtype), False
+        value, is_torch = _from_number(name, value, type_), False
+    elif isinstance(value, np.generic):
+        value, is_torch = np.asarray(value), False
     elif hasattr(value, "__dlpack__"):
         value, is_torch = _from_dlpack(name, value), False
     else:
@@ -167,6 +171,16 @@ def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     if value.dtype != type_.dtype:
         raise TensorError(f"{name}: dtype {value.dtype}; allowed: {type_.dtype}")
     return np.ascontiguousarray(value).reshape(value.shape), is_torch
+
+
+def _from_number(name: str, value: bool | int | float, type_: TensorType) -> Any:
+    """Return a Python number in an input's dtype, which has to hold it: 1.5 is no int64."""
+    kinds = "biuf" if isinstance(value, bool) else "iuf" if isinstance(value, int) else "f"
+    fits = np.dtype(type_.dtype).kind in kinds
+    try:
+        return np.asarray(value, type_.dtype if fits else None).astype(type_.dtype, casting="safe")
+    except (OverflowError, TypeError) as error:
+        raise TensorError(f"{name}: {value!r}; allowed: {type_.dtype}") from error
 
 
 def _from_dlpack(name: str, value: Any) -> Any:

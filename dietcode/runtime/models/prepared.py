@@ -6,6 +6,7 @@ on the tensors of a call, which are its inputs and outputs, is done at each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -116,8 +117,8 @@ class Prepared:
                 self._add_host(step)
         self._given = [self._fixed.get(name) for name in executable.outputs]
         self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
-        inputs = set(range(len(executable.inputs)))
-        self._copies = [number in inputs or number < 0 for number in self._from_slot]
+        own = {number for number, _, _ in self._new}  # new arrays of the call; the rest is shared with others
+        self._copies = [number not in own for number in self._from_slot]
         self._num_slots = len(self._slots)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
@@ -181,7 +182,10 @@ class Prepared:
                 shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
                 changing.append((len(arguments), self._slots[read.value], shape))
                 arguments.append(None)
-        arguments += [step.variables[name].evaluate(self._binding) for name in variables]
+        values = [step.variables[name].evaluate(self._binding) for name in variables]
+        if self._has_nothing(step, variables, values):
+            return
+        arguments += values
         if not changing:
             fixed = tuple(arguments)
 
@@ -190,11 +194,22 @@ class Prepared:
         else:
 
             def act(slots: Slots) -> None:
+                given = arguments.copy()  # the caller's tensors are not kept beyond the call
                 for position, number, shape in changing:
-                    arguments[position] = slots[number].reshape(shape)
-                run(*arguments)
+                    given[position] = slots[number].reshape(shape)
+                run(*given)
 
         self._actions.append(act)
+
+    def _has_nothing(self, step: KernelStep, variables: Sequence[str], values: Sequence[int]) -> bool:
+        """Whether a kernel has no element to compute; kernels do not take extents of 0 otherwise."""
+        if min(values, default=1) > 0:
+            return False
+        sizes = [math.prod(extent.evaluate(self._binding) for extent in one.shape) for one in step.results]
+        if any(sizes):
+            zero = next(name for name, value in zip(variables, values, strict=True) if value < 1)
+            raise ShapeError(f"{step.variables[zero]} is 0 in these shapes; allowed: at least 1")
+        return True
 
     def _add_repeated(self, step: KernelStep, repeat: Repeat) -> None:
         """Call a kernel for each position, the states of one call being arguments of the next."""

@@ -64,14 +64,19 @@ class ProductProblem(BlockProblem):
         halves = self.halves
         if not halves.after:
             return None
+        into = {name: own for name, own in self.into.items() if name in halves.after}
+        written = [name for own in into.values() for name in own]
+        inputs = tuple(dict.fromkeys((*halves.inputs, *written)))
+        used = {index for name in written for index in self.indices[name]}
         return RowProblem(
-            inputs=halves.inputs,
+            inputs=inputs,
             outputs=tuple(name for name in self.outputs if name in halves.after),
-            indices={name: self.indices[name] for name in (*halves.inputs, *halves.after)},
+            indices={name: self.indices[name] for name in (*inputs, *halves.after)},
             nodes=dict(halves.after),
             rows=self.rows,
             columns=self.columns,
-            extents={index: self.extents[index] for index in (*self.rows, *self.columns)},
+            extents={k: v for k, v in self.extents.items() if k in used or k in (*self.rows, *self.columns)},
+            into=into,
         )
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,15 @@ class ExpectedRows:
         The row index that is sampled; None where everything is known.
     positions : int64 array
         Along that index, ascending.
+    rows : dict of str to int64 array
+        Of each output that is written to a table, the rows that are known where not everything is.
     """
 
     problem: BlockProblem
     values: Mapping[str, FloatArray]
     index: str | None
     positions: IntArray
+    rows: Mapping[str, IntArray] = field(default_factory=dict)
 
     def error_of_all(self, outputs: Sequence[Any]) -> float:
         """Return the largest error of any output over the largest value that is known of it.
@@ -51,8 +54,12 @@ class ExpectedRows:
             found, right = np.asarray(output, dtype=np.float64), self.values[name]
             if np.isnan(found).any():
                 return math.nan
-            if self.index is not None:
+            if self.index is not None and name in self.problem.into:
+                found, right = found[self.rows[name]], right[self.rows[name]]
+            elif self.index is not None:
                 found = np.take(found, self.positions, axis=self.problem.indices[name].index(self.index))
+            if not right.size:  # no row of the sample is in the table
+                continue
             worst = max(worst, float(np.abs(found - right).max()) / (float(np.abs(right).max()) or 1.0))
         return worst
 
@@ -90,4 +97,6 @@ def expect_rows(
         else arrays[name]
         for name in problem.inputs
     }
-    return ExpectedRows(problem, block_reference(problem, some), longest, picked)
+    rows = {name: np.unique(some[at]) for name, (_, at) in problem.into.items()}
+    known = {name: own[own < len(some[problem.into[name][0]])] for name, own in rows.items()}
+    return ExpectedRows(problem, block_reference(problem, some), longest, picked, known)

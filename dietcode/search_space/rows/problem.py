@@ -107,8 +107,7 @@ class RowProblem(BlockProblem):
 
     def _check_form(self) -> None:
         grid = (*self.rows, *self.columns)
-        tables = {table for table, _ in self.gathers.values()}
-        tables |= {str(self.nodes[name].operands[0]) for name in self.pools}
+        tables = self.row_tables | {str(self.nodes[name].operands[0]) for name in self.pools}
         used = {index for table in tables for index in self.indices[table]}
         self._check_reads()
         for name, indices in self.indices.items():

@@ -27,7 +27,7 @@ def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[st
     Returns
     -------
     dict of str to float64 array
-        Each output.
+        Each output, as callers see it: a table with the rows that are written.
     """
     values: dict[str, FloatArray] = {n: np.asarray(arrays[n], dtype=np.float64) for n in problem.inputs}
     extents = {
@@ -42,10 +42,16 @@ def block_reference(problem: BlockProblem, arrays: Mapping[str, Any]) -> dict[st
             values[name] = compute(node, *aligned(node, operands, own), own)
             if node.operator in POOLINGS:
                 extents |= dict(zip(problem.indices[name], values[name].shape, strict=True))
-    return {
+    found = {
         name: np.broadcast_to(values[name], [extents[k] for k in problem.indices[name]])
         for name in problem.outputs
     }
+    tables = {name: values[table].copy() for name, (table, _) in problem.into.items()}
+    for name, table in tables.items():
+        positions = np.asarray(arrays[problem.into[name][1]])
+        exist = (positions >= 0) & (positions < len(table))
+        table[positions[exist]] = found[name][exist]
+    return found | tables
 
 
 def along(value: FloatArray, own: str, whole: str) -> FloatArray:

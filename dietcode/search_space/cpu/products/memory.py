@@ -48,7 +48,7 @@ class ProductMemory(Addressing):
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
     def _declare(self, name: str, pointer: Any) -> Any:
-        size = self.value(view_of(self.problem, name).size)
+        size = self.value(view_of(self.problem, name, self.problem.stored_indices(name)).size)
         if name in self.problem.constants:
             size = self.packed_size(name)
         # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
@@ -77,14 +77,24 @@ class ProductMemory(Addressing):
         if read.positions is None:
             offset = self.offset(view, self.problem.rows, row)
         else:
-            where = self.offset(view_of(self.problem, read.positions), self.problem.rows, row)
-            found = tirx.Cast("int64", load(self.buffers[read.positions], [where], 1))
+            found = self._position(read.positions, row)
             index = self.problem.indices[read.tensor][0]
             last = self.value(size_of(self.problem, index)) - 1
             offset = tirx.max(tirx.min(found, last), i64(0)) * self.value(view.strides[index])
         for gate, position in read.gates:
             offset = offset + i64(position) * self.value(view.strides.get(gate, ZERO))
         return offset
+
+    def _position(self, positions: str, row: Any) -> Any:
+        where = self.offset(view_of(self.problem, positions), self.problem.rows, row)
+        return tirx.Cast("int64", load(self.buffers[positions], [where], 1))
+
+    def is_stored(self, output: str, row: Any) -> Any:
+        """Return whether the table of an output has the row that it is written to, 0 or 1 as int64."""
+        table, at = self.problem.into[output]
+        found = self._position(at, row)
+        num_rows = self.value(size_of(self.problem, self.problem.indices[table][0]))
+        return tirx.Select(tirx.all(found >= i64(0), found < num_rows), i64(1), i64(0))
 
     def gate_offset(self, tensor: str, gates: Gates) -> int:
         """Return the flattened position among the innermost indices of a packed column tensor."""

@@ -140,7 +140,14 @@ class ProductTile:
         """Emit the functions of one row's accumulators, and its outputs."""
         plan, bind, lanes = self.problem.plan, TirOps().bind, self.lanes
         begins = {name: bind(self.memory.begin(read, row)) for name, read in plan.reads.items()}
+        into = self.problem.into
         outputs = {name: Read(name, (), self.problem.indices[name]) for name in plan.outputs}
+        outputs |= {
+            name: Read(into[name][0], (), self.problem.indices[name], into[name][1])
+            for name in plan.outputs
+            if name in into
+        }
+        stored = {name: bind(self.memory.is_stored(name, row)) for name in plan.outputs if name in into}
         targets = {name: bind(self.memory.begin(output, row)) for name, output in outputs.items()}
         for v in range(self.vectors):
             first = column + v * lanes
@@ -155,10 +162,14 @@ class ProductTile:
                 values[p.name] = named(pointwise(p.kind, operands, lanes, p.option), lanes)
             for name, value in plan.outputs.items():
                 buffer, offset = self.memory.buffers[name], targets[name] + first
-                if mask is None:
-                    store(buffer, values[value], [offset], lanes)
-                else:
-                    store_masked(buffer, values[value], offset, mask)
+                with ExitStack() as inside:
+                    if name in stored:
+                        inside.enter_context(T.If(stored[name] > i64(0)))
+                        inside.enter_context(T.Then())
+                    if mask is None:
+                        store(buffer, values[value], [offset], lanes)
+                    else:
+                        store_masked(buffer, values[value], offset, mask)
 
     def _read(self, read: Read, begin: Any, column: Any, mask: Any) -> Any:
         buffer = self.memory.buffers[read.tensor]

@@ -92,6 +92,7 @@ class RowBody:
     _scalars: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _begins: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _inside: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
+    _stored: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     _rows: list[Any] = field(default_factory=list, init=False)
 
     def emit(self, rows: Sequence[Any], span: Span) -> None:
@@ -106,11 +107,13 @@ class RowBody:
         """
         bind = TirOps().bind
         self._rows = list(rows)
-        self._scalars, self._begins, self._inside = {}, {}, {}
+        self._scalars, self._begins, self._inside, self._stored = {}, {}, {}, {}
         averaged = {n for n in self.problem.pools if self.problem.nodes[n].operator == "avgpool"}
         for i, row in enumerate(rows):
             for name in (*self.problem.reads, *self.problem.outputs):
                 self._begins[name, i] = bind(self.memory.begin(name, row))
+            for name in self.problem.into:
+                self._stored[name, i] = bind(self.memory.is_stored(name, row))
             for name in self.problem.reads:
                 if name.partition(ROWS)[0] in averaged:
                     self._inside[name, i] = self.memory.is_inside(name, row)
@@ -306,9 +309,16 @@ class RowBody:
     def _write(self, name: str, value: Any, i: int, column: Any, mask: Any) -> None:
         if name in self.schedule.kept:  # whose rows are whole vectors
             store(self.scratch, value, [self._kept_at(name, i, column)], self.lanes)
+        if name not in self.problem.outputs:
             return
         offset, buffer = self._begins[name, i] + column, self.memory.buffers[name]
-        if mask is None and self.streams and not any(name in one.loads for one in self.schedule.passes):
+        if name in self.problem.into:
+            with T.If(self._stored[name, i] > i64(0)), T.Then():
+                if mask is None:
+                    store(buffer, value, [offset], self.lanes)
+                else:
+                    store_masked(buffer, value, offset, mask)
+        elif mask is None and self.streams and not any(name in one.loads for one in self.schedule.passes):
             stream(buffer, value, offset)
         elif mask is None:
             store(buffer, value, [offset], self.lanes)

@@ -34,7 +34,7 @@ class RowMemory:
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
     def _declare(self, name: str, pointer: Any) -> Any:
-        size = as_int64(self.problem.product(tuple(self.problem.indices[name]), self.extents))
+        size = as_int64(self.problem.product(tuple(self.problem.stored_indices(name)), self.extents))
         # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
         storage = self.problem.storage(name)
         return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
@@ -49,6 +49,8 @@ class RowMemory:
         row : int64 expression
         """
         read = self.problem.reads.get(tensor, RowRead(tensor))
+        if tensor in self.problem.into:
+            read = RowRead(self.problem.into[tensor][0], positions=self.problem.into[tensor][1])
         if read.positions:
             indices = self.problem.indices[read.tensor]
             first, rest = indices[0], indices[1:]
@@ -67,6 +69,13 @@ class RowMemory:
                 tuple(own[last + 1 :]), self.extents
             )
         return offset
+
+    def is_stored(self, output: str, row: Any) -> Any:
+        """Return whether the table of an output has the row that it is written to, 0 or 1 as int64."""
+        table, at = self.problem.into[output]
+        found = tirx.Cast("int64", load(self.buffers[at], [self.begin(at, row)], 1))
+        num_rows = as_int64(self.extents[self.problem.indices[table][0]])
+        return tirx.Select(tirx.all(found >= i64(0), found < num_rows), i64(1), i64(0))
 
     def _begin_under(self, read: RowRead, row: Any) -> Any:
         """Return the offset of the row of an element of a window; past an edge, of the nearest one.

@@ -116,7 +116,9 @@ def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
         for p in problem.primitives
         if p.name not in wide and p.kind not in REDUCTIONS and not levels[p.name]
     )
-    return Schedule(before, tuple(passes), tuple(name for name in stored_in if name not in outputs))
+    # An output is read where it was written, unless that is a table, which may lack its row.
+    kept = tuple(name for name in stored_in if name not in outputs or name in problem.into)
+    return Schedule(before, tuple(passes), kept)
 
 
 def _is_wide(problem: RowProblem, primitive: Primitive) -> bool:

@@ -1,0 +1,65 @@
+"""``dietcode inspect`` of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dietcode.cli.tables import TableColumn, print_table, terminal
+
+
+def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    """Everything of a bundle that fits a screen."""
+    console = terminal()
+    ranges = (f"{name} in {one['min']}…{one['max']}" for name, one in report["dimensions"].items())
+    console.print(f"{manifest['name']}  {', '.join(ranges) or 'one shape'}")
+    for name, type_ in report["inputs"].items():
+        console.print(f"input       {name}: {type_}")
+    for type_ in report["outputs"]:
+        console.print(f"output      {type_}")
+    where = "in the bundle" if "weights.safetensors" in manifest["files"] else "apart: load(…, weights=FILE)"
+    weights = f"{report['num_weights']}, {_bytes(report['weight_bytes'])}, {where}"
+    console.print(f"weights     {weights if report['num_weights'] else 'none'}")
+    console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
+    parts = report["parts"]
+    console.print(
+        f"steps       {report['num_operators']} operators: {report['num_calls']} calls of {len(parts)} "
+        f"libraries, {_bytes(sum(part['code_bytes'] for part in parts))} of code"
+    )
+    host = ", ".join(f"{name} {number}" for name, number in sorted(report["host_operators"].items()))
+    console.print(f"on the host {host or 'nothing'}")
+    if parts:
+        _show_parts(parts)
+        console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
+
+
+def _show_parts(parts: Any) -> None:
+    columns = [
+        *(TableColumn("part", whole=True), TableColumn("operator")),
+        *(TableColumn(name, right=True, whole=True) for name in ("calls", "FLOPs", "code", "categories")),
+    ]
+    total = sum(part["flops_at_most"] for part in parts) or 1
+    rows = [
+        (
+            part["digest"][:12],
+            f"{part['kind']}: {part['operator']}",
+            str(part["calls"]),
+            _share(part["flops_at_most"] / total),
+            _bytes(part["code_bytes"]),
+            str(part["categories"]),
+        )
+        for part in parts
+    ]
+    caption = "FLOPs: share of a call with the largest shapes"
+    print_table(columns, rows, title="Parts", caption=caption)
+
+
+def _share(fraction: float) -> str:
+    return f"{fraction:.1%}" if fraction >= 5e-4 or not fraction else "<0.1%"
+
+
+def _bytes(number: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"

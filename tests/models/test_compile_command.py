@@ -1,0 +1,254 @@
+"""From an exported model to a bundle by the command line, and from the bundle to results without PyTorch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import compile_cache
+import numpy as np
+import pytest
+from needs import of_extra
+from small_libraries import ROOT
+
+import dietcode
+from dietcode.lean import with_torch, without_torch
+
+if find_spec("torch") is None or find_spec("tvm") is None:
+    pytest.skip(of_extra("models"), allow_module_level=True)
+
+_BUDGET = ("--trials", "2", "--seconds", "2")
+_SHAPES = [(1, 1), (2, 7), (4, 32), (3, 20), (2, 7)]
+_RUN = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"tvm", "torch", "scipy", "psutil", "xgboost"}:
+            raise ImportError(f"{name} is blocked in this test")
+sys.meta_path.insert(0, Blocked())
+import numpy as np
+import dietcode
+model = dietcode.load(sys.argv[1])
+given = np.load(sys.argv[2])
+found = {}
+for number in range(len(given)):
+    outputs = model(given[str(number)])
+    assert list(outputs) == ["pooled", "rows"]
+    found |= {f"{name}{number}": array for name, array in outputs.items()}
+np.savez(sys.argv[3], **found)
+"""
+
+
+def _cache() -> Path:
+    """The cache of all these tests, kept as long as nothing that makes code is changed."""
+    parts = ("search_space", "library", "graph", "models", "runtime")
+    files = sorted(path for part in parts for path in (ROOT / "dietcode" / part).rglob("*.py"))
+    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    place = compile_cache.folder() / "models" / made_of
+    if not place.exists():
+        shutil.rmtree(place.parent, ignore_errors=True)
+        place.mkdir(parents=True)
+    return place
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """``python -m dietcode`` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "dietcode", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=with_torch(os.environ) | {"DIETCODE_CACHE": str(_cache())},
+        timeout=400,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The file of a program, and the module: two layers alike, and a weight that is a scalar."""
+    import torch
+
+    class Small(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+            self.scale = torch.nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x: Any) -> Any:
+            rows = torch.relu(self.second(torch.relu(self.first(x))))
+            return {"pooled": rows.mean(1) * self.scale, "rows": rows}
+
+    torch.manual_seed(0)
+    module = Small().eval()
+    batch, length = torch.export.Dim("B", min=1, max=4), torch.export.Dim("L", min=1, max=32)
+    exported = torch.export.export(module, (torch.zeros(2, 5, 16),), dynamic_shapes=({0: batch, 1: length},))
+    path = tmp_path_factory.mktemp("program") / "Small Model.pt2"
+    torch.export.save(exported, path)
+    return path, module
+
+
+@pytest.fixture(scope="module")
+def bundle(program: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled, from a cache that may know its parts."""
+    folder = tmp_path_factory.mktemp("compiled") / "bundle"
+    done = run("compile", program[0], "-o", folder, *_BUDGET)
+    assert done.returncode == 0, done.stderr
+    assert f"{folder}: done in " in done.stdout and f"dietcode.load('{folder}')" in done.stdout
+    return folder
+
+
+def _right(module: Any, x: Any) -> dict[str, Any]:
+    import torch
+
+    with torch.no_grad():
+        return {name: one.numpy() for name, one in module(torch.from_numpy(x)).items()}
+
+
+def _assert_near(found: Any, right: Any) -> None:
+    assert found.shape == right.shape and found.dtype == right.dtype
+    assert np.abs(found - right).max() <= 1e-5 * max(np.abs(right).max(), 1e-3)
+
+
+def test_it_runs_without_torch_and_without_a_compiler(
+    bundle: Path, program: tuple[Path, Any], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    given = {
+        str(number): rng.standard_normal((*shape, 16), np.float32) for number, shape in enumerate(_SHAPES)
+    }
+    np.savez(tmp_path / "given.npz", **given)  # type: ignore[arg-type]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(bundle), str(tmp_path / "given.npz"), str(tmp_path / "found.npz")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=without_torch(os.environ),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npz")
+    for number, x in given.items():
+        for name, right in _right(program[1], x).items():
+            _assert_near(found[f"{name}{number}"], right)
+
+
+def test_tensors_of_torch_and_weights_of_a_fine_tuned_copy(
+    bundle: Path, program: tuple[Path, Any], tmp_path: Path
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    x = torch.randn(3, 9, 16)
+    model: Any = dietcode.load(bundle)
+    with torch.no_grad():
+        _assert_near(model(x)["rows"].numpy(), program[1](x)["rows"].numpy())
+    tuned = {name: one.detach() * 0.5 for name, one in program[1].state_dict().items()}
+    save_file(tuned, tmp_path / "tuned.safetensors")
+    right = torch.func.functional_call(program[1], tuned, (x,))["pooled"].detach()
+    again: Any = dietcode.load(bundle, weights=tmp_path / "tuned.safetensors")
+    _assert_near(again(x)["pooled"].numpy(), right.numpy())
+
+
+def test_layers_alike_share_a_library_and_are_not_tuned_again(
+    bundle: Path, program: tuple[Path, Any], tmp_path: Path
+) -> None:
+    done = run("compile", program[0], "-o", tmp_path / "again", *_BUDGET, "--json", "--name", "other")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["name"] == "other" and facts["folder"] == str(tmp_path / "again")
+    assert facts["dimensions"] == {"x_0": {"min": 1, "max": 4}, "x_1": {"min": 1, "max": 32}}
+    products = [part for part in facts["parts"] if part["kind"] == "einsum"]
+    assert [part["calls"] for part in products] == [2]
+    built = [line for line in done.stderr.splitlines() if "built before" in line]
+    assert len(built) >= 1 and "measure" not in done.stderr
+    for part in facts["parts"]:
+        own = Path("libraries", part["digest"], "library.so")
+        assert (tmp_path / "again" / own).read_bytes() == (bundle / own).read_bytes()
+
+
+def test_a_bundle_without_weights_and_with_a_narrower_range(
+    bundle: Path, program: tuple[Path, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "narrow"
+    done = run("compile", program[0], "-o", folder, *_BUDGET, "--no-weights", "--range", "x_1=2..8")
+    assert done.returncode == 0, done.stderr
+    assert not (folder / "weights.safetensors").exists()
+    model: Any = dietcode.load(folder, weights=bundle / "weights.safetensors")
+    x = np.ones((2, 8, 16), np.float32)
+    _assert_near(model(x)["rows"], _right(program[1], x)["rows"])
+    with pytest.raises(dietcode.errors.ShapeError, match="makes x_1 9; allowed: 2…8"):
+        model(np.ones((2, 9, 16), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--range", "x_1=1..64"), "x_1"),
+        (("--range", "x_1=9..2"), "x_1"),
+        (("--range", "K=1..2"), "K"),
+        (("--range", "x_1:1-2"), "--range: given 'x_1:1-2'; allowed: NAME=LOW..HIGH, as L=1..512"),
+    ],
+)
+def test_ranges_that_are_refused(
+    program: tuple[Path, Any], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    _assert_refused(run("compile", program[0], "-o", tmp_path / "out", *_BUDGET, *arguments), message)
+    assert not (tmp_path / "out").exists()
+
+
+def _assert_refused(done: subprocess.CompletedProcess[str], message: str) -> None:
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dietcode: ") and message in line
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "broken.pt2").write_bytes(b"no archive")
+    for name, message in (
+        ("none.pt2", "none.pt2: no such file; give a program that torch.export.save wrote"),
+        ("model.onnx", "model.onnx: a .onnx file; allowed: model.pt2, of torch.export.save"),
+        ("broken.pt2", "broken.pt2: "),
+    ):
+        _assert_refused(run("compile", tmp_path / name, "-o", tmp_path / "out"), message)
+
+
+def test_a_folder_of_something_else_is_left_alone(program: tuple[Path, Any], tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    done = run("compile", program[0], "-o", tmp_path / "notes", *_BUDGET)
+    assert done.returncode == 1 and "holds files that are no library" in done.stderr
+    assert (tmp_path / "notes" / "a.txt").read_text() == "mine"
+
+
+def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
+    done = run("inspect", bundle)
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "small-model  x_0 in 1…4, x_1 in 1…32",
+        "input       x: float32[x_0, x_1, 16]",
+        "weights     5, ",
+    ):
+        assert text in done.stdout
+    facts = json.loads(run("inspect", bundle, "--json").stdout)
+    assert sum(part["flops_at_most"] for part in facts["report"]["parts"]) > 0
+    for part in facts["report"]["parts"]:
+        own = json.loads(run("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
+        assert len(own["dispatch"]["categories"]) == part["categories"] >= 1
+        assert part["digest"][:12] in done.stdout
+
+
+def test_commands_that_take_a_library_refuse_a_bundle(bundle: Path, tmp_path: Path) -> None:
+    message = "is a whole model; give one of its libraries, DIR/libraries/DIGEST"
+    _assert_refused(run("bench", bundle), message)
+    wanted = ("--objective", "max_kernels=1", "-o", tmp_path / "out")
+    _assert_refused(run("reselect", bundle, *wanted), message)
