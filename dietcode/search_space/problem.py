@@ -204,7 +204,7 @@ class Problem:
         values = rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
         if tensor != self.column_operand or not any(stage.kind in _BOUNDED for stage in self.stages):
             return values
-        return values * np.float32(float(self.product(self.reduction, extents)) ** -0.5)
+        return values * np.float32(float(self.product(self.reduction, dict(extents))) ** -0.5)
 
     def storage(self, tensor: str) -> np.dtype[Any]:
         """Return the dtype in which generated code holds `tensor`, see `dietcode.workload.dtypes.STORAGE`."""

@@ -36,7 +36,7 @@ TWO_VARIABLES = spec_data(
 )
 
 
-_FEWEST = 2
+_FEWEST, _AGAIN = 2, 2
 
 
 class Served:
@@ -48,6 +48,8 @@ class Served:
         Its origin, without a slash at the end.
     client : Client
         For what a test prepares without the browser.
+    tuned : dict of str to Job
+        What `tune` has made, by the names of the specs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,6 +77,7 @@ class Served:
             time.sleep(0.05)
         self.url = self.said().split("serving ")[1].split(",")[0].rstrip("/")
         self.client = Client(self.url)
+        self.tuned: dict[str, Job] = {}
 
     def said(self) -> str:
         """What the server logged."""
@@ -92,6 +95,24 @@ class Served:
             assert time.monotonic() < deadline, now
             time.sleep(0.1)
         return now
+
+    def tune(self, *specs: dict[str, Any]) -> None:
+        """Have libraries made for some specs, each with several micro-kernels.
+
+        What is chosen goes by what was measured: where one micro-kernel is the best for all, that spec is
+        measured once more.
+        """
+        jobs = [self.submit(spec) for spec in specs]
+        for spec, submitted in zip(specs, jobs, strict=True):
+            job = self.reach(submitted)
+            for _ in range(_AGAIN):
+                if self.has_several(job):
+                    break
+                job = self.reach(self.submit(spec, force=True))
+            assert self.has_several(job), (
+                f"{spec['name']}: one micro-kernel is the best for all, time and again"
+            )
+            self.tuned[spec["name"]] = job
 
     def has_several(self, job: Job) -> bool:
         """Whether a job's library has several micro-kernels, as the charts need it."""

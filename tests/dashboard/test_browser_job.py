@@ -59,7 +59,9 @@ def test_a_real_job_is_followed_to_its_library(page: Page, watch: Watch, server:
     expect(page.locator("#state")).to_have_attribute("data-state", "succeeded", timeout=600_000)
     stages = ["seed", "measure", "select", "build", "verify", "publish"]
     expect(page.locator(".stages .done")).to_contain_text(stages)
-    expect(page.get_by_role("link", name="one-variable@1").first).to_be_visible()
+    library = server.reach(job).library
+    assert library is not None
+    expect(page.get_by_role("link", name=f"one-variable@{library.version}").first).to_be_visible()
     expect(page.locator("#log-rows")).to_contain_text("Round 1")
     expect(page.locator("#result")).not_to_be_empty()
     assert page.evaluate("document.body.dataset.mark") == "not reloaded"

@@ -17,7 +17,7 @@ from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.lean import with_torch
 
 PAGE = DOCS / "models.md"
-_ROW = re.compile(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| ([^|]*) \| [^|]+ \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|([^|]*)\| [^|]+ \|$", re.MULTILINE)
 
 
 def _rows() -> dict[str, set[str]]:

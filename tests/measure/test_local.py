@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dietcode.lean import without_torch
 from dietcode.measure import child_process
 from dietcode.measure.child_process import ChildProcess, describe
 from dietcode.measure.cpu_worker import CpuWorker
@@ -19,8 +20,9 @@ from dietcode.measure.requests import BuildRequest, BuildResult
 
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
-    """Children inherit what `LocalChildren` sets."""
+    """Children inherit what `LocalChildren` sets; those that a test starts itself begin as lean."""
     before = dict(os.environ)
+    os.environ.update(without_torch(before))
     yield
     os.environ.clear()
     os.environ.update(before)

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 from compiled import cpu_target
+from turns import TARGETS, units_of
 
 from dietcode.target.cpu import CpuTarget
 
+_cases: dict[str, dict[str, int]] = defaultdict(dict)  # the numbers of each test's
 
-@pytest.fixture(params=["haswell", "skylake-avx512"], ids=["avx2", "avx512"])
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Cases take turns on the vector units: what they vary and the width of a vector are asked for elsewhere.
+
+    Of each case one stays in `make test`, and of each test both units; `make test-long` runs all.
+    """
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or item.path.name == "test_guard_pages.py" or "target" not in callspec.params:
+        return
+    others = callspec.id.partition("-")[2]  # the vector unit stands first
+    cases = _cases[item.nodeid.partition("[")[0]]
+    units = units_of(cases.setdefault(callspec.params.get("name", others), len(cases)))
+    if others and units and callspec.params["target"] not in units:
+        item.add_marker(pytest.mark.long)
+
+
+@pytest.fixture(params=TARGETS, ids=["avx2", "avx512"])
 def target(request: pytest.FixtureRequest) -> CpuTarget:
     found = cpu_target(request.param)
     if not found.runs_here:

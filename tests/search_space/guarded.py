@@ -10,7 +10,7 @@ import mmap
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from kinds import BIAS, KINDS, RESIDUAL, Kind, built, micro_kernels
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
 from row_blocks import BLOCKS, built_block, complete
+from turns import units_of
 
 from dietcode.search_space.cpu.attention.micro_kernel import BLOCK
 from dietcode.search_space.cpu.axes import workspace_bytes
@@ -126,6 +127,11 @@ def shapes(kind: Kind, lanes: int) -> Iterator[dict[str, int]]:
         yield kind.complete({k: min(draw(), kind.largest.get(k, 3 * lanes + 1)) for k in kind.free})
 
 
+def in_turn(names: Iterable[str], mcpu: str) -> list[str]:
+    """Those whose turn this vector unit is, as in the other tests of them."""
+    return [name for number, name in enumerate(names) if mcpu in units_of(number)]
+
+
 def check_contractions(mcpu: str) -> None:
     """Small shapes around one tile, in every combination of edges; then every kind of problem."""
     target = cpu_target(mcpu)
@@ -142,8 +148,8 @@ def check_contractions(mcpu: str) -> None:
             extents = {"b": 2, "m": m, "n": n, "k": k}
             extents = {letter: extents[letter] for letter in kernel.problem.extents}
             check(kernel, extents, [MicroKernel(3, 2 * lanes, tails) for tails in TAILS])
-    for name, kind in KINDS.items():
-        kernel = built(name, mcpu)
+    for name in in_turn(KINDS, mcpu):
+        kernel, kind = built(name, mcpu), KINDS[name]
         for extents in shapes(kind, lanes):
             check(kernel, extents, micro_kernels(name, kernel.limits))
 
@@ -151,7 +157,7 @@ def check_contractions(mcpu: str) -> None:
 def check_blocks(mcpu: str) -> None:
     """Rows of a vector and around, of every block."""
     lanes = cpu_target(mcpu).lanes()
-    for name in BLOCKS:
+    for name in in_turn(BLOCKS, mcpu):
         block = built_block(name, mcpu)
         for width in (1, lanes - 1, lanes, 4 * lanes, 4 * lanes + 1, 8 * lanes + 3):
             sizes = {index: 1 + position for position, index in enumerate(block.problem.extents)}
@@ -160,7 +166,7 @@ def check_blocks(mcpu: str) -> None:
 
 def check_attentions(mcpu: str) -> None:
     """Lengths around blocks of keys, of every attention."""
-    for name in ATTENTIONS:
+    for name in in_turn(ATTENTIONS, mcpu):
         block = built_attention(name, mcpu)
         for number, (num_queries, num_keys) in enumerate(((1, 1), (2, BLOCK + 1), (5, BLOCK - 1), (3, 600))):
             sizes = {index: extent or 1 + number % 2 for index, extent in block.problem.extents.items()}
@@ -169,7 +175,7 @@ def check_attentions(mcpu: str) -> None:
 
 def check_products(mcpu: str) -> None:
     """Few rows and columns, and many, of every block with products."""
-    for name in PRODUCTS:
+    for name in in_turn(PRODUCTS, mcpu):
         block = built_product(name, mcpu)
         for number in (1, 2, 9, 31):
             free = {k: number + at for at, k in enumerate(block.problem.dynamic)}
@@ -178,7 +184,7 @@ def check_products(mcpu: str) -> None:
 
 def check_all_depthwise(mcpu: str) -> None:
     """The smallest images that every window fits, and some larger ones."""
-    for name in DEPTHWISE:
+    for name in in_turn(DEPTHWISE, mcpu):
         built = built_depthwise(name, mcpu)
         for shape in ((1, 9, 9), (2, 10, 13)):
             check_depthwise(built, built.extents(*shape))

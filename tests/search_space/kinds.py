@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiled import Compiled, cpu_target, make_problem, numbered
+from turns import TARGETS
 
 from dietcode.search_space.access import can_window
 from dietcode.search_space.cpu.axes import allows
@@ -19,7 +20,6 @@ from dietcode.search_space.problem import Problem, Stage, problem_from_spec
 from dietcode.search_space.tails import TAILS
 from dietcode.workload.parse import spec_from_data
 
-TARGETS = ("haswell", "skylake-avx512")
 # How many of each kind and vector unit, and what they are drawn by: compiling them is what takes the time.
 KERNELS, SALT = (3, 0) if os.environ.get("DIETCODE_TEST_LONG") else (2, 2)
 BIAS, RESIDUAL, RELU = Stage("bias", tensor="bias"), Stage("residual", tensor="R"), Stage("relu")

@@ -12,10 +12,11 @@ import depthwise_kinds
 import pytest
 import tvm
 from attention_blocks import ATTENTIONS, built_attention
-from kinds import KINDS, TARGETS, built
+from kinds import KINDS, built
 from product_blocks import BLOCKS as PRODUCTS
 from product_blocks import built_block as built_product
 from row_blocks import BLOCKS, built_block
+from turns import TARGETS
 
 from dietcode.search_space.cpu.compiling import compile_module
 

@@ -8,8 +8,8 @@ import tvm
 
 from dietcode.target.cpu import CpuTarget
 
-# This pass makes buffers as small as their use; those of generated code are so from the start, and on blocks
-# it takes up to half of the time of compiling (tests/search_space/test_compiling.py: the same code).
+# This pass makes buffers as small as their use; those of generated code are so from the start. On blocks it
+# takes up to half the time of compiling, and the code is the same (tests/search_space/test_compiling.py).
 WITHOUT_EFFECT = ("s_tir.CompactBufferAllocation",)
 
 
