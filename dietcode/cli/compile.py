@@ -46,8 +46,8 @@ def compile_model(
 ) -> None:
     """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
     wanted = read_ranges(ranges or [])
+    need("models", "reading a program of torch.export")  # first: a process with a compiler finds no PyTorch
     need_compiler()
-    need("models", "reading a program of torch.export")
     from dietcode.models.importing.reader import read_model
 
     label = re.sub(r"[^a-z0-9._-]", "-", (name or model.stem).lower()).strip("-._") or "model"

@@ -23,6 +23,7 @@ from small_libraries import (
 
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError, ShapeError, TargetError, TensorError
+from dietcode.runtime.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -351,7 +352,7 @@ def test_a_cpu_without_a_feature_of_the_manifest(tmp_path: Path) -> None:
 
 def test_a_cpu_without_avx512_as_the_system_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dietcode.runtime.loading.missing_features", lambda features: list(features)[:1])
-    features = dietcode.load.__globals__["read_manifest"](built("dense"))["requires"]["cpu_features"]
+    features = read_manifest(built("dense"))["requires"]["cpu_features"]
     assert features, "the library of this test lists what it needs"
     refused(TargetError, f"needs a CPU with {re.escape(features[0])}", lambda: dietcode.load(built("dense")))
 
