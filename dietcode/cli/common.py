@@ -20,8 +20,13 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
-def need_compiler() -> None:
+def need_compiler(extra: str = "tune", what: str = "this command") -> None:
     """Say what to install before an import fails deep inside; leave out what only makes that import longer.
+
+    Parameters
+    ----------
+    extra, what : str
+        A further extra, and what needs it: asked for before PyTorch is hidden from this process.
 
     Raises
     ------
@@ -29,6 +34,7 @@ def need_compiler() -> None:
         The tuning extra is not installed.
     """
     need("tune", "this command")
+    need(extra, what)
     leave_torch_out()
 
 

@@ -11,7 +11,6 @@ import typer
 
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.errors import RequestError
-from dietcode.extras import need
 
 _RANGE = re.compile(r"([A-Za-z_][\w.]*)=(\d+)\.\.(\d+)")
 
@@ -46,8 +45,7 @@ def compile_model(
 ) -> None:
     """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
     wanted = read_ranges(ranges or [])
-    need("models", "reading a program of torch.export")  # first: a process with a compiler finds no PyTorch
-    need_compiler()
+    need_compiler("models", "reading a program of torch.export")
     from dietcode.models.importing.reader import read_model
 
     label = re.sub(r"[^a-z0-9._-]", "-", (name or model.stem).lower()).strip("-._") or "model"
