@@ -369,8 +369,7 @@ def _read(node: ast.expr) -> Extent:
         return _read(node.operand) * -1
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         return _ARITHMETIC[type(node.op)](_read(node.left), _read(node.right))
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
-    if named and node.func.id in ("min", "max") and len(node.args) == 2:  # type: ignore[attr-defined]
-        first, second = (_read(one) for one in node.args)  # type: ignore[attr-defined]
-        return (smaller if node.func.id == "min" else larger)(first, second)  # type: ignore[attr-defined]
+    match node:
+        case ast.Call(func=ast.Name(id="min" | "max" as function), args=[first, second], keywords=[]):
+            return (smaller if function == "min" else larger)(_read(first), _read(second))
     raise ValueError(f"given {clip(ast.unparse(node))}; allowed: names, numbers, + - * // %, min and max")

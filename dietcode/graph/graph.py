@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dietcode.graph.attributes import REQUIRED, plain
-from dietcode.graph.extent import Extent, Ranges, simplified
+from dietcode.graph.extent import simplified
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.workload.text import clip, suggest
@@ -199,13 +199,3 @@ def node_to_json(node: Node) -> dict[str, Any]:
     if node.source:
         data["source"] = node.source
     return data
-
-
-def bounds_of(type_: TensorType, ranges: Ranges) -> tuple[int, int]:
-    """Return the least and the greatest number of elements."""
-    return type_.num_elements.bounds(ranges)
-
-
-def extent_list(shape: Sequence[Extent]) -> str:
-    """Return a shape as text."""
-    return f"[{', '.join(map(str, shape))}]"

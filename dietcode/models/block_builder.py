@@ -25,8 +25,8 @@ _MAX_NUMBER = 1e30
 _ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate")
 
 
-class NotABlockError(Exception):
-    """These nodes are no block; another grouping has to be tried."""
+class _NotABlockError(Exception):
+    """The nodes do not lie on one grid."""
 
 
 def is_product(node: Node, graph: Graph, constants: AbstractSet[str]) -> bool:
@@ -70,7 +70,7 @@ def _presence(shape: Sequence[Extent], full: Sequence[Extent]) -> tuple[bool, ..
     """Return which axes of the full shape a shape has; the others it broadcasts along."""
     padded = (ONE,) * (len(full) - len(shape)) + tuple(shape)
     if len(padded) != len(full) or any(own not in (ONE, e) for own, e in zip(padded, full, strict=True)):
-        raise NotABlockError
+        raise _NotABlockError
     return tuple(own != ONE or e == ONE for own, e in zip(padded, full, strict=True))
 
 
@@ -91,37 +91,33 @@ def _merged(
             groups.append([axis])
     columns = list(range(rows, len(full)))
     if any(len({one[axis] for axis in columns}) > 1 for one in known):
-        raise NotABlockError
+        raise _NotABlockError
     return [*groups, columns]
 
 
-class BlockBuilder:
-    """Puts nodes into one block, in an order in which they can be computed.
+def block_call(
+    graph: Graph, nodes: Sequence[Node], constants: AbstractSet[str], outputs: Sequence[str]
+) -> KernelCall | None:
+    """Return the call of the block that nodes are; None where they do not lie on one grid.
 
     Parameters
     ----------
-    graph : Graph
+    nodes : sequence of Node
+        In an order in which they can be computed.
     constants : set of str
         Values that follow from weights alone.
+    outputs : sequence of str
+        The results that are read outside.
     """
-
-    def __init__(self, graph: Graph, constants: Iterable[str]) -> None:
-        self._graph, self._constants = graph, frozenset(constants)
-
-    def build(self, nodes: Sequence[Node], outputs: Sequence[str]) -> KernelCall:
-        """Return the call of a block.
-
-        Raises
-        ------
-        NotABlockError
-            The nodes do not lie on one grid.
-        """
-        return _Block(self._graph, self._constants, list(nodes), list(outputs)).call()
+    try:
+        return _Block(graph, constants, list(nodes), list(outputs)).call()
+    except _NotABlockError:
+        return None
 
 
 class _Block:
     def __init__(
-        self, graph: Graph, constants: frozenset[str], nodes: list[Node], outputs: list[str]
+        self, graph: Graph, constants: AbstractSet[str], nodes: list[Node], outputs: list[str]
     ) -> None:
         self._graph, self._constants, self._nodes, self._outputs = graph, constants, nodes, outputs
         self._inside = {node.result: node for node in nodes}
@@ -147,7 +143,7 @@ class _Block:
         """Return how many last axes reductions and norms go along, the same for all of them."""
         counts = {self._last_axes(node) for node in self._nodes if node.operator in ALONG_ROW}
         if len(counts) > 1:
-            raise NotABlockError
+            raise _NotABlockError
         return counts.pop() if counts else 1
 
     def _last_axes(self, node: Node) -> int:
@@ -157,7 +153,7 @@ class _Block:
         given = node.attributes.get("axes") or (node.attributes["axis"],)
         axes = sorted(axis % rank for axis in given)
         if axes != list(range(rank - len(axes), rank)):
-            raise NotABlockError
+            raise _NotABlockError
         return len(axes)
 
     def _find_axes(self) -> _Axes:
@@ -167,7 +163,7 @@ class _Block:
             if node in self._products:
                 rows = self._shape(str(node.operands[0]))[:-1]
                 if rows != full[:-1]:
-                    raise NotABlockError
+                    raise _NotABlockError
                 continue
             if node.operator == "take":
                 presences.append(_presence(self._shape(node.result), full))
@@ -178,7 +174,7 @@ class _Block:
         groups = _merged(full, presences, self._num_columns())
         letters = [*_ROW_LETTERS[: len(groups) - 1], "n"]
         if len(groups) > len(_ROW_LETTERS):
-            raise NotABlockError
+            raise _NotABlockError
         return _Axes(groups, letters, full)
 
     def _is_reduced(self, name: str) -> bool:
@@ -190,7 +186,7 @@ class _Block:
         shape = self._shape(name)
         if node is not None and self._is_reduced(name) and not node.attributes["keep"]:
             if len(shape) != len(self._full) - self._num_columns():
-                raise NotABlockError
+                raise _NotABlockError
             shape = shape + (ONE,) * self._num_columns()
         return _presence(shape, self._full)
 
@@ -199,7 +195,7 @@ class _Block:
             self._add(node, f"v{number}")
         outputs = [self._names[name] for name in self._outputs]
         if len(set(outputs)) != len(outputs):
-            raise NotABlockError
+            raise _NotABlockError
         used = {letter for tensor in self._tensors.values() for letter in tensor["dims"]}
         dims = {letter: extent for letter, extent in self._dims.items() if letter in used}
         block = {"version": 1, "graph": self._body, "outputs": outputs}
@@ -244,17 +240,17 @@ class _Block:
 
     def _operand(self, operand: Value) -> Any:
         if operand is None or isinstance(operand, bool):
-            raise NotABlockError
+            raise _NotABlockError
         if not isinstance(operand, str):
             if not abs(operand) <= _MAX_NUMBER:
-                raise NotABlockError
+                raise _NotABlockError
             return float(operand)
         if operand in self._names:
             return self._names[operand]
         presence = self._presence_of(operand)
         letters = self._letters(presence)
         if not letters:
-            raise NotABlockError
+            raise _NotABlockError
         return self._tensor(operand, "".join(letters))
 
     def _letters(self, presence: Sequence[bool]) -> list[str]:
@@ -269,7 +265,7 @@ class _Block:
         depth = self._dims_of_depth(self._shape(x)[-1])
         rows = "".join(self._axes.letters[:-1])
         if not rows:
-            raise NotABlockError
+            raise _NotABlockError
         order = f"n{depth}" if node.operator == "linear" else f"{depth}n"
         operands = [self._tensor(x, rows + depth), self._tensor(w, order)]
         has_bias = len(node.operands) > 2
@@ -285,7 +281,7 @@ class _Block:
                 continue
             if self._dims.setdefault(letter, extent) == extent:
                 return letter
-        raise NotABlockError
+        raise _NotABlockError
 
     def _tensor(self, value: str, dims: str, dtype: str = "float32") -> str:
         """Return the name of a tensor of the block; a value that is read in one way is one tensor."""
@@ -293,7 +289,7 @@ class _Block:
             return self._by_use[value, dims]
         own = self._graph.types[value].dtype
         if own != dtype and not (dtype == "int32" and own == "int64"):
-            raise NotABlockError
+            raise _NotABlockError
         name = f"T{len(self._tensors)}"
         self._tensors[name] = {"dims": dims, "dtype": dtype}
         if value in self._constants:
@@ -301,12 +297,6 @@ class _Block:
         self._by_use[value, dims] = name
         self._arguments[name] = Argument(value, tuple(self._dims[letter] for letter in dims))
         return name
-
-
-def external_operands(nodes: Sequence[Node]) -> list[str]:
-    """Return the values that nodes read and none of them computes."""
-    made = {result for node in nodes for result in node.results}
-    return list(dict.fromkeys(name for node in nodes for name in node.tensors if name not in made))
 
 
 def outputs_of(

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from dietcode._version import __version__
 from dietcode.errors import LibraryError, ModelError, TuningError
-from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
@@ -38,8 +37,9 @@ from dietcode.runtime.manifest import (
     staged_folder,
     write_folder,
 )
-from dietcode.runtime.models.guard import ShapeGuard
+from dietcode.runtime.models.executable import read_executable
 from dietcode.runtime.models.loading import BUNDLE_FORMAT
+from dietcode.runtime.models.model import guard_of
 from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.result import TuneResult
 from dietcode.tuner.tune import make_library
@@ -123,9 +123,9 @@ def compile_graph(
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    _check_dimensions(graph)
     graph = rewrite(graph)
     lowered = lower(graph, make_units(graph))
+    _check_loads(lowered)
     parts = _specs(lowered, options)
     on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
     built: dict[str, Path] = {}
@@ -150,12 +150,13 @@ def compile_graph(
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
 
 
-def _check_dimensions(graph: Graph) -> None:
+def _check_loads(lowered: Lowered) -> None:
     """Refuse what loading would refuse, before anything is tuned."""
+    executable = read_executable(lowered.description)
     try:
-        ShapeGuard(graph.inputs, graph.ranges)
+        guard_of(executable)
     except ValueError as error:
-        raise ModelError(f"{graph.name}: {error}") from error
+        raise ModelError(f"{executable.name}: {error}") from error
 
 
 def _device_of(parts: Mapping[str, Spec], engine: Engine) -> str:
@@ -170,20 +171,7 @@ def _device_of(parts: Mapping[str, Spec], engine: Engine) -> str:
 
 
 def _labelled(on_event: OnEvent, label: str) -> OnEvent:
-    def show(event: Event) -> None:
-        on_event(
-            Event(
-                event.stage,
-                f"{label}: {event.message}",
-                event.done,
-                event.total,
-                event.best_gflops,
-                event.secs_left,
-                event.data,
-            )
-        )
-
-    return show
+    return lambda event: on_event(replace(event, message=f"{label}: {event.message}"))
 
 
 def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
@@ -268,11 +256,8 @@ def _report(
 
 
 def _weight_bytes(graph: Graph, lowered: Lowered) -> int:
-    total = Extent()
-    for name in lowered.description["weights"]:
-        type_ = graph.weights[name]
-        total = total + type_.num_elements * np.dtype(type_.dtype).itemsize
-    return total.constant
+    types = [graph.weights[name] for name in lowered.description["weights"]]
+    return sum(one.num_elements.constant * np.dtype(one.dtype).itemsize for one in types)
 
 
 def _write(

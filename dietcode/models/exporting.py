@@ -63,13 +63,17 @@ def export(
         raise
     except Exception as error:
         raise ModelError(f"torch.export: {_reason(error)}") from error
-    names = _dimension_names(program, module, args, kwargs, dynamic_shapes)
+    name_dimensions(program, _dimension_names(program, module, args, kwargs, dynamic_shapes))
+    return program
+
+
+def name_dimensions(program: Any, names: Mapping[str, str]) -> None:
+    """Write names of dimensions, by ``input.axis``, into a program, which keeps them when it is saved."""
     for node in program.graph.nodes:
         if names and node.op == "call_function":
             # PyTorch saves this with a node, and nothing with a whole program.
             node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: json.dumps(names)}
             break
-    return program
 
 
 def dimension_names(program: Any) -> dict[str, str]:

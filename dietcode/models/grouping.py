@@ -18,8 +18,7 @@ from dietcode.models.block_builder import (
     ALONG_ROW,
     MOVING,
     POINTWISE,
-    BlockBuilder,
-    NotABlockError,
+    block_call,
     is_product,
     outputs_of,
 )
@@ -65,7 +64,6 @@ class _Grouping:
         self._constants = constants_of(graph)
         self._units = Units.singles(graph)
         self._consumers = graph.consumers()
-        self._builder = BlockBuilder(graph, self._constants)
 
     def run(self) -> Units:
         for operators, take in (
@@ -94,20 +92,20 @@ class _Grouping:
     def _product(self, node: Node) -> None:
         unit, call = self._units.of_value[node.result], product_call(self._graph, node)
         if call is not None and _is_valid(call, self._graph):
-            unit.call, unit.is_closed = call, True
+            unit.call = call
 
     def _attention(self, node: Node) -> None:
         nodes = folded_attention(self._graph, node, self._consumers)
         call = attention_call(self._graph, node, nodes)
         units = [self._units.of_value[one.result] for one in nodes]
         if call is not None and _is_valid(call, self._graph) and self._units.may_join(units):
-            self._units.join(units, call).is_closed = True
+            self._units.join(units, call)
 
     def _recurrence(self, node: Node) -> None:
         repeated = recurrence_call(self._graph, node, self._constants)
         unit = self._units.of_value[node.result]
         if repeated is not None and _is_valid(repeated.call, self._graph):
-            unit.call, unit.repeated, unit.is_closed = repeated.call, repeated, True
+            unit.call, unit.repeated = repeated.call, repeated
 
     def _windowed(self, node: Node) -> None:
         """Compute a convolution or a pooling with channels last, and what follows a convolution."""
@@ -128,7 +126,6 @@ class _Grouping:
             if call is None or not _is_valid(call, self._graph) or not self._units.may_join([unit, reader]):
                 break
             unit = self._units.join([unit, reader], call)
-        unit.is_closed = True
 
     def _call_of(self, units: Sequence[Unit]) -> KernelCall | None:
         """Return the call that computes units together, or None."""
@@ -138,11 +135,8 @@ class _Grouping:
         if len(nodes) > _MAX_NODES:
             return None
         outputs = outputs_of(nodes, self._consumers, self._graph.outputs)
-        try:
-            call = self._builder.build(nodes, outputs)
-        except NotABlockError:
-            return None
-        return call if _is_valid(call, self._graph) else None
+        call = block_call(self._graph, nodes, self._constants, outputs)
+        return call if call is not None and _is_valid(call, self._graph) else None
 
     def _grow(self, node: Node) -> None:
         """Begin a block with a product, and take in what follows."""
@@ -157,7 +151,6 @@ class _Grouping:
         dense = dense_call(self._graph, unit.nodes, self._constants, outputs)
         if dense is not None and _is_valid(dense, self._graph):
             unit.call = dense
-        unit.is_closed = True
 
     def _extend(self, unit: Unit, allows: Callable[[Node], bool]) -> Unit:
         """Take in nodes that read what a unit computes, as long as they go together."""
@@ -251,7 +244,6 @@ class _Grouping:
                 refused.add(name)
             if joined is None:
                 break
-        unit.is_closed = True
 
 
 def _is_valid(call: KernelCall, graph: Graph) -> bool:

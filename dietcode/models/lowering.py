@@ -18,11 +18,9 @@ from dietcode.graph.graph import Graph, Node, node_to_json
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.grouping import constants_of
 from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall, digest_of
-from dietcode.models.memory import ALIGNMENT, Lifetime, plan_storages
+from dietcode.models.memory import Lifetime, plan_storages
 from dietcode.models.units import Unit, Units
-
-FORMAT = "dietcode-model/1"
-_VIEWS = ("reshape", "transpose", "expand", "slice")
+from dietcode.runtime.models.executable import ALIGNMENT, FORMAT, VIEW_OPERATORS
 
 
 @dataclass
@@ -49,9 +47,8 @@ def lower(graph: Graph, units: Units) -> Lowered:
     return _Lowering(graph, units).run()
 
 
-def needed_units(graph: Graph, units: Units, constants: Iterable[str]) -> list[Unit]:
+def needed_units(graph: Graph, units: Units) -> list[Unit]:
     """Return the units that outputs need, in order; operands that calls read past are not needed."""
-    constants = set(constants)
     needed = set(graph.outputs)
     kept: list[Unit] = []
     for unit in reversed(units.ordered()):
@@ -81,7 +78,7 @@ class _Lowering:
     def run(self) -> Lowered:
         for name in (*self._graph.inputs, *self._graph.weights):
             self._root[name], self._is_contiguous[name] = name, True
-        for unit in needed_units(self._graph, self._units, self._constants):
+        for unit in needed_units(self._graph, self._units):
             if unit.call is not None:
                 self._kernel(unit.call, unit.nodes, unit.repeated)
             elif unit.nodes[0].result in self._constants:
@@ -199,7 +196,7 @@ class _Lowering:
             self._root[result], self._is_contiguous[result] = result, True
 
     def _host(self, node: Node) -> None:
-        is_view = node.operator in _VIEWS
+        is_view = node.operator in VIEW_OPERATORS
         operands = list(node.operands)
         if node.operator == "reshape":
             operands[0] = self._contiguous(str(operands[0]))

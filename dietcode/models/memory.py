@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from dietcode.graph.extent import Extent, Ranges
 
-ALIGNMENT = 64
-
 
 @dataclass
 class Storage:

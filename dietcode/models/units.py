@@ -21,14 +21,11 @@ class Unit:
         By what; None for a node that the host computes.
     repeated : RepeatedCall, optional
         What repeats the call.
-    is_closed : bool
-        Whether no other node may join.
     """
 
     nodes: list[Node]
     call: KernelCall | None = None
     repeated: RepeatedCall | None = None
-    is_closed: bool = False
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from dietcode.search_space.problem import PackedLayout
+from dietcode.search_space.problem import PackedLayout, Window
 from dietcode.workload.block import BlockNode, read_node
 from dietcode.workload.dtypes import INDEX_DTYPE, STORAGE
 from dietcode.workload.field_checks import MAX_EXTENT
@@ -61,7 +61,6 @@ class BlockProblem(ABC):
 
     form: ClassVar[str]
     batch: ClassVar[tuple[str, ...]] = ()
-    windows: ClassVar[tuple[Any, ...]] = ()
 
     @classmethod
     def of_spec(cls: type[Own], spec: Spec) -> Own:
@@ -165,8 +164,13 @@ class BlockProblem(ABC):
         """Return the dtype in which generated code holds `tensor`."""
         return STORAGE[self.dtype(tensor)]
 
-    def window_over(self, axis: str) -> Any:
-        """Return the window that slides over an axis: none, in a block."""
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows that slide over tensors; none, in most blocks."""
+        return ()
+
+    def window_over(self, axis: str) -> Window | None:
+        """Return the window that slides over an axis, if any."""
         return next((window for window in self.windows if window.axis == axis), None)
 
     def shape(self, tensor: str, extents: Mapping[str, Any]) -> list[Any]:

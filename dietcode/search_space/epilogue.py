@@ -16,7 +16,7 @@ from typing import Any
 from tvm import tirx
 
 from dietcode.search_space.exponentials import EXP2, clip, sigmoid, tanh
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tir import DTYPE
 from dietcode.search_space.vectors import const, named, polynomial, reinterpreted, vector
 

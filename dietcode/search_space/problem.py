@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,57 +10,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dietcode.search_space.stage import Stage
 from dietcode.workload.contraction import Contraction
 from dietcode.workload.conv2d import Slide
 from dietcode.workload.dtypes import INPUT_DTYPES, OUTPUT_DTYPES, STORAGE
-from dietcode.workload.epilogue import EpilogueStep
 from dietcode.workload.field_checks import MAX_EXTENT
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 
-# Whether each reads a tensor.
-_STAGES = {
-    "bias": True,
-    "relu": False,
-    "silu": False,
-    "gelu-erf": False,
-    "gelu-tanh": False,
-    "tanh": False,
-    "sigmoid": False,
-    "hardswish": False,
-    "hardsigmoid": False,
-    "clip": False,
-    "residual": True,
-    "scale": False,
-}
-_NUMBERS = {"scale": 1, "clip": 2}  # that a stage takes; the others take none
-_BOUNDED = frozenset({"tanh", "sigmoid", "clip", "hardsigmoid"})  # whose results do not grow with the sums
 IntArray = npt.NDArray[np.int64]
 AnyProblem: TypeAlias = Any
 """A problem of any form: with what `Problem` has of sizes, tensors, `flops` and `to_json`, and its `form`."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One epilogue stage.
-
-    Attributes
-    ----------
-    kind : str
-        One of `_STAGES`.
-    value : float, pair of float or None
-        The factor of scale; the lower and the higher bound of clip.
-    """
-
-    kind: str
-    tensor: str | None = None
-    value: float | tuple[float, float] | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Stage:
-        """Read plain data; raises TypeError for other fields."""
-        stage = cls(**data)
-        return cls(stage.kind, stage.tensor, tuple(stage.value)) if isinstance(stage.value, list) else stage
 
 
 @dataclass(frozen=True)
@@ -202,7 +161,7 @@ class Problem:
         are of the size of 1: with larger ones it magnifies their rounding errors.
         """
         values = rng.standard_normal(self.shape(tensor, extents), dtype=np.float32)
-        if tensor != self.column_operand or not any(stage.kind in _BOUNDED for stage in self.stages):
+        if tensor != self.column_operand or not any(stage.is_bounded for stage in self.stages):
             return values
         return values * np.float32(float(self.product(self.reduction, dict(extents))) ** -0.5)
 
@@ -304,7 +263,7 @@ class Problem:
         if self.operand_dtype not in INPUT_DTYPES:
             raise ValueError(f"operands of {clip(self.operand_dtype)}; allowed: {', '.join(INPUT_DTYPES)}")
         for stage in self.stages:
-            _check_stage(stage, self.indices, self.indices[self.output])
+            stage.check(self.indices, self.indices[self.output])
 
     def _check_windows(self) -> None:
         for window in self.windows:
@@ -360,22 +319,6 @@ def _are_indices(indices: str) -> bool:
     return indices.isascii() and indices.isalpha() and len(set(indices)) == len(indices)
 
 
-def _check_stage(stage: Stage, indices: Mapping[str, str], output: str) -> None:
-    takes_tensor = _STAGES.get(stage.kind)
-    if takes_tensor is None:
-        raise ValueError(f"stage {clip(stage.kind)}; allowed: {', '.join(_STAGES)}")
-    if takes_tensor != (stage.tensor is not None):
-        raise ValueError(f"stage {stage.kind} of tensor {clip(stage.tensor)}")
-    if stage.tensor is not None and not set(indices[stage.tensor]) <= set(output):
-        raise ValueError(f"stage {stage.kind} reads {clip(indices[stage.tensor])}; the output is {output}")
-    numbers = stage.value if isinstance(stage.value, tuple) else () if stage.value is None else (stage.value,)
-    wanted = _NUMBERS.get(stage.kind, 0)
-    if len(numbers) != wanted or (stage.kind == "clip") != isinstance(stage.value, tuple):
-        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: {wanted} numbers")
-    if not all(math.isfinite(number) for number in numbers) or list(numbers) != sorted(numbers):
-        raise ValueError(f"stage {stage.kind} with value {clip(stage.value)}; allowed: finite, low to high")
-
-
 def problem_from_spec(spec: Spec) -> Problem:
     """Assign roles to the indices of a spec's operator."""
     contraction, conv = Contraction.from_spec(spec), spec.convolution
@@ -402,7 +345,7 @@ def problem_from_spec(spec: Spec) -> Problem:
         columns=contraction.columns,
         reduction=contraction.reduction,
         extents={k: d.constant_value() if d.is_constant else None for k, d in dims.items()},
-        stages=tuple(_stage(item) for item in spec.op.epilogue),
+        stages=tuple(Stage.of(item) for item in spec.op.epilogue),
         column_operand_constant=spec.tensors[column_operand].constant and packable,
         windows=tuple(_window(slide) for slide in slides),
         splits=splits,
@@ -414,14 +357,6 @@ def problem_from_spec(spec: Spec) -> Problem:
 def _window(slide: Slide) -> Window:
     after = None if slide.padding_after == slide.padding else slide.padding_after
     return Window(*slide[:-1], after)
-
-
-def _stage(step: EpilogueStep) -> Stage:
-    if step.kind == "gelu":
-        return Stage(f"gelu-{step.value}")
-    if isinstance(step.value, float | tuple):  # scale, clip
-        return Stage(step.kind, value=step.value)
-    return Stage(step.kind, tensor=step.tensor)
 
 
 def extents_of(spec: Spec, binding: Mapping[str, int]) -> dict[str, int]:

@@ -14,8 +14,9 @@ from small_libraries import SAFE_ERROR, error, spec_data
 from dietcode.bench.operator import Convolution, Operator, matmul_plan
 from dietcode.bench.vendor import vendor_paths
 from dietcode.errors import RequestError
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.workload.conv2d import Sliding
 from dietcode.workload.parse import spec_from_data
 

@@ -60,8 +60,7 @@ def test_the_export_that_is_shown_can_be_compiled(page: Path, tmp_path: Path) ->
     script = f"""{snippet}
 from pathlib import Path
 from dietcode.models.importing.exported import import_exported, load_exported
-program, names = load_exported(Path("model.pt2"))
-graph, weights = import_exported(program, "shown", names, {{}})
+graph, weights = import_exported(load_exported(Path("model.pt2")), "shown", {{}})
 print(*graph.ranges.values(), len(weights))
 """
     done = subprocess.run(

@@ -22,8 +22,8 @@ from dietcode.library.cuda.code import CudaCode, compile_library
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin, compile_ptx
 

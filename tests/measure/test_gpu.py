@@ -26,7 +26,7 @@ from dietcode.measure.records import Measurement
 from dietcode.measure.requests import BuildRequest, CheckRequest, TimeRequest
 from dietcode.measure.store import FileKeeper
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 from dietcode.workload.dtypes import rounded, widened

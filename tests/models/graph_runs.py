@@ -76,7 +76,7 @@ def exported(module: Any, args: tuple[Any, ...], dynamic_shapes: Any = None, **o
 
 def imported(program: Any, **ranges: tuple[int, int]) -> tuple[Graph, Weights]:
     """Return the graph and the weights of a program."""
-    return import_exported(program, "model", {}, ranges)
+    return import_exported(program, "model", ranges)
 
 
 def assert_same(
@@ -109,7 +109,7 @@ def assert_same(
     assert own_tree == tree and [one is None for one in rebuilt] == nothing
 
 
-class Functions(torch.nn.Module):  # type: ignore[misc]
+class Functions(torch.nn.Module):
     """Several functions of the same tensors."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:

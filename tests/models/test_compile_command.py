@@ -76,7 +76,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """The file of a program, and the module: two layers alike, and a weight that is a scalar."""
     import torch
 
-    class Small(torch.nn.Module):  # type: ignore[misc]
+    class Small(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)

@@ -16,7 +16,7 @@ L = torch.export.Dim("L", min=1, max=64)
 B = torch.export.Dim("B", min=1, max=8)
 
 
-class Tagger(torch.nn.Module):  # type: ignore[misc]
+class Tagger(torch.nn.Module):
     """A recurrent layer, with or without first states, and a classifier."""
 
     def __init__(self, kind: str, **options: Any) -> None:
@@ -54,8 +54,8 @@ def test_recurrent_layers(kind: str, options: dict[str, Any], tmp_path: Path) ->
     assert "forward" not in vars(module.layer)
     eager = program.module()
     torch.export.save(program, tmp_path / "model.pt2")
-    loaded, names = load_exported(tmp_path / "model.pt2")
-    graph, weights = import_exported(loaded, "model", names, {})
+    loaded = load_exported(tmp_path / "model.pt2")
+    graph, weights = import_exported(loaded, "model", {})
     assert graph.ranges == {"L": (1, 64), "B": (1, 8)}
     for sizes in ((1, 1), (4, 2), (17, 1)):
         x = example(*sizes)
@@ -85,7 +85,7 @@ def test_one_sequence_without_a_batch() -> None:
 
 
 def test_cells() -> None:
-    class Cells(torch.nn.Module):  # type: ignore[misc]
+    class Cells(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.lstm, self.gru = torch.nn.LSTMCell(5, 6), torch.nn.GRUCell(5, 6)
@@ -121,7 +121,7 @@ def test_fused_attention() -> None:
 
 
 def test_names_of_dimensions() -> None:
-    class Nested(torch.nn.Module):  # type: ignore[misc]
+    class Nested(torch.nn.Module):
         def forward(self, x: Any, rest: Any, *, more: Any) -> Any:
             return x + rest["a"][0], more * 2
 
@@ -149,7 +149,7 @@ def test_names_of_derived_dimensions() -> None:
 
 
 def test_refusals() -> None:
-    class Fixed(torch.nn.Module):  # type: ignore[misc]
+    class Fixed(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return x.reshape(9, -1) + x.new_ones(x.shape[0], 1).reshape(9, 1)
 

@@ -11,6 +11,7 @@ import pytest
 from graph_runs import exported, imported, torch
 
 from dietcode.errors import ModelError, ShapeError
+from dietcode.models.exporting import name_dimensions
 from dietcode.models.importing.exported import import_exported, load_exported
 from dietcode.runtime.host_operators import HOST
 
@@ -18,7 +19,7 @@ L = torch.export.Dim("L", min=1, max=64)
 HERE = Path(__file__).name
 
 
-class Module(torch.nn.Module):  # type: ignore[misc]
+class Module(torch.nn.Module):
     """A function beside a buffer and a layer."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -123,7 +124,8 @@ def test_dimensions_without_bounds() -> None:
         imported(program)
     graph, _ = imported(program, x_0=(1, 512))
     assert graph.ranges == {"x_0": (1, 512)}
-    graph, _ = import_exported(program, "model", {"x.0": "L"}, {"x.0": (2, 100)})
+    name_dimensions(program, {"x.0": "L"})
+    graph, _ = import_exported(program, "model", {"x.0": (2, 100)})
     assert graph.ranges == {"L": (2, 100)} and str(graph.inputs["x"].shape[0]) == "L"
 
 
@@ -144,8 +146,9 @@ def test_ranges(ranges: dict[str, tuple[int, int]], problem: str) -> None:
 
 def test_dimensions_that_turned_constant() -> None:
     program = exported(Module(lambda self, x: x + 1), (torch.ones(9, 4),))
+    name_dimensions(program, {"x.0": "L"})
     with pytest.raises(ModelError, match=r"made constant: L \(x.0\) is always 9; change the code"):
-        import_exported(program, "model", {"x.0": "L"}, {})
+        imported(program)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Named(NamedTuple):
     right: Any
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]
+class Model(torch.nn.Module):
     """Takes and returns all kinds of trees."""
 
     def __init__(self, kind: str) -> None:
@@ -87,7 +87,7 @@ def test_arguments_that_are_none() -> None:
     assert_same(module, graph, weights, args, {"mask": None})
 
 
-class Scaled(torch.nn.Module):  # type: ignore[misc]
+class Scaled(torch.nn.Module):
     """Takes numbers and texts beside tensors."""
 
     def forward(self, x: Any, times: int, kind: str = "plain") -> Any:

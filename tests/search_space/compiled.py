@@ -12,8 +12,9 @@ from compile_cache import load_compiled
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import CpuTarget, resolve_target
 from dietcode.workload.contraction import Contraction

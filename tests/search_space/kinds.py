@@ -16,7 +16,8 @@ from turns import TARGETS
 from dietcode.search_space.access import can_window
 from dietcode.search_space.cpu.axes import allows
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem, Stage, problem_from_spec
+from dietcode.search_space.problem import Problem, problem_from_spec
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tails import TAILS
 from dietcode.workload.parse import spec_from_data
 

@@ -10,7 +10,7 @@ from compiled import make_problem
 
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 17, num_cores=2)
 WIDE = {"m": 8, "n": 512, "k": 64}  # a column operand of 128 kB, as large as L2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, all_tails, make_problem
 
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.dtypes import UNIT_ROUNDOFF

@@ -11,7 +11,8 @@ from compiled import make_problem
 
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Stage, problem_from_spec
+from dietcode.search_space.problem import problem_from_spec
+from dietcode.search_space.stage import Stage
 from dietcode.target.cuda import CudaTarget
 from dietcode.workload.parse import load_spec
 

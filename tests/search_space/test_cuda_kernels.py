@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from kinds import KINDS
 
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tails import TAILS
 
 SMALL = CudaMicroKernel(8, 16, 2, 2, 4)

@@ -19,7 +19,7 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space import epilogue
 from dietcode.search_space.epilogue import apply, convert
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tir import i64, load, script_of, store
 from dietcode.workload.dtypes import STORAGE
 

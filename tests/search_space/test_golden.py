@@ -12,7 +12,7 @@ from dietcode.search_space.cpu.depthwise.lowering import lower_depthwise
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tir import script_of
 
 LIMITS = Limits(lanes=8, num_registers=16, l2_bytes=1 << 18, num_cores=2)

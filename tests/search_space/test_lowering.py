@@ -11,8 +11,8 @@ from compiled import Compiled, cpu_target, make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.target.cpu import CpuTarget
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dietcode.search_space.problem import Problem, Stage, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
+from dietcode.search_space.stage import Stage
 from dietcode.workload.parse import spec_from_data
 
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietcode.search_space.expected import expect
-from dietcode.search_space.problem import Problem, Stage, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem, instance_extents, problem_from_spec
 from dietcode.search_space.reference import part, reference
+from dietcode.search_space.stage import Stage
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 

@@ -16,8 +16,8 @@ from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.kernel import possible_remainders
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.tails.loop_partitioning import tail_heights
-from dietcode.search_space.problem import Stage
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cpu import CpuTarget
 

@@ -21,8 +21,9 @@ from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.shape import alignments
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Problem, Stage
+from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 
 
 class Uncompiled(Emulated):

@@ -16,8 +16,9 @@ from dietcode.search_space.cpu.axes import problem_for
 from dietcode.search_space.cpu.host import build_module
 from dietcode.search_space.cpu.limits import Limits, MicroKernel
 from dietcode.search_space.cpu.packing import packed_shape
-from dietcode.search_space.problem import Problem, Stage, Window, instance_extents, problem_from_spec
+from dietcode.search_space.problem import Problem, Window, instance_extents, problem_from_spec
 from dietcode.search_space.reference import reference
+from dietcode.search_space.stage import Stage
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.parse import spec_from_data
 

@@ -50,10 +50,10 @@ class Importer:
     def value(self, argument: Any) -> Value:
         """Return an argument of PyTorch's as an operand: a name, a number, or None."""
         if hasattr(argument, "op") and hasattr(argument, "meta"):
-            found = self.values[argument.name]
+            found: Value | Extent = self.values[argument.name]
             if isinstance(found, Extent):
                 return found.constant if found.is_constant else self.add("extent", value=found)
-            return found  # type: ignore[no-any-return]
+            return found
         if argument is None or isinstance(argument, bool | int | float):
             return argument
         raise GraphError(f"given {type(argument).__name__}; allowed: a tensor or a number")

@@ -35,8 +35,8 @@ _MOST_LISTED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
 
-def load_exported(path: Path) -> tuple[Any, dict[str, str]]:
-    """Return the program of a ``.pt2`` file, and the names of its dimensions by ``input.axis``.
+def load_exported(path: Path) -> Any:
+    """Return the program of a ``.pt2`` file.
 
     Raises
     ------
@@ -56,12 +56,10 @@ def load_exported(path: Path) -> tuple[Any, dict[str, str]]:
         raise ModelError(
             f"{path}: no program of torch.export: {reason}; write it by torch.export.save"
         ) from None
-    return program, dimension_names(program)
+    return program
 
 
-def import_exported(
-    program: Any, name: str, names: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
-) -> tuple[Graph, Weights]:
+def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, Weights]:
     """Return a graph and its weights.
 
     Parameters
@@ -69,17 +67,16 @@ def import_exported(
     program : torch.export.ExportedProgram
     name : str
         Of the model.
-    names : mapping of str to str
-        Names of dimensions by ``input.axis``; others are called after the first input that has them.
     ranges : mapping of str to (int, int)
-        Narrower ranges of dimensions, by name or by ``input.axis``.
+        Narrower ranges of dimensions, by name or by ``input.axis``. Names are those that `dietcode.export`
+        wrote into the program; other dimensions are called after the first input that has them.
 
     Raises
     ------
     ModelError
         The program has what cannot be compiled: all of it is named, with the lines of the model's source.
     """
-    names = {**dimension_names(program), **names}
+    names = dimension_names(program)
     guards = list(getattr(program, "_guards_code", None) or ())  # which a decomposition loses
     program = _decomposed(program)
     _refuse_mutations(program)

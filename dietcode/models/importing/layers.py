@@ -133,8 +133,7 @@ def _scaled(m: Importer, x: str, weight: Value, bias: Value) -> str:
     return x if bias is None else m.add("add", x, bias)
 
 
-@rule("aten.layer_norm.default")
-def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+def _layer_norm_of(m: Importer, a: Mapping[str, Any]) -> str:
     x, num_axes = m.tensor(a["input"]), len(a["normalized_shape"])
     weight, bias = m.value(a["weight"]), m.value(a["bias"])
     if weight is None and bias is not None:
@@ -143,9 +142,14 @@ def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("layernorm", x, *operands, eps=a["eps"], num_axes=num_axes)
 
 
+@rule("aten.layer_norm.default")
+def _layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _layer_norm_of(m, a)
+
+
 @rule("aten.native_layer_norm.default")
 def _native_layer_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return (_layer_norm(m, a, fake), None, None)  # type: ignore[return-value]
+    return _layer_norm_of(m, a), None, None
 
 
 @rule("aten.rms_norm.default")

@@ -63,9 +63,9 @@ def _main(asked: str) -> None:
     from dietcode.models.importing.exported import import_exported, load_exported
 
     try:
-        program, names = load_exported(Path(path))
+        program = load_exported(Path(path))
         graph, weights = import_exported(
-            program, name, names, {key: (low, high) for key, (low, high) in ranges.items()}
+            program, name, {key: (low, high) for key, (low, high) in ranges.items()}
         )
     except DietCodeError as error:
         (place / _REFUSAL).write_text(str(error))

@@ -19,8 +19,9 @@ def _windows(x: Array, window: Sequence[int], attributes: Attributes) -> Array:
     axes = tuple(range(x.ndim - rank, x.ndim))
     spans = tuple((k - 1) * d + 1 for k, d in zip(window, attributes["dilation"], strict=True))
     view = sliding_window_view(x, spans, axis=axes)
-    steps = [slice(None, None, step) for step in (*attributes["strides"], *attributes["dilation"])]
-    return np.asarray(view[(Ellipsis, *steps)])  # type: ignore[arg-type]
+    steps = (slice(None, None, step) for step in (*attributes["strides"], *attributes["dilation"]))
+    index: tuple[Any, ...] = (Ellipsis, *steps)
+    return np.asarray(view[index])
 
 
 def _padded(x: Array, pads: Sequence[tuple[int, int]], value: Any) -> Array:

@@ -17,14 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dietcode.errors import LibraryError
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import DTYPES, TensorType
 
 FORMAT = "dietcode-model/1"
+ALIGNMENT = 64  # of storages, in bytes
 VIEW_OPERATORS = ("reshape", "transpose", "expand", "slice")
 
 
@@ -286,8 +285,3 @@ def evaluated(value: Any, binding: Mapping[str, int]) -> Any:
     if isinstance(value, tuple | list):
         return tuple(evaluated(one, binding) for one in value)
     return value
-
-
-def item_size(type_: TensorType) -> int:
-    """Return the bytes of an element."""
-    return int(np.dtype(type_.dtype).itemsize)

@@ -22,6 +22,18 @@ from dietcode.runtime.tensors import accept_torch
 _MAX_PREPARED = 128
 
 
+def guard_of(executable: Executable) -> ShapeGuard:
+    """Return the guard of a model's inputs.
+
+    Raises
+    ------
+    ValueError
+        A dimension that a value's shape follows from is told by no input.
+    """
+    used = executable.used_dimensions
+    return ShapeGuard(executable.inputs, {n: bounds for n, bounds in executable.ranges.items() if n in used})
+
+
 class Workplace:
     """What one call at a time works in: memory, and the shapes that are prepared in it.
 
@@ -80,9 +92,7 @@ class Model:
         self.folder, self.manifest = folder, manifest
         self._executable = executable
         self._kernels = alone, beside_torch
-        used = executable.used_dimensions
-        ranges = {name: range_ for name, range_ in executable.ranges.items() if name in used}
-        self._guard = ShapeGuard(executable.inputs, ranges)
+        self._guard = guard_of(executable)
         self._free: list[Workplace] = []
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,10 +16,18 @@ from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, Repeat, TensorRead, evaluated
-from dietcode.runtime.models.steps import FUNCTIONS, WRITERS
+from dietcode.runtime.host_operators import HOST
+from dietcode.runtime.models.executable import (
+    ALIGNMENT,
+    Executable,
+    HostStep,
+    KernelStep,
+    Repeat,
+    TensorRead,
+    evaluated,
+)
+from dietcode.runtime.models.steps import WRITERS
 
-_ALIGNMENT = 64
 Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = list[Any]
 Action: TypeAlias = Callable[[Slots], Any]
@@ -33,15 +42,15 @@ class StorageMemory:
 
     def reserve(self, num_bytes: int) -> None:
         """Make it at least so large; what lies in it is lost where it grows."""
-        if num_bytes > len(self._bytes) - _ALIGNMENT:
+        if num_bytes > len(self._bytes) - ALIGNMENT:
             self._bytes = np.empty(0, np.uint8)  # the old one is given back first
-            self._bytes = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+            self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8)
             self.generation += 1
 
     def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
         """Return an array at an offset."""
         dtype = np.dtype(type_.dtype)
-        begin = -self._bytes.ctypes.data % _ALIGNMENT + offset
+        begin = -self._bytes.ctypes.data % ALIGNMENT + offset
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return self._bytes[begin : begin + size].view(dtype).reshape(shape)
 
@@ -52,10 +61,11 @@ def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple
     for sizes in executable.storage_sizes:
         offsets.append(total)
         largest = max((size.evaluate(binding) for size in sizes), default=0)
-        total += -(-largest // _ALIGNMENT) * _ALIGNMENT
+        total += -(-largest // ALIGNMENT) * ALIGNMENT
     return offsets, total
 
 
+@dataclass(frozen=True)
 class Kernels:
     """What a model calls and what it holds: its libraries, and the values of the load.
 
@@ -70,14 +80,10 @@ class Kernels:
     constants : dict of str to array
     """
 
-    def __init__(
-        self,
-        run: Mapping[str, Callable[..., Any]],
-        orders: Mapping[str, tuple[Sequence[str], Sequence[str]]],
-        packed: Mapping[tuple[str, str, str], Any],
-        constants: Mapping[str, Array],
-    ) -> None:
-        self.run, self.orders, self.packed, self.constants = run, orders, packed, constants
+    run: Mapping[str, Callable[..., Any]]
+    orders: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+    packed: Mapping[tuple[str, str, str], Any]
+    constants: Mapping[str, Array]
 
 
 class Prepared:
@@ -154,15 +160,15 @@ class Prepared:
     def _add_view(self, step: HostStep) -> None:
         attributes = evaluated_attributes(step, self._binding)
         (operand,) = (one for one in step.operands if isinstance(one, str))
-        compute = VIEWS[step.operator]
+        compute = HOST[step.operator]
         if operand in self._fixed:
-            self._fixed[step.results[0]] = compute(self._fixed[operand], attributes)
+            self._fixed[step.results[0]] = compute([self._fixed[operand]], attributes)[0]
             return
         source = self._slots[operand]
         target = self._slots[step.results[0]] = len(self._slots)
 
         def act(slots: Slots) -> None:
-            slots[target] = compute(slots[source], attributes)
+            (slots[target],) = compute([slots[source]], attributes)
 
         self._actions.append(act)
 
@@ -265,7 +271,7 @@ class Prepared:
             def act(slots: Slots) -> None:
                 into([one(slots) for one in operands], attributes, targets[0](slots))
         else:
-            compute = FUNCTIONS[step.operator]
+            compute = HOST[step.operator]
 
             def act(slots: Slots) -> None:
                 results = compute([one(slots) for one in operands], attributes)
@@ -287,17 +293,3 @@ class Prepared:
 def evaluated_attributes(step: HostStep, binding: Mapping[str, int]) -> dict[str, Any]:
     """Return the attributes of a step with extents as numbers."""
     return {key: evaluated(value, binding) for key, value in step.attributes.items()}
-
-
-def _sliced(x: Array, attributes: Mapping[str, Any]) -> Array:
-    index = [slice(None)] * x.ndim
-    index[attributes["axis"] % x.ndim] = slice(attributes["start"], attributes["stop"], attributes["step"])
-    return x[tuple(index)]
-
-
-VIEWS: dict[str, Callable[[Array, Mapping[str, Any]], Array]] = {
-    "reshape": lambda x, attributes: x.reshape(attributes["shape"]),
-    "transpose": lambda x, attributes: x.transpose(attributes["axes"]),
-    "expand": lambda x, attributes: np.broadcast_to(x, attributes["shape"]),
-    "slice": _sliced,
-}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import ShapeError
-from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostFunction, HostWriter
+from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
 
 
 def _copy(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
@@ -39,7 +39,6 @@ def _positions(operands: Sequence[Any], attributes: Mapping[str, Any], out: Arra
 
 
 WRITERS: dict[str, HostWriter] = {**HOST_INTO, "copy": _copy, "positions": _positions}
-FUNCTIONS: dict[str, HostFunction] = dict(HOST)
 
 
 def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
@@ -50,4 +49,4 @@ def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, An
         out = np.empty(operands[0].shape, np.int32)
         _positions(operands, attributes, out)
         return (out,)
-    return FUNCTIONS[operator](operands, attributes)
+    return HOST[operator](operands, attributes)

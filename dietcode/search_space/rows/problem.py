@@ -78,7 +78,7 @@ class RowProblem(BlockProblem):
         }
 
     @property
-    def windows(self) -> tuple[Window, ...]:  # type: ignore[override]
+    def windows(self) -> tuple[Window, ...]:
         """What slides over tensors."""
         every = (one for axes in self.pools.values() for one in axes)
         return tuple(

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from dietcode.search_space.epilogue import apply
 from dietcode.search_space.exponentials import clip, exp, sigmoid, tanh
-from dietcode.search_space.problem import Stage
+from dietcode.search_space.stage import Stage
 from dietcode.search_space.tir import DTYPE
 from dietcode.search_space.vectors import const, named, vector
 
