@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from dietcode.errors import RequestError
 
-DISTRIBUTION = "dietcode"
+DISTRIBUTION = "dietcode-compiler"  # `dietcode` is another project's on the package index
 # By extra, what is imported from which package; an extra that includes another one names it in `INCLUDED`.
 MODULES: dict[str, dict[str, str]] = {
     "tune": {
@@ -94,7 +94,7 @@ def what_to_install(what: str, extra: str, missing: tuple[str, ...] = ()) -> str
 def install_command(extra: str, missing: tuple[str, ...] = ()) -> str:
     """Return the command that installs an extra, from where DietCode itself was installed.
 
-    The package index knows another project by this one's name, so that the name is never given to pip: it is
+    This project is on no package index, so that its name is never given to pip: it is
     the folder or the wheel that DietCode came from or, where that is gone, the missing packages themselves.
     """
     origin = _origin()
@@ -104,6 +104,15 @@ def install_command(extra: str, missing: tuple[str, ...] = ()) -> str:
     versions = _required(extra)
     names = missing or tuple(MODULES[extra].values())
     return " ".join(["pip install", *(shlex.quote(versions.get(name, name)) for name in names)])
+
+
+def reinstall_command() -> str:
+    """Return the command that installs DietCode itself again, from where it was installed."""
+    origin = _origin()
+    if origin is None:
+        return f"install {DISTRIBUTION} again"
+    option, path = origin
+    return f"pip install --force-reinstall --no-deps {option}{shlex.quote(str(path))}"
 
 
 def _is_there(module: str) -> bool:

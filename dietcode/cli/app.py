@@ -17,6 +17,7 @@ from dietcode._version import __version__
 from dietcode.cli import key, remote
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
+from dietcode.cli.command_owner import check_command_owner
 from dietcode.cli.common import Json, need_compiler, print_json, refuse_bundle
 from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
@@ -54,6 +55,7 @@ _INTERRUPTED = 130
 def run() -> None:
     """Run the command line and turn every designed error into one line and an exit status."""
     try:
+        check_command_owner()
         status = app(standalone_mode=False)
         if status == _INTERRUPTED:  # Typer turns Ctrl-C into a value
             raise KeyboardInterrupt

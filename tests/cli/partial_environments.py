@@ -15,12 +15,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from dietcode.extras import INCLUDED
+from dietcode.extras import DISTRIBUTION, INCLUDED
 
 
 def declared_extras() -> dict[str, tuple[Requirement, ...]]:
     """Requirements of each extra as the metadata of the distribution has them; the base's under ``""``."""
-    own = distribution("dietcode")
+    own = distribution(DISTRIBUTION)
     names = own.metadata.get_all("Provides-Extra") or []
     lines = [Requirement(line) for line in own.requires or []]
     base = tuple(one for one in lines if one.marker is None or one.marker.evaluate({"extra": ""}))
