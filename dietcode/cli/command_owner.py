@@ -1,4 +1,4 @@
-"""Whether the command ``dietcode`` of this environment is ours: a project of the package index has one too."""
+"""Whether the command ``dietcode`` of this environment is ours; another project has one too."""
 
 from __future__ import annotations
 
