@@ -30,6 +30,7 @@ MODULES: dict[str, dict[str, str]] = {
         "alembic": "alembic",
         "fastapi": "fastapi",
         "jinja2": "jinja2",
+        "markdown_it": "markdown-it-py",
         "prometheus_client": "prometheus-client",
         "pydantic_settings": "pydantic-settings",
         "sqlalchemy": "sqlalchemy",

@@ -82,9 +82,10 @@ def test_every_example_is_right(name, app):
     assert "instances" in said(app, spec_examples()[name].text, settled=False)
 
 
-def test_a_wheel_has_the_examples_where_they_are_looked_for():
-    built = re.search(r"\[tool\.hatch\.build\.targets\.wheel\.force-include\]\n(.*)", PROJECT)
-    assert built is not None and built[1] == '"examples" = "dietcode_server/dashboard/examples"'
+def test_a_wheel_has_examples_and_documentation_where_they_are_looked_for():
+    built = PROJECT.partition("[tool.hatch.build.targets.wheel.force-include]")[2].partition("\n[")[0]
+    for folder in ("examples", "docs"):
+        assert f'"{folder}" = "dietcode_server/dashboard/{folder}"\n' in built
     assert set(spec_examples()) == {path.stem for path in (ROOT / "examples").glob("*.yaml")}
 
 

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from dietcode_server.dashboard import compare, devices, job, jobs, libraries, results, static, submit
+from dietcode_server.dashboard import (
+    compare,
+    devices,
+    job,
+    jobs,
+    libraries,
+    manual,
+    results,
+    static,
+    submit,
+)
 
-PARTS = (static, jobs, job, results, compare, submit, libraries, devices)
+PARTS = (static, jobs, job, results, compare, submit, libraries, devices, manual)
