@@ -53,6 +53,8 @@ def report_data(
             "tile_gflops": [n / (0.005 + 0.025 * (0.1 * n + 0.9 * -(-n // 4) * 4)) for n in tiles],
             "reference_secs": 1e-4,
         },
+        "problem": {"batch": [], "rows": ["m"], "columns": ["n"], "reduction": ["k"]},
+        "rounds": [{"number": 1, "stop": None}, {"number": 2, "stop": "trials"}],
         "seed": {"tile": [4, 32], "best_gflops": 1.0, "trials": 0},
         "fixed_bytes": 30_000,
         "space": {"measured": num_kernels, "failed": [], "pruned": []},
@@ -82,7 +84,8 @@ def report_data(
                 "instances_preferring": int(prefers[at]),
                 "instances_served": int(serves[at]),
                 "f_local": {"launch_secs": 0.0, "median_fit_error": 0.01, "measured_points": 2},
-                "points": [{"m": 100, "n": 100, "k": 100}] * 5,
+                # h follows from m, as in convolutions
+                "points": [{"m": 100, "n": 100, "k": 100, "h": 49}] * 5,
                 "secs": [FLOPS / (200e9 + at * 1e9)] * 5,
                 "drift": 1.0,
             }

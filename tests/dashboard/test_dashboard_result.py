@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_app import text_of
 from published import TARGET, publish_job, report_data
 from small_libraries import spec_data
 from starlette.testclient import TestClient
@@ -291,6 +292,12 @@ def test_differences_of_specs_are_paths() -> None:
     two = {"a": {"b": 1, "c": [1, 3]}, "e": "x" * 500, "same": {"x": 1}}
     assert differences(one, two) == [
         ("a.c", "[1, 2]", "[1, 3]"),
-        ("d", "None", "–"),
+        ("d", "null", "–"),
         ("e", "–", "x" * 120 + "…"),
     ]
+
+
+def test_a_loss_says_against_what(site: Site) -> None:
+    text = text_of(site.client.get(f"/jobs/{site.jobs['one']}/result").text)
+    assert "predicted loss against the 4 measured 1.00 % mean, 4.00 % worst" in text
+    assert "the budget's trials cut the search off" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -146,8 +147,8 @@ def _facts(found: Pair) -> list[tuple[str, str, str]]:
                 "device": result.library.device,
                 "micro-kernels": f"{len(result.report.serves)} of {len(result.report.names)} considered",
                 "library.so": f"{result.code_bytes} bytes",
-                "mean predicted loss": f"{selection['loss_mean']:.2%}",
-                "worst predicted loss": f"{selection['loss_worst']:.2%}",
+                "mean predicted loss against the measured": f"{selection['loss_mean']:.2%}",
+                "worst predicted loss against the measured": f"{selection['loss_worst']:.2%}",
                 "measured against the vendor": ratio,
                 "instances": str(len(result.report)),
             }
@@ -190,7 +191,8 @@ def _flat(data: Any, path: str = "") -> list[tuple[str, Any]]:
 def _value_text(flat: Mapping[str, Any], path: str) -> str:
     if path not in flat:
         return "–"
-    text = str(flat[path])
+    value = flat[path]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

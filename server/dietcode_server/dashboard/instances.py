@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ Sort = Annotated[str | None, Query(max_length=80)]
 Order = Annotated[Literal["asc", "desc"], Query()]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000, alias="page")]
 _AXES = ("steps", "gather", "direct", "window", "keep", "serial", "stream")
+_LOOPS = ("batch", "rows", "columns", "reduction")
 _CUDA_AXES = ("row_vthreads", "column_vthreads", "stages", "splits")
 
 
@@ -232,7 +233,7 @@ def _kernel(report: Report, row: dict[str, Any]) -> dict[str, Any]:
         ),
         "served": row.get("instances_served", 0),
         "f_local": span,
-        "best_wave": _best_wave(row),
+        "best_wave": _best_wave(row, report.facts.get("problem") or {}),
         "fit_error": (row.get("f_local") or {}).get("median_fit_error"),
         "provenance": str(row.get("provenance", "")),
         "registers": facts.get("registers"),
@@ -255,11 +256,16 @@ def _axes(row: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _best_wave(row: dict[str, Any]) -> float | None:
-    """A wave's operations are two for each point of all its letters."""
+def _best_wave(row: dict[str, Any], problem: Mapping[str, Any]) -> float | None:
+    """GFLOP/s of the fastest measured wave: two operations for each point of a product's loops.
+
+    A point also has extents that follow from others, such as the rows of an image, which count for nothing.
+    None where the problem is no product.
+    """
+    loops = [letter for role in _LOOPS for letter in problem.get(role, ())]
     rates = [
-        2.0 * math.prod(point.values()) / secs / 1e9
+        2.0 * math.prod(point[letter] for letter in loops) / secs / 1e9
         for point, secs in zip(row.get("points", ()), row.get("secs", ()), strict=False)
-        if secs > 0
+        if secs > 0 and loops and all(letter in point for letter in loops)
     ]
     return max(rates, default=None)

@@ -20,9 +20,11 @@ from dietcode.trust.statements import open_library
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
-from dietcode_server.dashboard.render import is_fragment, page
+from dietcode_server.dashboard.render import is_fragment, page, server_url
 from dietcode_server.dashboard.snippet import snippet, variables_of
+from dietcode_server.dashboard.summaries import summaries
 from dietcode_server.store import libraries, wire
+from dietcode_server.store.comparisons import mean_ratios
 from dietcode_server.store.library_names import list_names
 from dietcode_server.store.signatures import signature
 
@@ -70,10 +72,14 @@ def show_libraries(
         )
         newest = wire.libraries_to_wire(session, [one.newest for one in found])
         counts = [one.num_versions for one in found]
+        ratios = mean_ratios(session, [one.newest.id for one in found])
+        speeds = [ratios.get(one.newest.id) for one in found]
+        workloads = summaries(session, {one.newest.workload for one in found})
+        said = [workloads.get(one.newest.workload) for one in found]
     return page(
         request,
         "_libraries.html" if is_fragment(request) else "libraries.html",
-        libraries=list(zip(newest, counts, strict=True)),
+        libraries=list(zip(newest, counts, said, speeds, strict=True)),
         q=q.strip(),
         after=after,
         following=following,
@@ -139,11 +145,6 @@ def show_snippet(request: Request, name: str, version: str, services: ServicesOf
     with services.database.read() as session:
         info, manifest = _found(session, name, version)
     return page(request, "_snippet.html", library=info, **_example(request, json.loads(manifest), info))
-
-
-def server_url(request: Request) -> str:
-    """Return the URL by which the browser reaches this server; clients can use the same."""
-    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def _found(session: Session, name: str, version: str) -> tuple[LibraryInfo, bytes]:

@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dietcode._version import __version__
+from dietcode.client.address import DEFAULT_SERVER
 from dietcode_server.api.callers import CALLER
 from dietcode_server.dashboard import static
 
@@ -76,8 +77,19 @@ def templates() -> Environment:
         "pretty": _pretty,
         "yaml": _yaml,
     }
-    environment.globals |= {"version": __version__, "static": static.url}
+    environment.globals |= {"version": __version__, "static": static.url, "server_option": server_option}
     return environment
+
+
+def server_url(request: Request) -> str:
+    """Return the URL by which the browser reaches this server; clients can use the same."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def server_option(request: Request) -> str:
+    """Return what a command needs to reach this server; nothing where that is the client's default."""
+    url = server_url(request)
+    return "" if url == DEFAULT_SERVER else f" --server {url}"
 
 
 def _time(at: datetime | None) -> str:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import NotFoundError
 from dietcode.runtime.manifest import CODE
+from dietcode.tuner.decisions import SECONDS, TRIALS
 from dietcode.workload.text import clip
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id, check_library
@@ -136,7 +137,11 @@ def _show(
 def shown(result: Result, caller: Caller, job_id: str | None) -> dict[str, Any]:
     """Return the context of ``_result.html``."""
     report = result.report
+    rounds = report.facts.get("rounds") or [{}]
+    stop = rounds[-1].get("stop")
     return {
+        "num_measured": report.facts.get("space", {}).get("measured", len(report.names)),
+        "cut_off": stop if stop in (TRIALS, SECONDS) else None,
         "result": result,
         "report": report,
         "facts": report.facts,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -54,6 +56,16 @@ def of_library(session: Session, library_id: int) -> list[ComparisonRow]:
     """Return what was measured of a library, by position; empty where nothing was."""
     query = select(ComparisonRow).where(ComparisonRow.library_id == library_id)
     return list(session.scalars(query.order_by(ComparisonRow.position)))
+
+
+def mean_ratios(session: Session, ids: Collection[int]) -> dict[int, float]:
+    """Return geometric means of the speed over the vendor's fastest, by library, where it was compared."""
+    query = select(ComparisonRow.library_id, ComparisonRow.measured_gflops, ComparisonRow.vendor_gflops)
+    logs: dict[int, list[float]] = defaultdict(list)
+    for library, ours, vendors in session.execute(query.where(ComparisonRow.library_id.in_(ids))):
+        if vendors and ours > 0:
+            logs[library].append(math.log(ours / vendors))
+    return {library: math.exp(sum(found) / len(found)) for library, found in logs.items()}
 
 
 def instances_of(session: Session, library_id: int) -> list[tuple[ComparisonRow, DispatchRow]]:
