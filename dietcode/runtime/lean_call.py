@@ -231,6 +231,10 @@ class Bound(CalledInC):
             self.attempt_in_python if self.compiled is None else self.compiled.attempt
         )
 
+    def __reduce__(self) -> tuple[type[Bound], tuple[Any, ...]]:
+        """Return what `pickle` keeps: the library, by its folder, and what is bound."""
+        return type(self), (self._library, self._bound)
+
     def __call__(self, *tensors: Any, out: Any = None, **variables: int) -> Any:
         """Compute the operator.
 

@@ -14,6 +14,7 @@ from dietcode.runtime.compiled import CalledInC, CompiledShapes, compile_call, d
 from dietcode.runtime.lean_call import Bound, LeanCall, NotLeanError
 from dietcode.runtime.manifest import DISPATCH, REPORT, packing_function, read_json
 from dietcode.runtime.outputs import settle
+from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import DTYPES, Packed, accept, aligned_empty, detached, span, stored
 from dietcode.workload.binding import BindingPlan
 from dietcode.workload.quotient import parse_dim
@@ -22,7 +23,7 @@ _MAX_CACHED_SHAPES = 4096
 Known = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]  # values of the variables, shapes of the outputs
 
 
-class Library(CalledInC):
+class Library(CalledInC, Reopened):
     """One tuned operator for a range of shapes.
 
     Calls are thread-safe. Tensors are never copied; any alignment is accepted.
@@ -93,14 +94,6 @@ class Library(CalledInC):
     def __repr__(self) -> str:
         ranges = ", ".join(f"{n} in {_range_text(v)}" for n, v in self._variables.items())
         return f"<dietcode.Library {self.manifest['name']}: {ranges}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Library:
-        """Return itself, so that modules that hold it can be copied: nothing in it changes."""
-        return self
-
-    def __copy__(self) -> Library:
-        """Return itself, as `__deepcopy__` does."""
-        return self
 
     @property
     def argument_names(self) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import is_bundle
+from dietcode.runtime.manifest import MANIFEST, is_bundle, sha256_file
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
@@ -49,10 +49,42 @@ def load(
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
+    opened: Library | Model
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
-        return load_model(path, None if weights is None else Path(weights), num_threads, threads)
-    if weights is not None:
+        opened = load_model(path, None if weights is None else Path(weights), num_threads, threads)
+    elif weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
-    return load_library(path, num_threads=num_threads, threads=threads)
+    else:
+        opened = load_library(path, num_threads=num_threads, threads=threads)
+    source = str(path.absolute()), None if weights is None else str(Path(weights).absolute())
+    opened.loaded_by = (load_again, (*source, sha256_file(path / MANIFEST), num_threads, threads))
+    return opened
+
+
+def load_again(
+    folder: str, weights: str | None, digest: str, num_threads: int | None, threads: str | None
+) -> Library | Model:
+    """Load what was pickled, in another process or on another machine.
+
+    Parameters
+    ----------
+    folder, weights : str
+        Absolute paths.
+    digest : str
+        Of the manifest that was loaded.
+    num_threads, threads
+        As `load` has them.
+
+    Raises
+    ------
+    LibraryError
+        The folder is not there, or holds another library by now; or as `load`.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise LibraryError(f"{folder}: was pickled, and is no library here; copy the folder here")
+    if sha256_file(path) != digest:
+        raise LibraryError(f"{folder}: was pickled, and holds another library now; load and pickle it again")
+    return load(folder, num_threads=num_threads, threads=threads, weights=weights)

@@ -17,6 +17,7 @@ from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.executable import Executable
 from dietcode.runtime.models.guard import ShapeGuard
 from dietcode.runtime.models.prepared import Kernels, Prepared, StorageMemory, storage_offsets
+from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
@@ -66,7 +67,7 @@ class Workplace:
         return found
 
 
-class Model:
+class Model(Reopened):
     """A compiled model, for any shapes in its ranges.
 
     Calls are thread-safe: each has a workplace of its own while it runs. Tensors are never copied where they
@@ -100,14 +101,6 @@ class Model:
         inputs = ", ".join(f"{name}: {type_}" for name, type_ in self._executable.inputs.items())
         ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self._executable.ranges.items())
         return f"<dietcode.Model {self._executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
-        """Return itself: nothing that callers see in it changes."""
-        return self
-
-    def __copy__(self) -> Model:
-        """Return itself, as `__deepcopy__` does."""
-        return self
 
     @property
     def report(self) -> dict[str, Any]:

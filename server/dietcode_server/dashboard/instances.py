@@ -262,10 +262,10 @@ def _best_wave(row: dict[str, Any], problem: Mapping[str, Any]) -> float | None:
     A point also has extents that follow from others, such as the rows of an image, which count for nothing.
     None where the problem is no product.
     """
-    loops = [letter for role in _LOOPS for letter in problem.get(role, ())]
+    loops = [index for role in _LOOPS for index in problem.get(role, ())]
     rates = [
-        2.0 * math.prod(point[letter] for letter in loops) / secs / 1e9
+        2.0 * math.prod(point[index] for index in loops) / secs / 1e9
         for point, secs in zip(row.get("points", ()), row.get("secs", ()), strict=False)
-        if secs > 0 and loops and all(letter in point for letter in loops)
+        if secs > 0 and loops and all(index in point for index in loops)
     ]
     return max(rates, default=None)

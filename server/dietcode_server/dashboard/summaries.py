@@ -16,7 +16,7 @@ _MAX_CHARS = 48
 
 
 @dataclass(frozen=True)
-class Summary:
+class WorkloadSummary:
     """The workload of a spec.
 
     Attributes
@@ -31,16 +31,16 @@ class Summary:
     shapes: str
 
 
-def summaries(session: Session, digests: Collection[str]) -> dict[str, Summary]:
+def summaries(session: Session, digests: Collection[str]) -> dict[str, WorkloadSummary]:
     """Return the summaries of workloads by digest; only these fields of them are read: a spec can be long."""
     columns = Workload.digest, Workload.spec["op"], Workload.spec["shape_vars"]
     found = session.execute(select(*columns).where(Workload.digest.in_(digests)))
     return {digest: summary(op, shape_vars) for digest, op, shape_vars in found}
 
 
-def summary(op: Any, shape_vars: Any) -> Summary:
+def summary(op: Any, shape_vars: Any) -> WorkloadSummary:
     """Return the summary of the fields `op` and `shape_vars` of a spec."""
-    return Summary(_cut(_operator(op)), _cut(_shapes(shape_vars)))
+    return WorkloadSummary(_cut(_operator(op)), _cut(_shapes(shape_vars)))
 
 
 def _cut(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -196,3 +197,11 @@ def test_a_library_has_no_weights(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": "dietcode-library/1"}')
     with pytest.raises(LibraryError, match=r"which has no weights; leave out weights=$"):
         load(tmp_path, weights="some.safetensors")
+
+
+def test_a_model_is_pickled_by_its_folder_and_its_weights(bundle: Path, tmp_path: Path) -> None:
+    other = {"w": np.full(4, 3, np.float32), "b": np.ones((), np.float32)}
+    save_file(other, tmp_path / "other.safetensors")
+    for options, weights in (({}, WEIGHTS), ({"weights": tmp_path / "other.safetensors"}, other)):
+        model = load(bundle, **options)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model))(X), right(weights))
