@@ -19,6 +19,7 @@ from dietcode._version import __version__
 from dietcode.client.address import DEFAULT_SERVER
 from dietcode_server.api.callers import CALLER
 from dietcode_server.dashboard import static
+from dietcode_server.dashboard.jargon import explained
 
 # No inline script, no inline style, no eval, nothing from elsewhere.
 POLICY = (
@@ -73,6 +74,7 @@ def templates() -> Environment:
         "ago": _ago,
         "secs": secs,
         "ticks": _ticks,
+        "explained": explained,
         "size": _size,
         "pretty": _pretty,
         "yaml": _yaml,
