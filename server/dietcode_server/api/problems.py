@@ -27,6 +27,7 @@ from dietcode.errors import (
 )
 from dietcode.protocol import ProblemDetails, RecordsImport, SubmitRequest, TokenRequest
 from dietcode.workload.text import clip, one_line
+from dietcode_server.api.reading import takes_head
 from dietcode_server.store.database import StoreError
 
 _OF_TARGET = re.compile(r"(target(?:\.[a-z_]+)?): (.*)")
@@ -144,9 +145,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Methods that the routes of this path have."""
+    """Methods that this path answers."""
     routes = [route for route in request.app.state.routes if route.path_regex.fullmatch(request.url.path)]
-    return {method for route in routes for method in route.methods}
+    methods = {method for route in routes for method in route.methods}
+    return methods | {"HEAD"} if "GET" in methods and takes_head(request.url.path) else methods
 
 
 def body_too_large(limit: int) -> str:

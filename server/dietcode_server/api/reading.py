@@ -9,6 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _OTHERWISE = re.compile(r"/api/v1/(blobs/[^/]+|jobs/[^/]+/events)")  # one of its own; no end
 
 
+def takes_head(path: str) -> bool:
+    """Return whether ``HEAD`` of a path that has ``GET`` is answered here."""
+    return _OTHERWISE.fullmatch(path) is None
+
+
 class HeadAsGet:
     """ASGI middleware: answers ``HEAD`` as ``GET``, and leaves the body out."""
 
@@ -17,7 +22,7 @@ class HeadAsGet:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or scope["method"] != "HEAD" or _OTHERWISE.fullmatch(scope["path"]):
+        if scope["type"] != "http" or scope["method"] != "HEAD" or not takes_head(scope["path"]):
             await self.app(scope, receive, send)
             return
 

@@ -292,13 +292,14 @@ def test_what_does_not_exist_is_not_found(client, problem, path):
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("DELETE", "/api/v1/jobs", "GET, POST"),
-        ("PUT", "/api/v1/jobs/0123456789abcdef", "GET"),
+        ("DELETE", "/api/v1/jobs", "GET, HEAD, POST"),
+        ("PUT", "/api/v1/jobs/0123456789abcdef", "GET, HEAD"),
+        ("PUT", "/api/v1/jobs/0123456789abcdef/events", "GET"),
         ("GET", "/api/v1/jobs/0123456789abcdef/cancel", "POST"),
         ("POST", "/api/v1/blobs/x", "GET, HEAD"),
-        ("POST", "/", "GET"),
-        ("OPTIONS", "/api/v1/jobs", "GET, POST"),
-        ("X-ODD", "/healthz", "GET"),
+        ("POST", "/", "GET, HEAD"),
+        ("OPTIONS", "/api/v1/jobs", "GET, HEAD, POST"),
+        ("X-ODD", "/healthz", "GET, HEAD"),
     ],
 )
 def test_wrong_methods(client, problem, method, path, allowed):
