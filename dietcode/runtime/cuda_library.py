@@ -71,15 +71,17 @@ class CudaLibrary(Library):
         self._accept(name, value, self._inputs[name]["dtype"])
         return value
 
-    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+    def __call__(self, *positional: Any, out: Any = None, **arguments: Any) -> Any:
         """Compute the operator.
 
         Parameters
         ----------
+        *positional : torch.Tensor
+            Tensors in the order of the spec.
         out : torch.Tensor, optional
             Where the result goes; a new tensor on the inputs' device otherwise.
         **arguments
-            Every tensor by name, and the shape variables that no tensor's shape determines.
+            Every other tensor by name, and the shape variables that no tensor's shape determines.
 
         Raises
         ------
@@ -88,6 +90,8 @@ class CudaLibrary(Library):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
+        if positional:
+            arguments = self._by_name(positional, arguments)
         tensors, known = self._resolved(arguments)
         if known is None or (out is not None and getattr(out, "requires_grad", True)):
             known = self._checked(arguments, out)
@@ -162,7 +166,7 @@ class CudaLibrary(Library):
     def _accept(self, name: str, value: Any, dtype: str) -> Any:
         torch = sys.modules.get("torch")
         if value is None:
-            raise TensorError(f"{name}: missing; pass it by keyword")
+            raise TensorError(f"{name}: missing; pass it by name")
         if torch is None or not isinstance(value, torch.Tensor):
             raise TensorError(f"{name}: {type(value).__name__}; allowed: a torch tensor on cuda")
         if value.requires_grad:

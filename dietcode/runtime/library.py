@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -237,18 +238,31 @@ class Library(CalledInC, Reopened):
         self._check_ranges(values)
         return int(self._select(*(values[name] for name in self._variables)))
 
-    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The signature of this library's calls: its tensors in their order, then what is said by name."""
+        either, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        try:
+            tensors = [inspect.Parameter(name, either) for name in self._order]
+            variables = [inspect.Parameter(name, by_name) for name in self._plan.keywords]
+        except ValueError as error:  # a name that is a word of Python, such as `in`
+            raise AttributeError("__signature__") from error
+        return inspect.Signature([*tensors, *variables, inspect.Parameter("out", by_name, default=None)])
+
+    def __call__(self, *positional: Any, out: Any = None, **arguments: Any) -> Any:
         """Compute the operator.
 
         Parameters
         ----------
+        *positional : tensor
+            Tensors in the order of the spec.
         out : tensor, optional
             Where the result goes; a new NumPy array otherwise (a torch tensor where an input is one). A
             tuple where there are several outputs, in their order, as the result is then. An output that is
             written to rows of a table is that argument itself, in the result and in `out`.
         **arguments
-            Every tensor by name, constants as `pack` returned them, and the shape variables that no tensor's
-            shape determines.
+            Every other tensor by name, constants as `pack` returned them, and the shape variables that no
+            tensor's shape determines.
 
         Raises
         ------
@@ -257,13 +271,27 @@ class Library(CalledInC, Reopened):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
+        if positional:
+            arguments = self._by_name(positional, arguments)
         try:
             if len(arguments) != len(self._order) + len(self._plan.keywords):
                 raise NotLeanError
-            tensors = [arguments[name] for name in self._order]
-            return self.lean(tensors, tuple([arguments[name] for name in self._plan.keywords]), out)
+            given = [arguments[name] for name in self._order]
+            return self.lean(given, tuple([arguments[name] for name in self._plan.keywords]), out)
         except Exception:  # the long way says what is wrong
             return self.call_checked(out, arguments)
+
+    def _by_name(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name."""
+        if len(tensors) > len(self._order):
+            raise TensorError(
+                f"given {len(tensors)} tensors; allowed: {', '.join(self._order)}, in this order, or by name"
+            )
+        by_position = dict(zip(self._order, tensors, strict=False))
+        twice = sorted(by_position.keys() & named.keys())
+        if twice:
+            raise TensorError(f"{twice[0]}: given by position and by name; pass it once")
+        return by_position | named
 
     def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
         """Compute the operator the long way, which looks at everything; raises what `__call__` does."""
@@ -277,7 +305,7 @@ class Library(CalledInC, Reopened):
             if is_packed:
                 tensor, shape = self._constant(name, value)
             elif value is None:
-                raise TensorError(f"{name}: missing; pass it by keyword")
+                raise TensorError(f"{name}: missing; pass it by name")
             else:
                 tensor, shape = accept(name, value, dtype)
             tensors.append(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from small_libraries import (
 )
 
 import dietcode
+from dietcode.errors import TensorError
 
 
 class Dlpack:
@@ -267,3 +269,20 @@ def test_the_report_and_the_table_can_be_read_from_the_library() -> None:
     library = dietcode.load(str(built("dense")))
     assert library.report["name"] == "dense" and len(library.dispatch["categories"]) == 2
     assert "dense" in repr(library) and "1…8" in repr(library)
+
+
+def test_tensors_by_position_are_in_the_order_of_the_spec() -> None:
+    library: Any = dietcode.load(built("rows"))
+    x, w = np.ones((4, 37), np.float32), library.pack(W=np.ones((100, 37), np.float32))
+    right = library(X=x, W=w)
+    for result in (library(x, w), library(x, W=w), library.call_checked(None, {"X": x, "W": w})):
+        np.testing.assert_array_equal(result, right)
+    out = np.empty_like(right)
+    assert library(x, w, out=out) is out
+    assert str(inspect.signature(library)) == "(X, W, *, out=None)"
+    with pytest.raises(TensorError, match=r"^given 3 tensors; allowed: X, W, in this order, or by name$"):
+        library(x, w, x)
+    with pytest.raises(TensorError, match=r"^X: given by position and by name; pass it once$"):
+        library(x, X=x, W=w)
+    with pytest.raises(TensorError, match=r"^W: missing; pass what lib\.pack"):
+        library(x)
