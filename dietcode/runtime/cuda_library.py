@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.lean_call import NotLeanError
-from dietcode.runtime.library import Known, Library, as_keyword
+from dietcode.runtime.library import Known, Library, as_keyword, is_empty
 
 _MAX_KEPT = 1024  # shapes whose workspace is remembered
 
@@ -100,6 +100,8 @@ class CudaLibrary(Library):
         result, torch = out, sys.modules["torch"]
         if out is None:
             result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
+        if is_empty([output_shape]):
+            return result
         try:
             workspace = self._workspace(tensors, result, values)
             self._run(*tensors, result, 0 if workspace is None else workspace.data_ptr(), *values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +315,8 @@ class Library(CalledInC, Reopened):
         natives = [tensor.native if type(tensor) is Packed else tensor for tensor in tensors]
         given = dict(zip(self._order, tensors, strict=True)), arguments
         result, outputs = settle(self._outputs, out, output_shapes, given, self._check_out)
+        if is_empty(output_shapes):
+            return result
         dtypes = (facts["dtype"] for facts in self._outputs)
         destinations = [stored(tensor, dtype) for tensor, dtype in zip(outputs, dtypes, strict=True)]
         first = result if len(outputs) == 1 else result[0]
@@ -358,6 +360,8 @@ class Library(CalledInC, Reopened):
         known = self._shapes.get(key)
         if known is None:
             known = self._resolve(shapes, keywords)
+            if is_empty(known[1]):  # nothing runs for it
+                return known
             self._shapes[key] = known
             extents = (extent for shape in known[1] for extent in shape)
             self._compiled_shapes[key_of(shapes, keywords)] = (digits([*known[0], *extents]), known[1])
@@ -387,7 +391,12 @@ class Library(CalledInC, Reopened):
                     f"for any {step.variable}"
                 )
             values[step.variable] = solved
-        self._check_ranges(values)
+        output_shapes = tuple(
+            tuple(int(self._dims[k].evaluate(values)) for k in facts["dims"]) for facts in self._outputs
+        )
+        # An empty batch has an empty result, whatever the range.
+        empty = {name for name, value in values.items() if value == 0} if is_empty(output_shapes) else set()
+        self._check_ranges({name: value for name, value in values.items() if name not in empty})
         for name, shape in by_name.items():
             for axis, index in enumerate(self._inputs[name]["dims"]):
                 expected = int(self._dims[index].evaluate(values))
@@ -397,9 +406,6 @@ class Library(CalledInC, Reopened):
                         f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]} "
                         f"= {expected} for {text}"
                     )
-        output_shapes = tuple(
-            tuple(int(self._dims[k].evaluate(values)) for k in facts["dims"]) for facts in self._outputs
-        )
         return tuple(values[name] for name in self._variables), output_shapes
 
     def _check_fixed(self, name: str, indices: str, shape: tuple[int, ...]) -> None:
@@ -411,14 +417,19 @@ class Library(CalledInC, Reopened):
                 )
 
     def _check_ranges(self, values: Mapping[str, int]) -> None:
-        for name in self._variables:
-            self._check_range(name, values[name])
+        for name, value in values.items():
+            self._check_range(name, value)
 
     def _check_range(self, name: str, value: int) -> None:
         facts = self._variables[name]
         listed = facts.get("values")
         if not facts["min"] <= value <= facts["max"] or (listed is not None and value not in listed):
             raise ShapeError(f"{name}: {value}; allowed: {_range_text(facts)}")
+
+
+def is_empty(output_shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Return whether no output has an element."""
+    return all(0 in shape for shape in output_shapes)
 
 
 def _packed_shape(facts: Mapping[str, Any], extents: Mapping[str, int]) -> tuple[int, int, int, int]:

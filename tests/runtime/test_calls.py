@@ -21,7 +21,7 @@ from small_libraries import (
 )
 
 import dietcode
-from dietcode.errors import TensorError
+from dietcode.errors import ShapeError, TensorError
 
 
 class Dlpack:
@@ -286,3 +286,23 @@ def test_tensors_by_position_are_in_the_order_of_the_spec() -> None:
         library(x, X=x, W=w)
     with pytest.raises(TensorError, match=r"^W: missing; pass what lib\.pack"):
         library(x)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_an_empty_batch_has_an_empty_result(kind: str) -> None:
+    library: Any = dietcode.load(built("rows"))
+    x, out = np.ones((0, 37), np.float32), np.empty((0, 100), np.float32)
+    if kind == "torch":
+        torch = pytest.importorskip("torch", reason=of_extra("bench"))
+        x, out = torch.from_numpy(x), torch.from_numpy(out)
+    w = library.pack(W=np.ones((100, 37), np.float32))
+    f = library.bind(W=w)
+    for _ in range(3):
+        for result in (library(X=x, W=w), f(x)):
+            assert type(result) is type(x) and tuple(result.shape) == (0, 100) and result.dtype == x.dtype
+        assert f(x, out=out) is out
+    assert f(np.ones((2, 37), np.float32)).shape == (2, 100)
+    with pytest.raises(ShapeError, match="M: 0; allowed"):
+        library.select(M=0)
+    with pytest.raises(ShapeError, match="X: extent 36 of axis 1"):
+        f(x[:, :36] if kind == "numpy" else x[:, :36].contiguous())
