@@ -20,6 +20,7 @@ FILES = (DISPATCH, CODE, REPORT)
 SIGNATURE = "signature.json"  # of the manifest, beside it: what is signed cannot hold its own signature
 BLOBS = "blobs"
 MODEL, WEIGHTS, LIBRARIES = "model.json", "weights.safetensors", "libraries"  # of a whole model
+PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
     "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
     "dietcode-bundle": {MANIFEST, SIGNATURE, BLOBS, MODEL, WEIGHTS, LIBRARIES, REPORT},
