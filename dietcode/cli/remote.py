@@ -17,7 +17,7 @@ from dietcode.errors import RequestError
 if TYPE_CHECKING:
     from dietcode.cli.submit_model import PreparedModel
     from dietcode.client import Client
-    from dietcode.client.pull import Pulled
+    from dietcode.client.assembling import Pulled
     from dietcode.protocol import Job
 
 Server = Annotated[

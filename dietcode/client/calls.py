@@ -27,6 +27,7 @@ from dietcode.protocol import (
     SubmitRequest,
     read_deadline,
 )
+from dietcode.runtime.manifest import PART_PREFIX
 from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
@@ -249,7 +250,7 @@ def job_path(job_id: str) -> str:
 
 def library_path(name: str, version: int | None) -> str:
     """``/libraries/{name}/{version}``; None is ``latest``."""
-    check_name(name)
+    check_name(name.removeprefix(PART_PREFIX))  # a bundle names its parts
     if version is not None and not 1 <= version <= _MAX_VERSION:
         raise RequestError(f"{name}@{clip(version)}: no version; allowed: 1 or more, or none for the latest")
     return f"/libraries/{name}/{'latest' if version is None else version}"

@@ -7,8 +7,7 @@ from typing import Any
 
 from dietcode._version import __version__
 from dietcode.models.planning import ModelPlan
-from dietcode.runtime.manifest import MODEL, REPORT, pretty_json
-from dietcode.runtime.models.loading import BUNDLE_FORMAT
+from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, REPORT, pretty_json
 
 
 def report_of_model(plan: ModelPlan, code_bytes: Mapping[str, int]) -> dict[str, Any]:
