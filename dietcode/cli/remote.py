@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dietcode.cli.submit_model import PreparedModel
     from dietcode.client import Client
     from dietcode.client.assembling import Pulled
-    from dietcode.protocol import Job
+    from dietcode.protocol import Job, JobPart
 
 Server = Annotated[
     str | None,
@@ -126,6 +126,8 @@ def show(job: JobRef, as_json: Json = False, server: Server = None) -> None:
     for name, value in _facts(found).items():
         if value:
             typer.echo(f"{name:<10} {value}")
+    if found.parts:
+        _print_parts(found.parts)
 
 
 def watch(
@@ -302,6 +304,26 @@ def _print_jobs(found: list[Job]) -> None:
         created = job.created_at.isoformat(sep=" ", timespec="seconds")
         cells = (job.id, job.name, job.state.value, progress, str(job.measured), library, created)
         rows.append([one_line(cell, 64) for cell in cells])
+    print_table(columns, rows)
+
+
+def _print_parts(parts: list[JobPart]) -> None:
+    from dietcode.cli.tables import TableColumn, print_table
+    from dietcode.workload.text import one_line
+
+    names = ("part", "state", "calls", "FLOPs", "categories", "GFLOP/s")
+    columns = [TableColumn(name, whole=number < 2, right=number > 1) for number, name in enumerate(names)]
+    rows = [
+        [
+            one_line(part.name, 64),
+            part.state,
+            str(part.calls),
+            f"{part.share:.1%}",
+            "" if part.categories is None else str(part.categories),
+            "" if part.gflops is None else f"{part.gflops:.0f}",
+        ]
+        for part in parts
+    ]
     print_table(columns, rows)
 
 
