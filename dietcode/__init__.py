@@ -32,6 +32,7 @@ def pull(
     token: str | None = None,
     num_threads: int | None = None,
     threads: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Library | Model:
     """Download a library, or take it from the cache, check it, and load it.
 
@@ -47,6 +48,9 @@ def pull(
         Threads that a call uses at most, as for `load`.
     threads : str, optional
         Whose they are, as for `load`.
+    weights : path, optional
+        Of a model, whose weights a server does not have: the ``.safetensors`` file that ``dietcode submit``
+        wrote.
 
     Raises
     ------
@@ -64,7 +68,7 @@ def pull(
     from dietcode.runtime.opening import load
 
     with Client(server, token=token) as client:
-        return load(client.pull(ref, folder), num_threads=num_threads, threads=threads)
+        return load(client.pull(ref, folder), num_threads=num_threads, threads=threads, weights=weights)
 
 
 def __getattr__(name: str) -> Any:

@@ -48,12 +48,12 @@ def compile_model(
     need_compiler("models", "reading a program of torch.export")
     from dietcode.models.importing.reader import read_model
 
-    label = re.sub(r"[^a-z0-9._-]", "-", (name or model.stem).lower()).strip("-._") or "model"
-    graph, values = read_model(model, label, wanted)
+    graph, values = read_model(model, label_of(name or model.stem), wanted)
     from dietcode.cli.progress import ProgressBars
+    from dietcode.graph.model_request import SECONDS, TRIALS
     from dietcode.measure.engine_spec import EngineSpec
     from dietcode.measure.opening import open_engine
-    from dietcode.models.compiling import SECONDS, TRIALS, Options, compile_graph
+    from dietcode.models.compiling import Options, compile_graph
 
     options = Options(trials or TRIALS, seconds or SECONDS, force=force)
     with open_engine(EngineSpec.from_options(ray, None, None)) as engine, ProgressBars() as progress:
@@ -74,6 +74,11 @@ def compile_model(
         f"{output}: done in {result.secs:.0f} s; {calls} calls of {parts} libraries, "
         f"{result.num_tuned} tuned now; run it: dietcode.load({str(output)!r})"
     )
+
+
+def label_of(name: str) -> str:
+    """Return a name as models and their bundles have one."""
+    return re.sub(r"[^a-z0-9._-]", "-", name.lower()).strip("-._")[:64] or "model"
 
 
 def read_ranges(given: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -10,13 +10,15 @@ import typer
 
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.common import Json, print_json
+from dietcode.cli.compile import Ranges
 from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
 
 if TYPE_CHECKING:
+    from dietcode.cli.submit_model import PreparedModel
     from dietcode.client import Client
-    from dietcode.client.pull import Pulled
-    from dietcode.protocol import Job
+    from dietcode.client.assembling import Pulled
+    from dietcode.protocol import Job, JobPart
 
 Server = Annotated[
     str | None,
@@ -27,11 +29,21 @@ _LOCK = Path("dietcode.lock")
 
 
 def submit(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")],
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC|MODEL", help="A workload in YAML or JSON, or a model.pt2.")
+    ],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
     trials: Trials = None,
     seconds: Seconds = None,
+    ranges: Ranges = None,
+    name: Annotated[str | None, typer.Option(help="Of a model; by default that of the file.")] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where a model's weights go. [default: MODEL.safetensors, beside it]"
+        ),
+    ] = None,
     priority: Annotated[
         int, typer.Option(min=-100, max=100, help="Of the jobs that wait, the highest begins first.")
     ] = 0,
@@ -42,18 +54,37 @@ def submit(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Have a server tune a workload; the job's id is the last line printed.
+    """Have a server tune a workload, or the parts of a model; the job's id is the last line printed.
 
-    With --wait, exit status 0 says that the job succeeded, 1 that it did not.
+    Of a model the graph is sent; its weights are written to a file here, for `load` and `pull`. With --wait,
+    exit status 0 says that the job succeeded, 1 that it did not.
     """
+    from dietcode.cli.submit_model import SUFFIX, prepare_model
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import calls
     from dietcode.workload.parse import load_spec
 
-    parsed = with_budget(load_spec(spec), trials, seconds)
-    call = calls.submit(parsed, force, None, priority=priority, deadline=_number_or_text(deadline))
+    model: PreparedModel | None = None
+    if spec.suffix == SUFFIX:
+        model = prepare_model(
+            spec, name=name, ranges=ranges or [], trials=trials, seconds=seconds, weights=weights
+        )
+    elif ranges or name is not None or weights is not None:
+        raise RequestError(
+            f"{spec}: --range, --name and --weights are for a model, a file of torch.export.save"
+        )
+    asked = model.request if model else with_budget(load_spec(spec), trials, seconds)
     with _client(server) as client:
-        job, is_new = client.transport.send(call)
+        try:
+            call = calls.submit(asked, force, None, priority=priority, deadline=_number_or_text(deadline))
+            job, is_new = client.transport.send(call)
+            if model is not None:
+                model.keep_weights()
+        finally:
+            if model is not None:
+                model.discard()
+        if model is not None and model.weights is not None:
+            typer.echo(f"dietcode: weights, which stay here: {model.weights}", err=True)
         if not is_new:
             print_known(job)
         if not (wait and as_json):
@@ -95,6 +126,8 @@ def show(job: JobRef, as_json: Json = False, server: Server = None) -> None:
     for name, value in _facts(found).items():
         if value:
             typer.echo(f"{name:<10} {value}")
+    if found.parts:
+        _print_parts(found.parts)
 
 
 def watch(
@@ -271,6 +304,26 @@ def _print_jobs(found: list[Job]) -> None:
         created = job.created_at.isoformat(sep=" ", timespec="seconds")
         cells = (job.id, job.name, job.state.value, progress, str(job.measured), library, created)
         rows.append([one_line(cell, 64) for cell in cells])
+    print_table(columns, rows)
+
+
+def _print_parts(parts: list[JobPart]) -> None:
+    from dietcode.cli.tables import TableColumn, print_table
+    from dietcode.workload.text import one_line
+
+    names = ("part", "state", "calls", "FLOPs", "categories", "GFLOP/s")
+    columns = [TableColumn(name, whole=number < 2, right=number > 1) for number, name in enumerate(names)]
+    rows = [
+        [
+            one_line(part.name, 64),
+            part.state,
+            str(part.calls),
+            f"{part.share:.1%}",
+            "" if part.categories is None else str(part.categories),
+            "" if part.gflops is None else f"{part.gflops:.0f}",
+        ]
+        for part in parts
+    ]
     print_table(columns, rows)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from dietcode.client.answers import MAX_JSON_BYTES, Answer
 from dietcode.client.listing import MAX_MANIFEST_BYTES, digest_of
 from dietcode.errors import LibraryError, RequestError, ServerError
+from dietcode.graph.model_request import ModelRequest
 from dietcode.protocol import (
     Job,
     JobPage,
@@ -26,6 +27,7 @@ from dietcode.protocol import (
     SubmitRequest,
     read_deadline,
 )
+from dietcode.runtime.manifest import PART_PREFIX
 from dietcode.trust.envelope import MAX_ENVELOPE_BYTES
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
@@ -85,7 +87,7 @@ class Manifest(NamedTuple):
 
 
 def submit(
-    spec: Spec | Mapping[str, Any],
+    spec: Spec | ModelRequest | Mapping[str, Any],
     force: bool,
     idempotency_key: str | None,
     measure: bool = True,
@@ -94,7 +96,8 @@ def submit(
     deadline: float | datetime | None = None,
 ) -> RestCall[Submitted]:
     """``POST /jobs``; the parameters are those of `Client.submit`."""
-    parsed = spec if isinstance(spec, Spec) else spec_from_data(dict(spec))
+    parsed = spec if isinstance(spec, Spec | ModelRequest) else spec_from_data(dict(spec))
+    asked: dict[str, Any] = {"spec" if isinstance(parsed, Spec) else "model": parsed.to_json()}
     headers = {}
     if idempotency_key is not None:
         if not re.fullmatch(r"[\x20-\x7e]{1,255}", idempotency_key):
@@ -107,8 +110,8 @@ def submit(
     more: dict[str, Any] = {
         name: value for name, value in order.items() if value
     }  # which an older server does not know
-    request = SubmitRequest(spec=parsed.to_json(), force=force, measure=measure, **more)
-    body = request.model_dump(mode="json", exclude=set(order) - set(more))
+    request = SubmitRequest(**asked, force=force, measure=measure, **more)
+    body = request.model_dump(mode="json", exclude={"spec", "model", *order} - set(asked) - set(more))
     return RestCall(
         "POST", "/jobs", lambda got: Submitted(got.model(Job), got.status == 201), headers=headers, json=body
     )
@@ -247,7 +250,7 @@ def job_path(job_id: str) -> str:
 
 def library_path(name: str, version: int | None) -> str:
     """``/libraries/{name}/{version}``; None is ``latest``."""
-    check_name(name)
+    check_name(name.removeprefix(PART_PREFIX))  # a bundle names its parts
     if version is not None and not 1 <= version <= _MAX_VERSION:
         raise RequestError(f"{name}@{clip(version)}: no version; allowed: 1 or more, or none for the latest")
     return f"/libraries/{name}/{'latest' if version is None else version}"

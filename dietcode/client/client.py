@@ -24,6 +24,7 @@ from dietcode.client.listing import check_facts
 from dietcode.client.pull import pull
 from dietcode.client.transport import AsyncTransport, Transport
 from dietcode.errors import ServerError
+from dietcode.graph.model_request import ModelRequest
 from dietcode.protocol import (
     RESTING_STATES,
     FileFacts,
@@ -82,7 +83,7 @@ class Client:
 
     def submit(
         self,
-        spec: Spec | Mapping[str, Any],
+        spec: Spec | ModelRequest | Mapping[str, Any],
         *,
         force: bool = False,
         measure: bool = True,
@@ -94,8 +95,8 @@ class Client:
 
         Parameters
         ----------
-        spec : Spec or mapping
-            The workload.
+        spec : Spec, ModelRequest or mapping
+            The workload, or a whole model; a mapping is a workload.
         force : bool
             Measure again what is known.
         measure : bool
@@ -280,7 +281,7 @@ class AsyncClient:
 
     async def submit(
         self,
-        spec: Spec | Mapping[str, Any],
+        spec: Spec | ModelRequest | Mapping[str, Any],
         *,
         force: bool = False,
         measure: bool = True,

@@ -1,24 +1,43 @@
-"""The content of a library, read from a manifest that is not trusted."""
+"""The content of a library, or of a whole model, read from a manifest that is not trusted."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dietcode.client.answers import parse_object
 from dietcode.errors import LibraryError
 from dietcode.protocol import FileFacts
-from dietcode.runtime.manifest import FILES, FORMAT, blob_name
+from dietcode.runtime.manifest import BUNDLE_FILES, BUNDLE_FORMAT, FILES, FORMAT, PART_PREFIX, blob_name
 from dietcode.workload.text import clip, one_line
 
 MAX_MANIFEST_BYTES = 8 << 20
 MAX_FILE_BYTES = 512 << 20
+_MAX_PARTS = 10_000
+_DIGEST = re.compile(r"[0-9a-f]{1,64}")
+_PART = re.compile(rf"{PART_PREFIX}[a-z0-9][a-z0-9_-]{{0,63}}")
+
+
+@dataclass(frozen=True)
+class ListedPart:
+    """A library that a bundle lists.
+
+    Attributes
+    ----------
+    manifest : str
+        ``sha256:<hex>`` of its manifest.
+    """
+
+    name: str
+    version: int
+    manifest: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """One version of a library.
+    """One version of a library, or of a bundle.
 
     Attributes
     ----------
@@ -28,6 +47,8 @@ class Listing:
         Facts of each file beside it, by name.
     runtime : FileFacts or None
         The TVM runtime that it needs; a library for GPUs needs none.
+    parts : dict
+        Of a bundle its libraries, by the digest of what they compute.
     """
 
     name: str
@@ -35,6 +56,7 @@ class Listing:
     manifest: FileFacts
     files: dict[str, FileFacts]
     runtime: FileFacts | None
+    parts: dict[str, ListedPart] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -67,23 +89,47 @@ def read_listing(data: bytes, name: str, version: int) -> Listing:
         raise LibraryError(f"{label}: the manifest is not JSON: {one_line(str(error), 120)}") from None
     if not isinstance(plain, dict):
         raise LibraryError(f"{label}: the manifest is no JSON object")
-    if plain.get("format") != FORMAT:
-        raise LibraryError(f"{label}: format {clip(plain.get('format'))}; this version reads {FORMAT}")
+    if plain.get("format") not in (FORMAT, BUNDLE_FORMAT):
+        raise LibraryError(
+            f"{label}: format {clip(plain.get('format'))}; this version reads {FORMAT} and {BUNDLE_FORMAT}"
+        )
+    is_bundle = plain["format"] == BUNDLE_FORMAT
+    no_runtime = is_bundle or plain.get("runtime") == {}  # libraries of a bundle name theirs
+    allowed = BUNDLE_FILES if is_bundle else FILES
     if plain.get("name") != name:
         raise LibraryError(f"{label}: the manifest is that of another library, {clip(plain.get('name'))}")
     files = plain.get("files")
-    if not isinstance(files, dict) or set(files) != set(FILES):
+    if not isinstance(files, dict) or set(files) != set(allowed):
         given = ", ".join(sorted(map(clip, files))) if isinstance(files, dict) else clip(files)
         raise LibraryError(
-            f"{label}: the manifest lists {one_line(given, 120) or 'no files'}; allowed: {', '.join(FILES)}"
+            f"{label}: the manifest lists {one_line(given, 120) or 'no files'}; allowed: {', '.join(allowed)}"
         )
     return Listing(
         name,
         version,
         facts_of(data),
         {path: _facts(facts, f"{label}: {path}") for path, facts in sorted(files.items())},
-        None if plain.get("runtime") == {} else _facts(plain.get("runtime"), f"{label}: runtime"),
+        None if no_runtime else _facts(plain.get("runtime"), f"{label}: runtime"),
+        _parts(plain.get("libraries"), label) if is_bundle else {},
     )
+
+
+def _parts(given: object, label: str) -> dict[str, ListedPart]:
+    """Return the libraries of a bundle, each with the name and version under which its server has it."""
+    if not isinstance(given, dict) or len(given) > _MAX_PARTS:
+        raise LibraryError(f"{label}: the manifest lists no libraries; allowed: at most {_MAX_PARTS}")
+    found = {}
+    for digest, facts in given.items():
+        where = f"{label}: libraries: {clip(digest)}"
+        listed = facts if isinstance(facts, Mapping) else {}
+        name, version, manifest = (listed.get(key) for key in ("name", "version", "manifest"))
+        if not _DIGEST.fullmatch(digest) or not isinstance(name, str) or not _PART.fullmatch(name):
+            raise LibraryError(f"{where}: given {clip(name)}; allowed: a name that begins with {PART_PREFIX}")
+        if type(version) is not int or not 1 <= version < 2**31 or not isinstance(manifest, str):
+            raise LibraryError(f"{where}: given {clip(facts)}; allowed: name, version and manifest")
+        check_facts(FileFacts(sha256=manifest, size_bytes=0), where)
+        found[digest] = ListedPart(name, version, manifest)
+    return found
 
 
 def check_facts(facts: FileFacts, where: str) -> FileFacts:

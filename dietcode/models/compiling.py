@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,19 @@ from typing import Any
 import numpy as np
 
 from dietcode._version import __version__
-from dietcode.errors import LibraryError, ModelError, TuningError
+from dietcode.errors import LibraryError, TuningError
 from dietcode.graph.graph import Graph
+from dietcode.graph.model_request import OBJECTIVE, SECONDS, TRIALS
 from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
-from dietcode.models.grouping import make_units
-from dietcode.models.kernel_call import KernelCall
-from dietcode.models.lowering import Lowered, lower
-from dietcode.models.rewriting import rewrite
+from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
+from dietcode.models.planning import ModelPlan, PlannedPart, plan_graph
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
+    CODE,
     FILES,
     LIBRARIES,
     MANIFEST,
-    MODEL,
-    REPORT,
     WEIGHTS,
     check_writable,
     file_facts,
@@ -37,17 +35,11 @@ from dietcode.runtime.manifest import (
     staged_folder,
     write_folder,
 )
-from dietcode.runtime.models.executable import read_executable
-from dietcode.runtime.models.loading import BUNDLE_FORMAT
-from dietcode.runtime.models.model import guard_of
 from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.result import TuneResult
 from dietcode.tuner.tune import make_library
-from dietcode.workload.parse import spec_from_data
-from dietcode.workload.spec import Spec
 
 Weights = Mapping[str, "np.ndarray[Any, Any]"]
-TRIALS, SECONDS = 32, 60.0  # of each part
 
 
 @dataclass(frozen=True)
@@ -69,8 +61,16 @@ class Options:
     trials: int = TRIALS
     seconds: float = SECONDS
     target: Mapping[str, Any] = field(default_factory=dict)
-    objective: Mapping[str, Any] = field(default_factory=lambda: {"binary_size": 0.02, "max_loss": 0.1})
+    objective: Mapping[str, Any] = field(default_factory=lambda: dict(OBJECTIVE))
     force: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the spec of each part has of them."""
+        return {
+            **({"target": dict(self.target)} if self.target else {}),
+            "budget": {"trials": self.trials, "seconds": self.seconds},
+            "objective": dict(self.objective),
+        }
 
 
 @dataclass(frozen=True)
@@ -123,78 +123,52 @@ def compile_graph(
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    graph = rewrite(graph)
-    lowered = lower(graph, make_units(graph))
-    _check_loads(lowered)
-    parts = _specs(lowered, options)
-    on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
+    plan = plan_graph(graph, options.fields())
+    parts = plan.parts
+    num_operators = plan.facts["num_operators"]
+    on_event(Event("plan", f"{num_operators} operators become {len(parts)} parts to tune", 1, 1))
     built: dict[str, Path] = {}
     engine = engine or LocalMachine()
     device = _device_of(parts, engine)
     num_tuned = 0
-    for number, (digest, spec) in enumerate(parts.items(), 1):
-        path = _cached(spec, digest, device)
+    for number, part in enumerate(parts, 1):
+        path = _cached(part, device)
         known = None if options.force else _known(path)
         if known is None:
-            label = f"part {number} of {len(parts)}, {spec.name}"
-            built[digest] = _tuned(spec, path, options, engine, _labelled(on_event, label))
+            label = f"part {number} of {len(parts)}, {part.name}"
+            built[part.digest] = _tuned(part, path, options, engine, labelled(on_event, label))
             num_tuned += 1
         else:
             on_event(
-                Event("part", f"{number} of {len(parts)}, {spec.name}: built before", number, len(parts))
+                Event("part", f"{number} of {len(parts)}, {part.name}: built before", number, len(parts))
             )
-            built[digest] = known
-    report = _report(graph, lowered, parts, built)
-    _write(folder, lowered, built, report, weights if keep_weights else {})
+            built[part.digest] = known
+    report = report_of_model(plan, {digest: _code_bytes(path) for digest, path in built.items()})
+    _write(folder, plan, built, report, weights if keep_weights else {})
     on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
 
 
-def _check_loads(lowered: Lowered) -> None:
-    """Refuse what loading would refuse, before anything is tuned."""
-    executable = read_executable(lowered.description)
-    try:
-        guard_of(executable)
-    except ValueError as error:
-        raise ModelError(f"{executable.name}: {error}") from error
+def labelled(on_event: OnEvent, label: str) -> OnEvent:
+    """Return a listener that hears which part an event is about."""
+    return lambda event: on_event(replace(event, message=f"{label}: {event.message}"))
 
 
-def _device_of(parts: Mapping[str, Spec], engine: Engine) -> str:
+def _device_of(parts: Sequence[PlannedPart], engine: Engine) -> str:
     """Return the id of the device that all parts are tuned on."""
-    target = next((spec.target for spec in parts.values()), None)
-    if target is None:
+    if not parts:
         return ""
-    device = engine.resolve(target)
+    device = engine.resolve(parts[0].spec.target)
     if device.refusal is not None:
         raise TuningError(device.refusal)
     return str(device.record["id"])
 
 
-def _labelled(on_event: OnEvent, label: str) -> OnEvent:
-    return lambda event: on_event(replace(event, message=f"{label}: {event.message}"))
-
-
-def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
-    """Return the whole spec of each library."""
-    specs = {}
-    for digest, spec in lowered.specs.items():
-        kind = lowered.calls[digest][0].kind
-        specs[digest] = spec_from_data(
-            {
-                "name": f"{kind}-{digest[:12]}",
-                **spec,
-                **({"target": dict(options.target)} if options.target else {}),
-                "budget": {"trials": options.trials, "seconds": options.seconds},
-                "objective": dict(options.objective),
-            }
-        )
-    return specs
-
-
-def _cached(spec: Spec, digest: str, device: str) -> Path:
-    """Return where a library of a spec is kept: by what is computed, for which device, by which version."""
-    kept = json.dumps([device, spec.to_json()["objective"], __version__], sort_keys=True).encode()
-    return cache_dir() / "parts" / f"{digest}-{file_facts(kept)['sha256'].removeprefix('sha256:')[:16]}"
+def _cached(part: PlannedPart, device: str) -> Path:
+    """Return where a library of a part is kept: by what is computed, for which device, by which version."""
+    kept = json.dumps([device, part.fields["objective"], __version__], sort_keys=True).encode()
+    digest = file_facts(kept)["sha256"].removeprefix("sha256:")
+    return cache_dir() / "parts" / f"{part.digest}-{digest[:16]}"
 
 
 def _known(path: Path) -> Path | None:
@@ -206,72 +180,30 @@ def _known(path: Path) -> Path | None:
     return path
 
 
-def _tuned(spec: Spec, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> Path:
+def _tuned(part: PlannedPart, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> Path:
     try:
-        result: TuneResult = make_library(spec, force=options.force, engine=engine, on_event=on_event)
+        result: TuneResult = make_library(part.spec, force=options.force, engine=engine, on_event=on_event)
     except TuningError as error:
-        raise TuningError(f"{spec.name}: {error}") from error
+        raise TuningError(f"{part.name}: {error}") from error
     write_folder(path, result.files)
     return path
 
 
-def _report(
-    graph: Graph, lowered: Lowered, parts: Mapping[str, Spec], built: Mapping[str, Path]
-) -> dict[str, Any]:
-    """Return what ``dietcode inspect`` shows of a model."""
-    largest = {name: high for name, (_, high) in graph.ranges.items()}
-    rows = []
-    for digest, spec in parts.items():
-        calls: list[KernelCall] = lowered.calls[digest]
-        manifest = read_manifest(built[digest])
-        rows.append(
-            {
-                "digest": digest,
-                "name": spec.name,
-                "kind": calls[0].kind,
-                "operator": str(spec.op),
-                "calls": len(calls),
-                "flops_at_most": sum((call.num_flops.evaluate(largest) for call in calls), 0),
-                "code_bytes": manifest["files"]["library.so"]["bytes"],
-            }
-        )
-    steps = lowered.description["steps"]
-    host: dict[str, int] = {}
-    for step in steps:
-        if "host" in step and not step.get("view"):
-            host[step["host"]] = host.get(step["host"], 0) + 1
-    return {
-        "name": graph.name,
-        "dimensions": lowered.description["dimensions"],
-        "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
-        "outputs": [str(graph.types[name]) for name in graph.outputs],
-        "num_operators": len(graph.nodes),
-        "num_weights": len(lowered.description["weights"]),
-        "weight_bytes": _weight_bytes(graph, lowered),
-        "workspace_bytes": lowered.description["storages"]["max_bytes"],
-        "num_calls": sum("kernel" in step for step in steps),
-        "host_operators": host,
-        "parts": sorted(rows, key=lambda row: -int(row["flops_at_most"])),
-    }
-
-
-def _weight_bytes(graph: Graph, lowered: Lowered) -> int:
-    types = [graph.weights[name] for name in lowered.description["weights"]]
-    return sum(one.num_elements.constant * np.dtype(one.dtype).itemsize for one in types)
+def _code_bytes(path: Path) -> int:
+    return int(read_manifest(path)["files"][CODE]["bytes"])
 
 
 def _write(
-    folder: Path, lowered: Lowered, built: Mapping[str, Path], report: Mapping[str, Any], weights: Weights
+    folder: Path, plan: ModelPlan, built: Mapping[str, Path], report: Mapping[str, Any], weights: Weights
 ) -> None:
     with staged_folder(folder) as staged:
-        (staged / MODEL).write_bytes(pretty_json(lowered.description))
-        (staged / REPORT).write_bytes(pretty_json(report))
-        files = [MODEL, REPORT]
-        wanted = {name: weights[name] for name in lowered.description["weights"] if name in weights}
+        described = described_files(plan, report)
+        for name, data in described.items():
+            (staged / name).write_bytes(data)
+        files = list(described)
+        wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
         if wanted:
-            from safetensors.numpy import save_file
-
-            save_file({name: np.asarray(one, order="C") for name, one in wanted.items()}, staged / WEIGHTS)
+            save_weights(wanted, staged / WEIGHTS)
             files.append(WEIGHTS)
         libraries = {}
         for digest, path in built.items():
@@ -280,16 +212,15 @@ def _write(
             for name in (MANIFEST, *FILES):
                 shutil.copyfile(path / name, own / name)
             libraries[digest] = {"manifest": sha256_file(own / MANIFEST)}
-        manifest = {
-            "format": BUNDLE_FORMAT,
-            "name": lowered.description["name"],
-            "version": __version__,
-            "files": {
-                name: {"bytes": (staged / name).stat().st_size, "sha256": sha256_file(staged / name)}
-                for name in files
-            },
-            "libraries": libraries,
-            "dimensions": lowered.description["dimensions"],
-            "workspace_bytes": lowered.description["storages"]["max_bytes"],
+        facts = {
+            name: {"bytes": (staged / name).stat().st_size, "sha256": sha256_file(staged / name)}
+            for name in files
         }
-        (staged / MANIFEST).write_bytes(pretty_json(manifest))
+        (staged / MANIFEST).write_bytes(pretty_json(bundle_manifest(plan, facts, libraries)))
+
+
+def save_weights(weights: Weights, path: Path) -> None:
+    """Write weights as a ``.safetensors`` file."""
+    from safetensors.numpy import save_file
+
+    save_file({name: np.asarray(one, order="C") for name, one in weights.items()}, path)

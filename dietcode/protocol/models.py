@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class JobState(str, Enum):
@@ -68,8 +68,11 @@ class SubmitRequest(BaseModel):
 
     Attributes
     ----------
-    spec : dict
+    spec : dict or None
         A workload, as in the spec reference; weights are given inline, never as a file.
+    model : dict or None
+        In place of it a whole model: its graph as data, without its weights, and target, budget and objective
+        of its parts.
     force : bool
         Measure again what is already known; makes a new job in any case.
     measure : bool
@@ -82,11 +85,18 @@ class SubmitRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    spec: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    model: dict[str, Any] | None = None
     force: bool = False
     measure: bool = True
     priority: int = Field(0, ge=-100, le=100)
     deadline: float | AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> SubmitRequest:
+        if (self.spec is None) == (self.model is None):
+            raise ValueError("allowed: spec, a workload, or model, and not both")
+        return self
 
     @field_validator("deadline", mode="before")
     @classmethod
@@ -131,6 +141,40 @@ class LibraryRef(ProtocolModel):
     version: int
 
 
+class JobPart(ProtocolModel):
+    """A part of a model: an operator that is tuned as a spec is.
+
+    Attributes
+    ----------
+    name : str
+        Its kind, and the beginning of the digest of its spec.
+    kind, operator : str
+        In one word, and as a spec has it.
+    calls : int
+        How often the model calls it.
+    share : float
+        Of the model's FLOPs at its largest shapes.
+    state : str
+        waiting, tuning, tuned, reused (it was built before) or failed.
+    categories : int or None
+        Micro-kernels of its library; None before it has one.
+    gflops : float or None
+        What its library is predicted to reach, in the geometric mean over its instances.
+    """
+
+    position: int
+    digest: str
+    name: str
+    kind: str
+    operator: str
+    calls: int
+    share: float
+    state: Literal["waiting", "tuning", "tuned", "reused", "failed"]
+    library: LibraryRef | None = None
+    categories: int | None = None
+    gflops: float | None = None
+
+
 class Job(ProtocolModel):
     """One tuning job.
 
@@ -138,6 +182,8 @@ class Job(ProtocolModel):
     ----------
     id : str
         16 hex digits.
+    kind : str
+        What it is about: a spec, or a whole model.
     owner : str
         Who submitted it: the name that the token was made for, or ``local``.
     workload : str
@@ -145,7 +191,9 @@ class Job(ProtocolModel):
     device_id, device : str or None
         The device that the job measures on; None while none is known.
     spec : dict or None
-        Left out of lists, where it could be large.
+        Left out of lists, where it could be large; of a model without its graph.
+    parts : list of JobPart or None
+        Of a model, once they are known; left out of lists.
     attempt : int
         How often a worker has started on it.
     measured : int
@@ -162,6 +210,7 @@ class Job(ProtocolModel):
 
     id: str
     name: str
+    kind: Literal["spec", "model"] = "spec"
     owner: str = "local"
     state: JobState
     workload: str
@@ -169,6 +218,7 @@ class Job(ProtocolModel):
     device: str | None = None
     target: dict[str, Any]
     spec: dict[str, Any] | None = None
+    parts: list[JobPart] | None = None
     force: bool = False
     measure: bool = True
     attempt: int = 0
@@ -219,6 +269,8 @@ class LibraryInfo(ProtocolModel):
 
     Attributes
     ----------
+    kind : str
+        library (of one operator), bundle (a whole model), or part (a library that bundles share).
     owner : str or None
         Who publishes under this name.
     yanked_at : datetime or None
@@ -233,6 +285,7 @@ class LibraryInfo(ProtocolModel):
 
     name: str
     version: int
+    kind: Literal["library", "bundle", "part"] = "library"
     owner: str | None = None
     job: str | None = None
     workload: str

@@ -20,6 +20,9 @@ FILES = (DISPATCH, CODE, REPORT)
 SIGNATURE = "signature.json"  # of the manifest, beside it: what is signed cannot hold its own signature
 BLOBS = "blobs"
 MODEL, WEIGHTS, LIBRARIES = "model.json", "weights.safetensors", "libraries"  # of a whole model
+BUNDLE_FORMAT = "dietcode-bundle/1"
+BUNDLE_FILES = (MODEL, REPORT)  # of a bundle whose weights are apart
+PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
     "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
     "dietcode-bundle": {MANIFEST, SIGNATURE, BLOBS, MODEL, WEIGHTS, LIBRARIES, REPORT},

@@ -22,6 +22,7 @@ from dietcode_server.engine.processes import LocalEngine
 from dietcode_server.engine.rpc_targets import targets_of
 from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
+from dietcode_server.limits import SizeLimits
 from dietcode_server.settings import Settings
 from dietcode_server.store.database import Database
 from dietcode_server.store.retention import Policy
@@ -108,6 +109,7 @@ def make_crew(
         slot=slot if spec.kind == "local" else None,  # other engines know it when they have a device
         spec=lambda: targets.engine,
         compare=settings.compare,
+        limits=SizeLimits.of(settings),
     )
     supervisor = Supervisor(
         database,

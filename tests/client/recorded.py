@@ -23,7 +23,7 @@ from dietcode_server.store import libraries
 from dietcode_server.store.database import Database
 
 URL = "http://127.0.0.1:8000"
-MANIFESTS = re.compile(r"/libraries/[a-z]+/(\d+|latest)")
+MANIFESTS = re.compile(r"/libraries/(part:)?[a-z0-9-]+/(\d+|latest)")
 OLD_HEAD = "what /libraries/dense/head was before the second version"
 VERSIONS = {"dense": 2, "rows": 1}
 
@@ -84,6 +84,34 @@ def record(folder: Path) -> dict[str, Reply]:
             for facts in (*manifest["files"].values(), manifest["runtime"]):
                 path = f"/blobs/{facts['sha256']}"
                 replies[path] = _ask(client, path)
+    database.dispose()
+    return replies
+
+
+def record_model(folder: Path, job: Callable[[Database, Path], str]) -> dict[str, Reply]:
+    """All answers of a new server on which a job, which is carried out by `job`, published a bundle."""
+    settings = Settings(data_dir=folder)
+    database = Database(settings.database)
+    database.upgrade()
+    name = job(database, folder)
+    client = TestClient(create_app(database, settings, Idle(), Targets()), base_url=URL)
+    replies = {
+        "/keys": _ask(client, "/keys"),
+        f"/libraries/{name}/head": _ask(client, f"/libraries/{name}/head"),
+    }
+    replies[f"/libraries/{name}/latest"] = _ask(client, f"/libraries/{name}/latest")
+    waiting = [f"/libraries/{name}/1"]
+    while waiting:
+        path = waiting.pop()
+        replies[path] = _ask(client, path)
+        replies[f"{path}/signature"] = _ask(client, f"{path}/signature")
+        manifest = json.loads(replies[path].body)
+        for one in manifest.get("libraries", {}).values():
+            waiting.append(f"/libraries/{one['name']}/{one['version']}")
+        for facts in (*manifest["files"].values(), manifest.get("runtime")):
+            if facts:
+                blob = f"/blobs/{facts['sha256']}"
+                replies[blob] = _ask(client, blob)
     database.dispose()
     return replies
 

@@ -13,6 +13,7 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
 from dietcode.runtime.manifest import (
+    BUNDLE_FORMAT,
     DISPATCH,
     LIBRARIES,
     MANIFEST,
@@ -30,7 +31,6 @@ from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attribute
 from dietcode.runtime.models.steps import computed
 from dietcode.runtime.signed import check_signature
 
-BUNDLE_FORMAT = "dietcode-bundle/1"
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
 

@@ -22,6 +22,7 @@ SPEC: dict[str, Any] = {
 }
 SUBMIT: dict[str, Any] = {
     "spec": SPEC,
+    "model": None,
     "force": False,
     "measure": True,
     "priority": 0,
@@ -39,6 +40,7 @@ PROGRESS: dict[str, Any] = {
 JOB: dict[str, Any] = {
     "id": "0123456789abcdef",
     "name": "bert-dense",
+    "kind": "spec",
     "owner": "local",
     "state": "running",
     "workload": _DIGEST,
@@ -46,6 +48,7 @@ JOB: dict[str, Any] = {
     "device": "Intel Xeon, 2 cores",
     "target": TARGET,
     "spec": SPEC,
+    "parts": None,
     "force": False,
     "measure": True,
     "attempt": 1,
@@ -77,6 +80,7 @@ EVENT: dict[str, Any] = {
 LIBRARY: dict[str, Any] = {
     "name": "bert-dense",
     "version": 3,
+    "kind": "library",
     "owner": "local",
     "job": JOB["id"],
     "workload": _DIGEST,

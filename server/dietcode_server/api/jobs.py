@@ -7,19 +7,21 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Query, Response
 
 from dietcode.errors import RequestError
+from dietcode.graph.model_request import ModelRequest, model_from_data
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
-from dietcode.workload.identity import workload_digest
 from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
 from dietcode_server.api import examples
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.lanes import WRITES
-from dietcode_server.api.limits import check_limits
 from dietcode_server.api.names import LIBRARY_NAME, OWNER_NAME, check_job_id
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.quotas import check_open, check_rate
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.engine.announced_targets import with_device
+from dietcode_server.limits import check_limits, check_model_limits
 from dietcode_server.store import jobs, wire
+from dietcode_server.store.subjects import asked_of, workload_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -47,7 +49,7 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
 @router.post(
     "",
     status_code=201,
-    summary="Submit a workload",
+    summary="Submit a workload, or a model",
     responses={
         200: shows(examples.JOB, description="The job there is for this content, or for this key.")
         | {"model": Job},
@@ -63,7 +65,7 @@ async def submit_job(
     response: Response,
     key: IdempotencyKey = None,
 ) -> Job:
-    """Idempotent by content: the same spec gives the job there is, whatever its state, unless forced."""
+    """Idempotent by content: the same again gives the job there is, whatever its state, unless forced."""
     job, is_new = await WRITES.run(submit, request, services, caller, key)
     if is_new:
         response.headers["Location"] = f"{router.prefix}/{job.id}"
@@ -88,6 +90,8 @@ def submit(request: SubmitRequest, services: Services, caller: Caller, key: str 
     ------
     SpecError, TargetError
         The spec is refused, by itself or by this server's limits.
+    ModelError
+        So is the model.
     RequestError, ConflictError, Refusal
         The request is refused: its options, its key, its caller, or too many before it.
     ServerError
@@ -96,17 +100,16 @@ def submit(request: SubmitRequest, services: Services, caller: Caller, key: str 
     check_rate(services.rates, services.settings, caller)
     if request.force and not request.measure:
         raise RequestError("force measures again and measure: false measures nothing; give one of them")
-    spec = spec_from_data(request.spec)
-    check_limits(spec, services.settings)
-    resolved = services.targets.resolve(spec)
+    asked = _asked(request, services)
+    resolved = services.targets.resolve(asked)
     with services.database.write() as session:
-        caller.need_name(session, spec.name)
+        caller.need_name(session, asked.name)
         resolved = with_device(
-            session, workload_digest(spec), resolved, force=request.force, measure=request.measure
+            session, workload_of(asked)[0], resolved, force=request.force, measure=request.measure
         )
         row, is_new = jobs.submit(
             session,
-            spec=spec,
+            spec=asked,
             target=resolved.target,
             device=resolved.device,
             runnable=resolved.runnable,
@@ -118,13 +121,24 @@ def submit(request: SubmitRequest, services: Services, caller: Caller, key: str 
             owner=caller.owner,
         )
         if is_new:  # what is refused here is not kept
-            caller.need("publish", f"a new job publishes {spec.name}, and that")
+            caller.need("publish", f"a new job publishes {asked.name}, and that")
             check_open(session, services.settings, caller, caller.owner)
         job = wire.to_wire(session, row)
     services.metrics.submissions.labels("new" if is_new else "known").inc()
     if is_new:
         services.supervisor.wake()
     return job, is_new
+
+
+def _asked(request: SubmitRequest, services: Services) -> Spec | ModelRequest:
+    """Return what a request asks for, within this server's limits."""
+    if request.model is not None:
+        model = model_from_data(request.model)
+        check_model_limits(model, services.settings)
+        return model
+    spec = spec_from_data(request.spec)
+    check_limits(spec, services.settings)
+    return spec
 
 
 @router.get("", summary="List jobs, newest first", responses={200: shows(examples.JOB_PAGE), **problems(422)})
@@ -178,9 +192,9 @@ def resume_job(job_id: str, services: ServicesOf, caller: CallerOf) -> Job:
     with services.database.read() as session:
         row = jobs.get(session, check_job_id(job_id))
         caller.need_job(row)
-        data, target, workload = row.spec, row.target, row.workload
+        asked, target, workload = asked_of(row), row.target, row.workload
         options = {"force": row.force, "measure": row.measure}
-    found = services.targets.again(spec_from_data(data), target)
+    found = services.targets.again(asked, target)
     with services.database.write() as session:
         found = with_device(session, workload, found, **options)
         row = jobs.resume(session, job_id, runnable=found.runnable, device=found.device)

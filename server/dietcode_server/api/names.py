@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from dietcode.errors import NotFoundError
+from dietcode.runtime.manifest import PART_PREFIX
 from dietcode.workload.text import clip
 from dietcode_server.store.tokens import OWNER
 
@@ -13,7 +14,7 @@ OWNER_NAME = rf"^{OWNER}$"
 LATEST = "latest"
 
 _JOB_ID = re.compile(r"[0-9a-f]{16}")
-_LIBRARY_NAME = re.compile(LIBRARY_NAME[1:-1])
+_LIBRARY_NAME = re.compile(f"({PART_PREFIX})?{LIBRARY_NAME[1:-1]}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _TOKEN_ID = re.compile(r"[0-9a-f]{8}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -11,9 +11,9 @@ from dietcode.workload.parse import spec_from_data
 from dietcode_server.api import examples
 from dietcode_server.api.callers import CallerOf
 from dietcode_server.api.lanes import WRITES
-from dietcode_server.api.limits import check_limits
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.limits import check_limits
 from dietcode_server.store import exchange, wire
 
 router = APIRouter(prefix="/api/v1/records", tags=["records"])

@@ -26,7 +26,7 @@ from dietcode_server.dashboard.instances import Order, PageNumber, Sort, instanc
 from dietcode_server.dashboard.render import is_fragment, page
 from dietcode_server.dashboard.reports import Report, report_of
 from dietcode_server.store import comparisons, jobs, libraries, listings
-from dietcode_server.store.tables import ComparisonRow, JobRow, LibraryFile, LibraryRow
+from dietcode_server.store.tables import BUNDLE, ComparisonRow, JobRow, LibraryFile, LibraryRow
 
 router = APIRouter(include_in_schema=False)
 Category = Annotated[int | None, Query(ge=0, le=1_000_000)]
@@ -86,7 +86,15 @@ def _geometric_mean(values: Sequence[float]) -> float | None:
 
 
 def result_of(session: Session, library: LibraryRow) -> Result:
-    """Return the result of a published version."""
+    """Return the result of a published version.
+
+    Raises
+    ------
+    NotFoundError
+        It is a whole model.
+    """
+    if library.kind == BUNDLE:
+        raise NotFoundError(f"{library.name}@{library.version}: a model, whose libraries have results")
     of_code = (LibraryFile.library_id == library.id, LibraryFile.path == CODE)
     size = session.scalar(select(LibraryFile.size_bytes).where(*of_code))
     return Result(
@@ -103,6 +111,8 @@ def library_of(session: Session, row: JobRow) -> LibraryRow:
         Nothing, or not yet.
     """
     library = None if row.library_id is None else session.get(LibraryRow, row.library_id)
+    if library is not None and library.kind == BUNDLE:
+        raise NotFoundError(f"job {row.id}: a model has no result of its own; its parts have")
     if library is None:
         raise NotFoundError(f"job {row.id}: it has published nothing; its state is {row.state}")
     return library

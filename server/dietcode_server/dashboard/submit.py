@@ -22,7 +22,6 @@ from dietcode_server.api import jobs as job_routes
 from dietcode_server.api.callers import CallerOf
 from dietcode_server.api.jobs import IdempotencyKey
 from dietcode_server.api.lanes import WRITES
-from dietcode_server.api.limits import check_limits
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.problems import of_target
 from dietcode_server.api.services import Services, ServicesOf
@@ -33,6 +32,7 @@ from dietcode_server.dashboard.spec_examples import spec_examples
 from dietcode_server.dashboard.spec_text import spec_text
 from dietcode_server.engine.announced_targets import with_device
 from dietcode_server.engine.targets import Resolved
+from dietcode_server.limits import check_limits
 from dietcode_server.store import architectures, jobs, wire
 from dietcode_server.store.outlook import outlook
 from dietcode_server.store.transitions import waits_for

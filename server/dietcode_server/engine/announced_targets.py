@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from dietcode.errors import SpecError
-from dietcode.workload.spec import Spec, TargetSpec
-from dietcode_server.engine.targets import Resolved, Targets
+from dietcode.workload.spec import TargetSpec
+from dietcode_server.engine.targets import HasTarget, Resolved, Targets
 from dietcode_server.store import architectures, runners
 from dietcode_server.store.database import Database
 
@@ -31,30 +31,30 @@ class AnnouncedTargets(Targets):
         super().__init__()
         self._database, self._measures_here = database, measures_here
 
-    def resolve(self, spec: Spec) -> Resolved:
+    def resolve(self, asked: HasTarget) -> Resolved:
         """Return this machine first, then the one device that runners announce for it.
 
         A target that names an architecture has no device yet: `with_device` finds one, by the job's workload.
         """
-        own = self.on(spec.target)
+        own = self.on(asked.target)
         if architectures.names_one(own.target):
             return replace(own, device=None, runnable=False)
         if self._measures_here and own.runnable:
             return own
-        found = {one.device[0]: one for one in self._elsewhere(spec.target, own) if one.device is not None}
+        found = {one.device[0]: one for one in self._elsewhere(asked.target, own) if one.device is not None}
         if found:
-            return _choose(spec.target, list(found.values()))
+            return _choose(asked.target, list(found.values()))
         # Until a runner takes it from a server that measures nothing, its target is what the spec says.
-        return own if self._measures_here else Resolved(_plain(spec.target), None, False)
+        return own if self._measures_here else Resolved(_plain(asked.target), None, False)
 
-    def again(self, spec: Spec, target: dict[str, Any]) -> Resolved:
+    def again(self, asked: HasTarget, target: dict[str, Any]) -> Resolved:
         """Return this machine, or any runner's device for which the job's target is the same."""
-        own = self.on(spec.target)
+        own = self.on(asked.target)
         if architectures.names_one(own.target):
             return Resolved(target, None, False)
         if self._measures_here and own.runnable and own.target == target:
             return own
-        for found in self._elsewhere(spec.target, own):
+        for found in self._elsewhere(asked.target, own):
             if found.target == target:
                 return found
         return Resolved(target, None, False)

@@ -14,12 +14,23 @@ from dietcode_server.store.tables import JobRow
 
 
 class SqlKeeper:
-    """`dietcode.tuner.measuring.Keeper` in the server's database, with MetaSchedule's files beside it."""
+    """`dietcode.tuner.measuring.Keeper` in the server's database, with MetaSchedule's files beside it.
 
-    def __init__(self, database: Database, job: JobRow, work_root: Path) -> None:
+    Parameters
+    ----------
+    work_root : Path
+        Folder of MetaSchedule's files.
+    spec : dict, optional
+        That of a part of the job's model; by default that of the job.
+    """
+
+    def __init__(
+        self, database: Database, job: JobRow, work_root: Path, spec: dict[str, Any] | None = None
+    ) -> None:
         self._database = database
         self._job = job
         self._root = work_root
+        self._spec = job.spec if spec is None else spec
 
     def open(self, workload: str, device: Mapping[str, Any]) -> SqlRecords:
         """The records of a workload on a device; a job that measures anew forgets the older ones first.
@@ -34,7 +45,7 @@ class SqlKeeper:
             self._database,
             workload,
             dict(device),
-            spec=job.spec,
+            spec=self._spec,
             job_id=job.id,
             attempt=job.attempt,
             runner=job.runner,

@@ -6,10 +6,10 @@ import logging
 import time
 
 from dietcode.errors import DietCodeError, ServerError
-from dietcode.workload.parse import spec_from_data
 from dietcode_server.engine.targets import Resolved, Targets
 from dietcode_server.store import jobs, leases, waiting
 from dietcode_server.store.database import Database
+from dietcode_server.store.subjects import asked_of
 from dietcode_server.store.tables import JobRow
 
 _TAKE_UP_SECS = 2.0
@@ -136,7 +136,7 @@ class Placement:
         assert self._targets is not None
         self.is_resolving = True
         try:
-            found = self._targets.on(spec_from_data(job.spec).target)
+            found = self._targets.on(asked_of(job).target)
         except ServerError:
             raise
         except DietCodeError:

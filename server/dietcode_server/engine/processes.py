@@ -17,6 +17,7 @@ from dietcode.errors import DietCodeError
 from dietcode.lean import without_torch
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode_server.engine.runner import end_tree, runner_name
+from dietcode_server.limits import SizeLimits
 from dietcode_server.logs import Format
 from dietcode_server.store.leases import LEASE_SECS
 
@@ -69,6 +70,8 @@ class LocalEngine:
         Where its jobs build and measure, and what is known of it by now.
     compare : str
         What its libraries are measured beside, as `dietcode_server.settings.Settings.compare`.
+    limits : SizeLimits or None
+        What the parts of a model are compared with.
     """
 
     database_url: str
@@ -81,6 +84,7 @@ class LocalEngine:
     slot: str | None = field(default_factory=socket.gethostname)
     spec: Callable[[], EngineSpec] = EngineSpec
     compare: Compare = "none"
+    limits: SizeLimits | None = None
 
     def start(self, job_id: str) -> WorkerProcess:
         """Start a worker for a queued job, which it claims itself.
@@ -102,6 +106,7 @@ class LocalEngine:
             "slot": self.slot,
             "engine": spec.to_json(),
             "compare": self.compare,
+            "limits": None if self.limits is None else self.limits.to_json(),
         }
         try:
             self.log_dir.mkdir(parents=True, exist_ok=True)

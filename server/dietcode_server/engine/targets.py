@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
 from dietcode.lean import without_torch
@@ -27,7 +27,7 @@ from dietcode.measure.engine_spec import EngineSpec
 from dietcode.target.kinds import KINDS
 from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.identity import canonical_bytes
-from dietcode.workload.spec import Spec, TargetSpec
+from dietcode.workload.spec import TargetSpec
 from dietcode.workload.text import one_line
 from dietcode_server.store import architectures
 
@@ -39,6 +39,14 @@ _MAX_KNOWN = 256
 _MAX_PENDING = 4
 _KNOWN_SECS = 60.0
 _log = logging.getLogger("dietcode.targets")
+
+
+class HasTarget(Protocol):
+    """What a job is asked for: a spec, or a model."""
+
+    @property
+    def target(self) -> TargetSpec:
+        """What to build for and measure on."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,8 @@ class Targets:
         self._pending: dict[bytes, Future[list[Resolved | str]]] = {}
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
-    def resolve(self, spec: Spec) -> Resolved:
-        """Return what a new job on a spec is for.
+    def resolve(self, asked: HasTarget) -> Resolved:
+        """Return what a new job on a spec or a model is for.
 
         Raises
         ------
@@ -97,9 +105,9 @@ class Targets:
         ServerError
             It cannot be found out, or too many others are asked for.
         """
-        return self.on(spec.target)
+        return self.on(asked.target)
 
-    def again(self, spec: Spec, target: dict[str, Any]) -> Resolved:
+    def again(self, asked: HasTarget, target: dict[str, Any]) -> Resolved:
         """Return whether an earlier job, resolved to `target`, can be measured now.
 
         Raises
@@ -107,7 +115,7 @@ class Targets:
         TargetError, ServerError
             As `resolve`.
         """
-        found = self.resolve(spec)
+        found = self.resolve(asked)
         return found if found.target == target else replace(found, device=None, runnable=False)
 
     def on(self, target: TargetSpec, host: dict[str, Any] | None = None) -> Resolved:

@@ -10,78 +10,36 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dietcode.bench.confined import Compare
-from dietcode.errors import DietCodeError, TargetError
+from dietcode.errors import DietCodeError
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
-from dietcode.protocol import JobState, Progress
+from dietcode.protocol import JobState
 from dietcode.runtime.cache import cache_dir
-from dietcode_server.engine.holding import Heartbeat, HeldChildren, clock_secs
+from dietcode_server.engine.assignment import Assignment
+from dietcode_server.engine.holding import Heartbeat, clock_secs
+from dietcode_server.engine.publishing import Shown, code_of, publish
 from dietcode_server.engine.runner import runner_name
+from dietcode_server.limits import SizeLimits
 from dietcode_server.logs import configure_logs
-from dietcode_server.store import architectures, comparisons, jobs, leases, libraries, slots
-from dietcode_server.store import listings as code
+from dietcode_server.store import jobs, leases, slots
 from dietcode_server.store.clock import clock
-from dietcode_server.store.comparisons import Compared
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.leases import LEASE_SECS
 from dietcode_server.store.patience import patiently
-from dietcode_server.store.tables import JobRow
+from dietcode_server.store.tables import MODEL, JobRow
 from dietcode_server.store.transitions import locked
 
 if TYPE_CHECKING:
     from dietcode.measure.children import Children
-    from dietcode.measure.engine import Device, Engine
-    from dietcode.workload.spec import Spec
+    from dietcode.measure.engine import Engine
 
 NOT_CLAIMED = 3  # exit status
-_SAME_STEP_SECS = 5.0  # how often an unchanged step is noted again, for its time left
 _log = logging.getLogger("dietcode.worker")
-
-
-class Reporter:
-    """Writes the tuner's events into the job's events."""
-
-    def __init__(self, database: Database, job_id: str, runner: str) -> None:
-        self._database = database
-        self._job_id, self._runner = job_id, runner
-        self._last: tuple[Any, ...] = ()
-        self._last_at = 0.0
-        self.best_gflops: float | None = None
-
-    def on_event(self, event: Any) -> None:
-        """Take in a `dietcode.tuner.events.Event`; unchanged steps are noted every few seconds."""
-        step = (event.stage, event.message, event.done, event.total)
-        now = time.monotonic()
-        if step == self._last and now - self._last_at < _SAME_STEP_SECS:
-            return
-        self._last, self._last_at = step, now
-        if event.best_gflops is not None and event.stage == "measure":
-            self.best_gflops = event.best_gflops
-        progress = Progress(
-            stage=event.stage,
-            message=event.message,
-            done=event.done,
-            total=event.total,
-            best_gflops=self.best_gflops if event.best_gflops is None else event.best_gflops,
-            secs_left=event.secs_left,
-        )
-        patiently(lambda: self._add(progress, dict(event.data)))
-
-    def on_wait(self, message: str) -> None:
-        """Note what is waited for."""
-        patiently(lambda: self._add(Progress(stage="calibrate", message=message), {}))
-
-    def _add(self, progress: Progress, data: dict[str, Any]) -> None:
-        with self._database.write() as session:
-            jobs.add_progress(session, self._job_id, progress, data, runner=self._runner)
 
 
 class _NotOursError(StoreError):
@@ -133,6 +91,7 @@ def work(
     slot: str | None = None,
     engine: EngineSpec | None = None,
     compare: Compare = "none",
+    limits: SizeLimits | None = None,
 ) -> int:
     """Claim one job and carry it out; return the exit status.
 
@@ -148,6 +107,8 @@ def work(
         Where it builds and measures; by default this machine.
     compare : str
         What the library is measured beside.
+    limits : SizeLimits or None
+        What the parts of a model are compared with.
     """
     runner, since = runner_name(), clock_secs()
     job = claim(database, job_id, runner, lease_secs, slot)
@@ -155,30 +116,29 @@ def work(
         return NOT_CLAIMED
     heartbeat = Heartbeat(database, job_id, runner, heartbeat_secs, lease_secs, slot, since)
     heartbeat.start()
+    engine = engine or EngineSpec()
+    own = Assignment(database, job, runner, work_root, heartbeat, engine, compare, limits)
     try:
-        _tune_and_publish(database, job, runner, work_root, heartbeat, engine or EngineSpec(), compare)
+        if job.kind == MODEL:
+            from dietcode_server.engine.modelling import compile_and_publish
+
+            compile_and_publish(own)
+        else:
+            _tune_and_publish(own)
         return 0
     except DietCodeError as error:
-        _finish(database, job_id, runner, JobState.FAILED, without_paths(str(error), work_root))
+        own.finish(JobState.FAILED, without_paths(str(error), work_root))
     except Exception as error:
         _log.exception("failed", extra={"job": job_id})
         what = without_paths(" ".join(str(error).split())[:300], work_root)
         what = f"internal error: {type(error).__name__}: {what}"
-        _finish(database, job_id, runner, JobState.FAILED, what)
+        own.finish(JobState.FAILED, what)
     finally:
         heartbeat.stop()
     return 1
 
 
-def _tune_and_publish(
-    database: Database,
-    job: JobRow,
-    runner: str,
-    work_root: Path,
-    heartbeat: Heartbeat,
-    engine_spec: EngineSpec,
-    compare: Compare,
-) -> None:
+def _tune_and_publish(own: Assignment) -> None:
     from dietcode.measure.opening import open_engine
     from dietcode.tuner.events import Event
     from dietcode.tuner.tune import make_library
@@ -186,9 +146,10 @@ def _tune_and_publish(
     from dietcode_server.engine.comparing import compare_library
     from dietcode_server.engine.keeper import SqlKeeper, known_records
 
+    database, job, heartbeat = own.database, own.job, own.heartbeat
     spec = spec_from_data(job.spec)
-    reporter = Reporter(database, job.id, runner)
-    keeper = SqlKeeper(database, job, work_root)
+    reporter = own.reporter()
+    keeper = SqlKeeper(database, job, own.work_root)
     known = known_records(database, job)
     with ExitStack() as stack:
         children: Children | None = None
@@ -197,110 +158,22 @@ def _tune_and_publish(
             line = f"from {len(known.measurements)} micro-kernels measured on {known.device['name']}"
             reporter.on_event(Event("select", line))
         else:
-            engine = stack.enter_context(open_engine(engine_spec))
-            device = _device_of(engine, spec, job)
+            engine = stack.enter_context(open_engine(own.engine))
+            device = own.device_of(engine, spec.target)
             if device is None:
-                _finish(database, job.id, runner, JobState.WAITING_FOR_RUNNER)
+                own.finish(JobState.WAITING_FOR_RUNNER)
                 return
             if job.measure:
-                found = stack.enter_context(engine.children(device, reporter.on_wait))
-                children = HeldChildren(
-                    found, heartbeat.holds, lambda slot: heartbeat.take(slot, reporter.on_wait)
-                )
+                children = own.children(engine, device, stack, reporter)
             else:
                 known = keeper.open(job.workload, device.record).records
         result = make_library(
             spec, known=known, keeper=keeper, on_event=reporter.on_event, children=children, engine=engine
         )
         # While the device is this job's alone.
-        rows = compare_library(job, result, compare, engine_spec.kind, reporter.on_event, heartbeat.holds)
-    shown = Shown(rows, _code_of(result.report))
-    patiently(lambda: publish(database, job, runner, result, reporter.best_gflops, shown))
-
-
-def _device_of(engine: Engine, spec: Spec, job: JobRow) -> Device | None:
-    """Return a job's device; None where it is not the engine's, or records would have been needed."""
-    if not job.measure and architectures.names_one(job.target):
-        return None
-    try:
-        device = engine.resolve(spec.target)
-    except TargetError as error:
-        _log.warning("%s", error, extra={"job": job.id})
-        return None
-    is_same = device.target.to_json() == job.target and device.record["id"] == job.device_id
-    return device if is_same else None
-
-
-def _code_of(report: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Kind and text of the code of each micro-kernel; the library is published without it, too."""
-    from dietcode.backends.listing import listings
-
-    try:
-        return listings(report)
-    except Exception:
-        _log.exception("the generated code is not shown")
-        return {}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What is kept beside a library for people to look at.
-
-    Attributes
-    ----------
-    compared : sequence of Compared
-        What it reached beside the vendor's kernels.
-    listings : mapping of str to (str, str)
-        Kind and text of the generated code, by micro-kernel.
-    """
-
-    compared: Sequence[Compared] = ()
-    listings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
-def publish(
-    database: Database,
-    job: JobRow,
-    runner: str,
-    result: Any,
-    best_gflops: float | None,
-    shown: Shown | None = None,
-) -> None:
-    """Publish what a job made, with what is shown of it, and end the job, in one transaction.
-
-    Parameters
-    ----------
-    runner : str
-        Who holds the job.
-    result : TuneResult
-    best_gflops : float or None
-        The best throughput, for the last event.
-    shown : Shown or None
-        What is kept beside the library.
-
-    Raises
-    ------
-    LeaseLostError
-        The job is another's: nothing is published.
-    """
-    with database.write() as session:
-        row = jobs.get(session, job.id)
-        if row.state == JobState.SUCCEEDED.value and row.attempt == job.attempt:
-            return  # by an earlier try, which lost its connection before it heard so
-        row = leases.require(session, job.id, runner)
-        library = libraries.publish(
-            session, job=row, device_name=str(result.device["name"]), files=result.files
-        )
-        if row.device_id is None:
-            row.device_id = str(result.device["id"])  # whose records they were
-        if shown is not None:
-            comparisons.keep(session, library.id, shown.compared)
-            code.keep(session, library.id, shown.listings)
-        size = sum(len(data) for name, data in result.files.items() if not name.startswith("blobs/"))
-        message = f"{library.name}@{library.version}: {size} bytes"
-        progress = Progress(stage="publish", message=message, done=1, total=1, best_gflops=best_gflops)
-        jobs.add_progress(session, job.id, progress)
-        jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner, ended=True)
+        rows = compare_library(job, result, own.compare, own.engine.kind, reporter.on_event, heartbeat.holds)
+    shown = Shown(rows, code_of(result.report))
+    patiently(lambda: publish(database, job, own.runner, result, reporter.best_gflops, shown))
 
 
 def without_paths(text: str, work_root: Path) -> str:
@@ -308,16 +181,6 @@ def without_paths(text: str, work_root: Path) -> str:
     for path, name in ((work_root.parent, "DATA_DIR"), (cache_dir(), "CACHE"), (Path.home(), "~")):
         text = text.replace(str(path), name)
     return text
-
-
-def _finish(database: Database, job_id: str, runner: str, state: JobState, error: str | None = None) -> None:
-    """End the job, if it is still this worker's."""
-
-    def attempt() -> None:
-        with database.write() as session:
-            jobs.finish(session, job_id, state, error=error, runner=runner)
-
-    patiently(attempt)
 
 
 def main() -> int:
@@ -332,7 +195,8 @@ def main() -> int:
         pace = (request["heartbeat_secs"], request["lease_secs"])
         engine = EngineSpec.from_json(request["engine"])
         asked = request["compare"]
-        return work(database, request["job"], work_root, *pace, request["slot"], engine, asked)
+        limits = None if request.get("limits") is None else SizeLimits.from_json(request["limits"])
+        return work(database, request["job"], work_root, *pace, request["slot"], engine, asked, limits)
     except DietCodeError as error:
         _log.error("%s", without_paths(str(error), work_root))
         return 1

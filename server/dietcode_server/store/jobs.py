@@ -14,9 +14,8 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from dietcode.errors import ConflictError, RequestError
+from dietcode.graph.model_request import ModelOrder, ModelRequest
 from dietcode.protocol import JobState, Progress
-from dietcode.workload.identity import workload_digest
-from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 from dietcode_server.store import architectures
@@ -26,7 +25,15 @@ from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_j
 from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.runners import DeviceIdentity
-from dietcode_server.store.subjects import job_identity, remember_device, remember_workload
+from dietcode_server.store.subjects import (
+    asked_of,
+    job_identity,
+    kind_of,
+    order_of,
+    remember_device,
+    remember_workload,
+    workload_of,
+)
 from dietcode_server.store.tables import LOCAL, JobRow
 from dietcode_server.store.transitions import enter, locked, no_such_job, plain
 
@@ -56,7 +63,7 @@ MAX_PRIORITY = 100
 def submit(
     session: Session,
     *,
-    spec: Spec,
+    spec: Spec | ModelRequest,
     target: dict[str, Any],
     device: DeviceIdentity | None,
     runnable: bool,
@@ -75,6 +82,8 @@ def submit(
 
     Parameters
     ----------
+    spec : Spec or ModelRequest
+        What is asked for.
     target : dict
         The resolved target; takes part in the job's identity.
     device : (id, name, target) or None
@@ -98,16 +107,17 @@ def submit(
         The priority is out of range, or the deadline is past.
     """
     one_at_a_time(session, "submit")
-    digest = job_identity(spec, target, measure)
-    known = _known_by_key(session, spec, force, measure, idempotency_key)
+    order = order_of(spec)
+    digest = job_identity(order, target, measure)
+    known = _known_by_key(session, order, force, measure, idempotency_key)
     if known is None and not force:
         known = _known(session, digest, idempotency_key, owner)
     if known is not None:
         return known, False
     now = now or clock(session)
     deadline_at = _checked(priority, deadline, now)
-    workload = workload_digest(spec)
-    remember_workload(session, workload, spec.to_json(), now)
+    workload, content = workload_of(spec)
+    remember_workload(session, workload, content, now)
     if device is not None:
         remember_device(session, *device, now)
     row = JobRow(
@@ -115,10 +125,11 @@ def submit(
         digest=digest,
         idempotency_key=idempotency_key,
         name=spec.name,
+        kind=kind_of(spec),
         owner=owner,
         workload=workload,
         device_id=None if device is None else device[0],
-        spec=spec.to_json(),
+        spec=order.to_json(),
         target=target,
         force=force,
         measure=measure,
@@ -151,7 +162,9 @@ def _checked(priority: int, deadline: datetime | timedelta | None, now: datetime
     return at
 
 
-def _known_by_key(session: Session, spec: Spec, force: bool, measure: bool, key: str | None) -> JobRow | None:
+def _known_by_key(
+    session: Session, asked: Spec | ModelOrder, force: bool, measure: bool, key: str | None
+) -> JobRow | None:
     """The job that a key was used for; what its target was resolved to may have changed since.
 
     Raises
@@ -162,7 +175,7 @@ def _known_by_key(session: Session, spec: Spec, force: bool, measure: bool, key:
     row = session.scalar(select(JobRow).where(JobRow.idempotency_key == key)) if key is not None else None
     if row is None:
         return None
-    given, known = (job_identity(one, {}, measure) for one in (spec, spec_from_data(row.spec)))
+    given, known = (job_identity(one, {}, measure) for one in (asked, asked_of(row)))
     if (given, force, measure) != (known, row.force, row.measure):
         raise ConflictError(
             f"Idempotency-Key {clip(key)} was used for another request, job {row.id!r}; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,17 +25,18 @@ from dietcode.runtime.manifest import (
 from dietcode.target.kinds import kind_of_target
 from dietcode.workload.text import clip, one_line
 from dietcode_server.store import blobs
+from dietcode_server.store.explained import explained_rows
 from dietcode_server.store.locks import one_at_a_time
 from dietcode_server.store.owners import advance, check_name, claim_name
 from dietcode_server.store.paging import find_page
 from dietcode_server.store.subjects import remember_workload, utc_now
 from dietcode_server.store.tables import (
-    CategoryRow,
-    DispatchRow,
+    BUNDLE,
+    LIBRARY,
+    PART,
     JobRow,
     LibraryFile,
     LibraryRow,
-    MicroKernelRow,
     NameRow,
 )
 
@@ -44,7 +45,12 @@ _MAX_VERSION = (1 << 31) - 1
 
 
 def publish(
-    session: Session, *, job: JobRow | None, device_name: str, files: Mapping[str, bytes]
+    session: Session,
+    *,
+    job: JobRow | None,
+    device_name: str,
+    files: Mapping[str, bytes],
+    part: str | None = None,
 ) -> LibraryRow:
     """Publish a library as the next version of its name, all of it or nothing.
 
@@ -59,6 +65,8 @@ def publish(
     files : mapping of str to bytes
         Content by relative path, as `dietcode.library.build.library_files` gives it; the manifest that is
         kept says that a signature goes with it.
+    part : str, optional
+        Of a part of models the name, which is the server's own.
 
     Raises
     ------
@@ -67,20 +75,24 @@ def publish(
         for GPUs: it holds no machine code, or no device measured it.
     """
     manifest, report, dispatch = (_json(files, name) for name in (MANIFEST, REPORT, DISPATCH))
+    if part is not None:
+        manifest["name"] = part
     files = {**files, MANIFEST: as_published(manifest)}
+    owner = None if part is not None else job
     one_at_a_time(session, "publish")
     try:
         _check_files(files, manifest)
         kind_of_target(manifest["target"]).check_library(files[CODE], manifest, report)
-        check_name(session, manifest["name"], job)
+        check_name(session, manifest["name"], owner)
         newest = _newest(session, manifest["name"])
         digest = file_facts(files[MANIFEST])["sha256"]
         if newest is not None and newest.yanked_at is None and newest.manifest_digest == digest:
             return newest
-        explained = _explained(manifest, report, dispatch)
+        explained = explained_rows(manifest, report, dispatch)
         row = LibraryRow(
             name=manifest["name"],
             version=1 if newest is None else newest.version + 1,
+            kind=LIBRARY if part is None else PART,
             job_id=None if job is None else job.id,
             workload=manifest["workload_digest"],
             device=device_name,
@@ -94,10 +106,60 @@ def publish(
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise LibraryError(f"the library cannot be published: {one_line(what)}") from error
     with session.begin_nested():  # so that a caller who goes on after an error commits no half of it
-        claim_name(session, row.name, job, row.created_at)
-        advance(session, row.name)
         remember_workload(session, row.workload, manifest["workload"], row.created_at)
-        _insert(session, row, files, explained)
+        _insert(session, row, owner, files, explained)
+    return row
+
+
+def publish_bundle(
+    session: Session,
+    *,
+    job: JobRow,
+    device_name: str,
+    files: Mapping[str, bytes],
+    parts: Sequence[LibraryRow],
+) -> LibraryRow:
+    """Publish a model as the next version of its name.
+
+    Parameters
+    ----------
+    job : JobRow
+        The job that made it.
+    device_name : str
+        What its parts were measured on.
+    files : mapping of str to bytes
+        Its manifest, and the files that it lists; the manifest that is kept says that a signature goes with
+        it.
+    parts : sequence of LibraryRow
+        The libraries that it names.
+
+    Raises
+    ------
+    LibraryError
+        The name is somebody else's by now.
+    """
+    files = {**files, MANIFEST: as_published(_json(files, MANIFEST))}
+    one_at_a_time(session, "publish")
+    check_name(session, job.name, job)
+    newest = _newest(session, job.name)
+    digest = file_facts(files[MANIFEST])["sha256"]
+    if newest is not None and newest.yanked_at is None and newest.manifest_digest == digest:
+        return newest
+    row = LibraryRow(
+        name=job.name,
+        version=1 if newest is None else newest.version + 1,
+        kind=BUNDLE,
+        job_id=job.id,
+        workload=job.workload,
+        device=device_name,
+        target=job.target,
+        dispatch_rule={},
+        num_micro_kernels=sum(part.num_micro_kernels for part in parts),
+        size_bytes=sum(map(len, files.values())) + sum(part.size_bytes for part in parts),
+        created_at=utc_now(),
+    )
+    with session.begin_nested():
+        _insert(session, row, job, files, {})
     return row
 
 
@@ -195,7 +257,7 @@ def list_libraries(
     Parameters
     ----------
     name : str or None
-        Versions of this name only.
+        Versions of this name only; without it, parts of models are left out.
     limit : int
         Most versions of a page.
     cursor : str or None
@@ -210,8 +272,7 @@ def list_libraries(
     wanted: list[ColumnElement[bool]] = []
     if not include_yanked:
         wanted.append(LibraryRow.yanked_at.is_(None))
-    if name is not None:
-        wanted.append(LibraryRow.name == name)
+    wanted.append(LibraryRow.kind != PART if name is None else LibraryRow.name == name)
     query = select(LibraryRow).options(defer(LibraryRow.dispatch_rule))  # it can have a thousand leaves
     page = find_page(session, query, LibraryRow, [wanted], limit, cursor)
     return page.rows, page.next
@@ -269,7 +330,13 @@ def _no_such_library(session: Session, name: str) -> NotFoundError:
 
 
 def _names(session: Session) -> str:
-    query = select(LibraryRow.name).distinct().order_by(LibraryRow.name).limit(_MAX_NAMED + 1)
+    query = (
+        select(LibraryRow.name)
+        .where(LibraryRow.kind != PART)
+        .distinct()
+        .order_by(LibraryRow.name)
+        .limit(_MAX_NAMED + 1)
+    )
     names = list(session.scalars(query))
     if not names:
         return "none is published yet"
@@ -277,55 +344,16 @@ def _names(session: Session) -> str:
     return f"there are {', '.join(names[:_MAX_NAMED])}{more}"
 
 
-def _explained(
-    manifest: dict[str, Any], report: dict[str, Any], dispatch: dict[str, Any]
-) -> dict[type[Any], list[dict[str, Any]]]:
-    """The rows that say which micro-kernel serves what, and why; a table comes after those it refers to."""
-    kernels = [
-        {
-            "micro_kernel": row["micro_kernel"],
-            "provenance": row["provenance"],
-            "category": row["category"],
-            "object_bytes": row["bytes"],
-            "instances_preferring": row["instances_preferring"],
-            "instances_served": row["instances_served"],
-            "f_local": row["f_local"],
-        }
-        for row in report["micro_kernels"]
-    ]
-    categories = [
-        {"category": row["category"], "micro_kernel": row["micro_kernel"]} for row in dispatch["categories"]
-    ]
-    known = {row["micro_kernel"] for row in kernels}
-    for category in categories:
-        if category["micro_kernel"] not in known:
-            raise ValueError(f"{REPORT} does not describe micro-kernel {category['micro_kernel']!r}")
-    numbers = {category["category"] for category in categories}
-    for row in report["instances"]:
-        if row["category"] not in numbers:
-            raise ValueError(f"{DISPATCH} has no category {row['category']!r}, which {REPORT} names")
-    first = manifest["variable_order"][0]
-    instances = [_instance(position, row, first) for position, row in enumerate(report["instances"])]
-    return {MicroKernelRow: kernels, CategoryRow: categories, DispatchRow: instances}
-
-
-def _instance(position: int, row: dict[str, Any], first_variable: str) -> dict[str, Any]:
-    copied = ("shape_vars", "weight", "category", "f_local", "f_spatial", "f_pad", "predicted_gflops")
-    return {
-        "position": position,
-        **{name: row[name] for name in copied},
-        "first_variable": row["shape_vars"][first_variable],
-        "best_micro_kernel": row["best_micro_kernel"],
-        "best_predicted_gflops": row["best_predicted_gflops"],
-    }
-
-
 def _insert(
     session: Session,
     row: LibraryRow,
+    owner: JobRow | None,
     files: Mapping[str, bytes],
     explained: dict[type[Any], list[dict[str, Any]]],
 ) -> None:
+    """Enter a version with its files, and its name where that is new, for whose job made it."""
+    claim_name(session, row.name, owner, row.created_at)
+    advance(session, row.name)
     digests = {path: blobs.add(session, data) for path, data in files.items()}
     row.manifest_digest = digests[MANIFEST]
     session.add(row)

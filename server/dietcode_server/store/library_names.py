@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.orm import Session, defer
 
-from dietcode_server.store.tables import LibraryRow
+from dietcode_server.store.tables import PART, LibraryRow
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ def list_names(
 ) -> tuple[list[NamedLibrary], str | None]:
     """A page of names, and the last of them where more follow, which is `after` of the next page.
 
+    Parts of models, whose names are the server's own, are left out.
+
     Parameters
     ----------
     search : str
@@ -46,7 +48,7 @@ def list_names(
         Whether versions count that were yanked; a name that has no other is left out else.
     """
     name = LibraryRow.name
-    wanted: list[ColumnElement[bool]] = [name > _plain(after)]
+    wanted: list[ColumnElement[bool]] = [name > _plain(after), LibraryRow.kind != PART]
     if search:
         wanted.append(name.contains(_plain(search).lower(), autoescape=True))
     if not include_yanked:

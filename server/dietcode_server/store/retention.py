@@ -24,6 +24,7 @@ from dietcode_server.store.tables import (
     JobRow,
     LibraryFile,
     LibraryRow,
+    ModelPartRow,
     TuningRecord,
     Workload,
 )
@@ -114,6 +115,7 @@ def _sweep_jobs(session: Session, before: datetime) -> int:
     if ids:
         session.execute(update(TuningRecord).where(TuningRecord.job_id.in_(ids)).values(job_id=None))
         session.execute(delete(EventRow).where(EventRow.job_id.in_(ids)))
+        session.execute(delete(ModelPartRow).where(ModelPartRow.job_id.in_(ids)))
         session.execute(delete(JobRow).where(JobRow.id.in_(ids)))
     return len(ids)
 

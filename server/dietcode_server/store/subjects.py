@@ -8,10 +8,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from dietcode.workload.identity import job_digest
+from dietcode.graph.model_request import ModelOrder, ModelRequest, order_from_data
+from dietcode.workload.identity import job_digest, workload_digest
+from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode_server.store.locks import insert_new
-from dietcode_server.store.tables import DeviceRow, Workload
+from dietcode_server.store.tables import MODEL, SPEC, DeviceRow, JobRow, Workload
 
 
 def utc_now() -> datetime:
@@ -48,9 +50,37 @@ def remember_device(
         insert_new(session, DeviceRow, id=device_id, name=name, target=target, created_at=now)
 
 
-def job_identity(spec: Spec, target: dict[str, Any], measure: bool) -> str:
-    """The digest of a job: its spec with the resolved target, and whether it measures."""
-    digest = job_digest(spec, target)
+def kind_of(asked: Spec | ModelRequest) -> str:
+    """Return the kind of a job about this."""
+    return SPEC if isinstance(asked, Spec) else MODEL
+
+
+def order_of(asked: Spec | ModelRequest) -> Spec | ModelOrder:
+    """Return what a job keeps of what was asked for: of a model all but its graph."""
+    return asked if isinstance(asked, Spec) else asked.order
+
+
+def workload_of(asked: Spec | ModelRequest) -> tuple[str, dict[str, Any]]:
+    """Return the digest of a workload, and what is kept of it: the spec, or the graph."""
+    if isinstance(asked, Spec):
+        return workload_digest(asked), asked.to_json()
+    return asked.order.workload, asked.graph.to_json()
+
+
+def asked_of(row: JobRow) -> Spec | ModelOrder:
+    """Return what a job was asked for.
+
+    Raises
+    ------
+    SpecError, ModelError
+        This version does not read it.
+    """
+    return order_from_data(row.spec) if row.kind == MODEL else spec_from_data(row.spec)
+
+
+def job_identity(asked: Spec | ModelOrder, target: dict[str, Any], measure: bool) -> str:
+    """The digest of a job: what was asked for with the resolved target, and whether it measures."""
+    digest = job_digest(asked, target) if isinstance(asked, Spec) else asked.digest(target)
     if measure:
         return digest
     return f"sha256:{hashlib.sha256(f'{digest} measures nothing'.encode()).hexdigest()}"

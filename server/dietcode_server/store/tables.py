@@ -31,6 +31,8 @@ from dietcode_server.store.times import UtcDateTime
 
 _HAS_DEADLINE = text("deadline_at IS NOT NULL")
 IS_CALIBRATION = text("kind = 'calibration'")
+SPEC, MODEL = "spec", "model"  # kinds of jobs
+LIBRARY, BUNDLE, PART = "library", "bundle", "part"  # kinds of what is published
 LOCAL = "local"  # owner of all that a server without tokens makes
 BigId = BigInteger().with_variant(Integer, "sqlite")
 
@@ -46,7 +48,7 @@ class Base(DeclarativeBase):
 
 
 class Workload(Base):
-    """What is measured, by digest."""
+    """What is measured, by digest; of a model `spec` is its graph."""
 
     __tablename__ = "workloads"
 
@@ -69,6 +71,7 @@ class DeviceRow(Base):
 class JobRow(Base):
     """The truth about a job.
 
+    `kind` is spec or model; of a model `spec` is a `dietcode.graph.model_request.ModelOrder`.
     `runner` names the process that works on it: ``host/pid/start time``. It holds the job until
     `leased_until`; of a queued job both say which supervisor has reserved it. `num_lost` counts the workers
     that died since the job was submitted or resumed; a job that waits for its next attempt waits until
@@ -95,6 +98,7 @@ class JobRow(Base):
     digest: Mapped[str] = mapped_column(String(71), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(String(255), unique=True)
     name: Mapped[str] = mapped_column(String(128))
+    kind: Mapped[str] = mapped_column(String(16), default=SPEC, server_default=SPEC)
     owner: Mapped[str] = mapped_column(String(64), default=LOCAL, server_default=LOCAL)
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"), index=True)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
@@ -191,7 +195,11 @@ class BlobChunk(Base):
 
 
 class LibraryRow(Base):
-    """One immutable version of a name; a yanked one is still there for those who name it exactly."""
+    """One immutable version of a name; a yanked one is still there for those who name it exactly.
+
+    `kind` is library, bundle (a whole model) or part (a library that bundles share, under a name of the
+    server's own).
+    """
 
     __tablename__ = "libraries"
     __table_args__ = (
@@ -203,6 +211,7 @@ class LibraryRow(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(String(128))
     version: Mapped[int] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(String(16), default=LIBRARY, server_default=LIBRARY)
     job_id: Mapped[str | None] = mapped_column(String(16))  # no foreign key: jobs point here
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.digest"), index=True)
     device: Mapped[str] = mapped_column(Text)
@@ -213,6 +222,27 @@ class LibraryRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
     yanked_at: Mapped[datetime | None]
+
+
+class ModelPartRow(Base):
+    """A part of a model, in the order in which a job tunes them, and the library that it has by now.
+
+    `state` is waiting, tuning, tuned, reused or failed; `flops` are of a call with the largest shapes,
+    of all calls together.
+    """
+
+    __tablename__ = "model_parts"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[str] = mapped_column(String(64))
+    operator: Mapped[str] = mapped_column(Text)
+    calls: Mapped[int] = mapped_column(Integer)
+    flops: Mapped[float] = mapped_column(Float)
+    state: Mapped[str] = mapped_column(String(16))
+    library_id: Mapped[int | None] = mapped_column(ForeignKey("libraries.id"))
 
 
 class LibraryFile(Base):

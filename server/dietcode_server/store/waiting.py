@@ -10,11 +10,10 @@ from sqlalchemy import ColumnElement, and_, not_, or_, select
 from sqlalchemy.orm import Session
 
 from dietcode.protocol import JobState
-from dietcode.workload.parse import spec_from_data
 from dietcode_server.store import architectures, runners
 from dietcode_server.store.clock import clock
 from dietcode_server.store.runners import AnnouncedDevice, DeviceIdentity
-from dietcode_server.store.subjects import job_identity, remember_device
+from dietcode_server.store.subjects import asked_of, job_identity, remember_device
 from dietcode_server.store.tables import DeviceRow, JobRow, TuningRecord
 from dietcode_server.store.transitions import enter, locked
 
@@ -92,7 +91,7 @@ def take_up(
         return False
     if device is not None:
         remember_device(session, *device, now)
-    row.digest = job_identity(spec_from_data(row.spec), target, row.measure)
+    row.digest = job_identity(asked_of(row), target, row.measure)
     row.target, row.device_id = target, None if device is None else device[0]
     why = "a runner for it is here" if device is not None else "records of a GPU are here"
     enter(session, row, JobState.QUEUED, now, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -24,9 +24,10 @@ from dietcode.protocol import (
     RunnerDevice,
     TokenInfo,
 )
-from dietcode_server.store import architectures, runners
+from dietcode_server.store import architectures, model_parts, runners
 from dietcode_server.store.exchange import Imported, MeasuredOn
 from dietcode_server.store.tables import (
+    MODEL,
     Blob,
     ComparisonRow,
     DeviceRow,
@@ -41,10 +42,18 @@ from dietcode_server.store.tables import (
 from dietcode_server.store.tokens import state_of
 from dietcode_server.store.transitions import waits_for
 
+_JOB_KINDS: dict[str, Literal["spec", "model"]] = {"spec": "spec", "model": "model"}
+_LIBRARY_KINDS: dict[str, Literal["library", "bundle", "part"]] = {
+    "library": "library",
+    "bundle": "bundle",
+    "part": "part",
+}
+
 
 def to_wire(session: Session, row: JobRow) -> Job:
     """A job with all that is known of it."""
-    return jobs_to_wire(session, [row])[0].model_copy(update={"spec": row.spec})
+    parts = model_parts.parts_to_wire(session, row.id) if row.kind == MODEL else None
+    return jobs_to_wire(session, [row])[0].model_copy(update={"spec": row.spec, "parts": parts})
 
 
 def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
@@ -58,6 +67,7 @@ def jobs_to_wire(session: Session, rows: Sequence[JobRow]) -> list[Job]:
         Job(
             id=row.id,
             name=row.name,
+            kind=_JOB_KINDS[row.kind],
             owner=row.owner,
             state=JobState(row.state),
             workload=row.workload,
@@ -145,6 +155,7 @@ def libraries_to_wire(session: Session, rows: Sequence[LibraryRow]) -> list[Libr
         LibraryInfo(
             name=row.name,
             version=row.version,
+            kind=_LIBRARY_KINDS[row.kind],
             owner=owners.get(row.name),
             job=row.job_id,
             workload=row.workload,

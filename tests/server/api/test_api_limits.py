@@ -12,7 +12,7 @@ from small_libraries import ROOT, spec_data
 from dietcode.errors import SpecError
 from dietcode.workload.parse import load_spec, spec_from_data
 from dietcode.workload.sizes import largest_sizes
-from dietcode_server.api.limits import check_limits
+from dietcode_server.limits import check_limits
 from dietcode_server.settings import Settings
 
 # m = 16 * 8, n = 64, k = 48: 2 * 128 * 64 * 48 FLOPs; 4 bytes each of 128 * 48, 64 * 48 and 128 * 64 elements

@@ -18,8 +18,10 @@ from store_records import DEVICE, micro_kernel
 from dietcode.lifeline import die_with_parent
 from dietcode_server.engine.holding import Heartbeat, clock_secs
 from dietcode_server.engine.keeper import SqlKeeper
+from dietcode_server.engine.publishing import publish
+from dietcode_server.engine.reporter import Reporter
 from dietcode_server.engine.runner import runner_name
-from dietcode_server.engine.worker import NOT_CLAIMED, Reporter, claim, publish
+from dietcode_server.engine.worker import NOT_CLAIMED, claim
 from dietcode_server.store.database import Database
 
 NUM_KERNELS = 12

@@ -51,6 +51,7 @@ def test_a_published_library(database: Database) -> None:
         }
     assert kept == files
     assert info.model_dump(exclude={"created_at"}) == {
+        "kind": "library",
         "name": "dense",
         "version": 1,
         "owner": "local",

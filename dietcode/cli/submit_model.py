@@ -1,0 +1,120 @@
+"""``dietcode submit`` of a whole model: its graph travels, its weights stay in a file here."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietcode.errors import DietCodeError, RequestError
+
+if TYPE_CHECKING:
+    from dietcode.graph.model_request import ModelRequest
+
+SUFFIX = ".pt2"
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A model that was read here.
+
+    Attributes
+    ----------
+    request : ModelRequest
+        What is sent.
+    staged, weights : Path or None
+        A file of its weights, and what it is called once the server has taken the model; None where there
+        are no weights, or the file is there already.
+    """
+
+    request: ModelRequest
+    staged: Path | None
+    weights: Path | None
+
+    def keep_weights(self) -> None:
+        """Give the file of weights its name."""
+        if self.staged is not None and self.weights is not None:
+            self.staged.replace(self.weights)
+
+    def discard(self) -> None:
+        """Remove what has no name yet."""
+        if self.staged is not None:
+            self.staged.unlink(missing_ok=True)
+
+
+def prepare_model(
+    path: Path,
+    *,
+    name: str | None,
+    ranges: Sequence[str],
+    trials: int | None,
+    seconds: float | None,
+    weights: Path | None,
+) -> PreparedModel:
+    """Read a program of torch.export, and write its weights beside it.
+
+    Parameters
+    ----------
+    name : str or None
+        Of the model; by default that of the file.
+    ranges : sequence of str
+        As ``L=1..512``.
+    trials, seconds
+        The budget of each part, where it is not the default.
+    weights : Path or None
+        Where the weights go; by default the model's file with the suffix ``.safetensors``.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be compiled.
+    RequestError
+        PyTorch is missing, an option is wrong, or another file has the place of the weights.
+    """
+    from dietcode.cli.compile import label_of, read_ranges
+    from dietcode.extras import MissingExtraError, what_to_install
+    from dietcode.graph.model_request import model_from_data
+    from dietcode.lean import has_torch
+    from dietcode.models.importing.reader import read_model
+
+    wanted = read_ranges(ranges)
+    if not has_torch():
+        raise MissingExtraError(what_to_install("reading a program of torch.export", "models", ("torch",)))
+    graph, values = read_model(path, label_of(name or path.stem), wanted)
+    given = {key: value for key, value in (("trials", trials), ("seconds", seconds)) if value is not None}
+    request = model_from_data({"graph": graph.to_json(), "budget": given})
+    staged, place = _staged(values, weights or path.with_suffix(".safetensors"))
+    return PreparedModel(request, staged, place)
+
+
+def _staged(values: dict[str, Any], place: Path) -> tuple[Path | None, Path | None]:
+    """Write weights to a file without a name yet; neither where the place has them already."""
+    if not values:
+        return None, None
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from dietcode.runtime.manifest import sha256_file
+
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+        os.close(handle)
+        staged = Path(name)
+        save_file({key: np.asarray(one, order="C") for key, one in values.items()}, staged)
+        if not place.exists():
+            return staged, place
+        is_same = sha256_file(place) == sha256_file(staged)
+        staged.unlink()
+    except OSError as error:
+        raise DietCodeError(
+            f"{place}: cannot be written: {error.strerror or error}; --weights FILE names another place"
+        ) from error
+    if not is_same:
+        raise RequestError(
+            f"{place}: is there already with other content; remove it, or give --weights FILE for the "
+            "weights of this model"
+        )
+    return None, place

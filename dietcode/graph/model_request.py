@@ -1,0 +1,170 @@
+"""What is asked of a service about a model: its graph, and how its parts are tuned. No weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dietcode.errors import ModelError
+from dietcode.graph.graph import Graph
+from dietcode.graph.reading import read_graph
+from dietcode.workload.spec_fields import Budget, ObjectiveSpec
+from dietcode.workload.target_spec import TargetSpec
+from dietcode.workload.text import clip, field_path, one_line
+
+TRIALS, SECONDS = 32, 60.0  # of each part
+OBJECTIVE = {"binary_size": 0.02, "max_loss": 0.1}
+_FIELDS = ("graph", "target", "budget", "objective")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class ModelOrder:
+    """What is asked of a model, without its graph.
+
+    Attributes
+    ----------
+    name : str
+        What its bundle is published as.
+    workload : str
+        ``sha256:<hex>`` of the graph, whatever its name.
+    target : TargetSpec
+        A CPU.
+    budget : Budget
+        Of each part.
+    objective : ObjectiveSpec
+    """
+
+    name: str
+    workload: str
+    target: TargetSpec
+    budget: Budget
+    objective: ObjectiveSpec
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `order_from_data`."""
+        return {"name": self.name, "workload": self.workload, **self.options()}
+
+    def options(self) -> dict[str, Any]:
+        """Return target, budget and objective as the spec of a part has them."""
+        return {
+            "target": self.target.to_json(),
+            "budget": self.budget.model_dump(mode="json"),
+            "objective": self.objective.model_dump(mode="json", exclude_defaults=True),
+        }
+
+    def digest(self, resolved_target: Mapping[str, Any]) -> str:
+        """Return ``sha256:<hex>`` of all of it with its resolved target: equal ones are the same job."""
+        return _digest({"job": "model", **self.to_json(), "target": dict(resolved_target)})
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model, and how its parts are tuned.
+
+    Attributes
+    ----------
+    graph : Graph
+    target : TargetSpec
+        A CPU; by default that of the machine that tunes.
+    budget : Budget
+        Of each part.
+    objective : ObjectiveSpec
+    """
+
+    graph: Graph
+    target: TargetSpec
+    budget: Budget
+    objective: ObjectiveSpec
+
+    @cached_property
+    def order(self) -> ModelOrder:
+        """The same without the graph."""
+        return ModelOrder(
+            self.graph.name, workload_of_graph(self.graph), self.target, self.budget, self.objective
+        )
+
+    @property
+    def name(self) -> str:
+        """What its bundle is published as."""
+        return self.graph.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `model_from_data`."""
+        return {"graph": self.graph.to_json(), **self.order.options()}
+
+
+def workload_of_graph(graph: Graph) -> str:
+    """Return ``sha256:<hex>`` of what a graph computes, whatever its name."""
+    return _digest({name: value for name, value in graph.to_json().items() if name != "name"})
+
+
+def model_from_data(data: Any) -> ModelRequest:
+    """Return what `ModelRequest.to_json` wrote, or what anybody else did.
+
+    Raises
+    ------
+    ModelError
+        It is none; names the field, what was given and what is allowed.
+    SpecError
+        Its target is none.
+    """
+    if not isinstance(data, Mapping):
+        raise ModelError(f"given {clip(data)}; allowed: a mapping of {', '.join(_FIELDS)}")
+    for key in data:
+        if key not in _FIELDS:
+            raise ModelError(f"{clip(key)}: unknown field; allowed: {', '.join(_FIELDS)}")
+    graph = read_graph(data.get("graph"))
+    if not _NAME.fullmatch(graph.name):
+        raise ModelError(
+            f"name: given {clip(graph.name)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', a letter or digit "
+            "first"
+        )
+    return ModelRequest(graph, *_options(data))
+
+
+def order_from_data(data: Mapping[str, Any]) -> ModelOrder:
+    """Return what `ModelOrder.to_json` wrote.
+
+    Raises
+    ------
+    ModelError, SpecError
+        It is none.
+    """
+    return ModelOrder(str(data.get("name")), str(data.get("workload")), *_options(data))
+
+
+def _options(data: Mapping[str, Any]) -> tuple[TargetSpec, Budget, ObjectiveSpec]:
+    plain = TargetSpec.from_plain(data.get("target", {"kind": "llvm"}))
+    target = plain if isinstance(plain, TargetSpec) else _section("target", TargetSpec, plain)
+    if target.kind != "llvm":
+        raise ModelError(
+            f"target: given {clip(target.to_json())}; allowed for a model: {{kind: llvm}}, a CPU"
+        )
+    budget = _section("budget", Budget, data.get("budget", {}), trials=TRIALS, seconds=SECONDS)
+    return target, budget, _section("objective", ObjectiveSpec, data.get("objective", OBJECTIVE))
+
+
+def _section(name: str, kind: type[Fields], given: Any, **defaults: Any) -> Fields:
+    if not isinstance(given, Mapping):
+        raise ModelError(f"{name}: given {clip(given)}; allowed: a mapping of {', '.join(kind.model_fields)}")
+    try:
+        return kind.model_validate({**defaults, **given})
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_context=False)[0]
+        where = field_path([name, *detail["loc"]])
+        raise ModelError(f"{where}: given {clip(detail['input'])}; {one_line(detail['msg'])}") from None
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    """Return the digest of plain data whose numbers may be larger than canonical JSON has them."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

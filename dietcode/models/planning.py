@@ -1,0 +1,148 @@
+"""What has to be tuned for a model, and what calls it: plain data, which may travel between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ModelError
+from dietcode.graph.graph import Graph
+from dietcode.models.grouping import make_units
+from dietcode.models.lowering import Lowered, lower
+from dietcode.models.rewriting import rewrite
+from dietcode.runtime.models.executable import read_executable
+from dietcode.runtime.models.model import guard_of
+from dietcode.workload.parse import spec_from_data
+from dietcode.workload.spec import Spec
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """A part of a model: a spec, and what a report says of it.
+
+    Attributes
+    ----------
+    digest : str
+        Of what is computed, without name, target, budget and objective.
+    kind : str
+        The operator in one word.
+    calls : int
+        How often the model calls it.
+    flops_at_most : int
+        Of all these calls with the largest shapes.
+    fields : dict
+        The whole spec as plain data.
+    """
+
+    digest: str
+    kind: str
+    calls: int
+    flops_at_most: int
+    fields: dict[str, Any]
+
+    @property
+    def spec(self) -> Spec:
+        """The spec, read anew."""
+        return spec_from_data(self.fields)
+
+    @property
+    def name(self) -> str:
+        """The name of its spec."""
+        return str(self.fields["name"])
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model that is taken apart.
+
+    Attributes
+    ----------
+    description : dict
+        The executable as plain data, see `dietcode.runtime.models.executable`.
+    parts : tuple of PlannedPart
+    facts : dict
+        What a report says of the whole.
+    """
+
+    description: dict[str, Any]
+    parts: tuple[PlannedPart, ...]
+    facts: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return str(self.description["name"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ModelPlan:
+        """Return what `to_json` gave."""
+        parts = tuple(PlannedPart(**part) for part in data["parts"])
+        return cls(data["description"], parts, data["facts"])
+
+    def with_fields(self, **fields: Any) -> ModelPlan:
+        """Return the plan with other fields in the specs of all parts."""
+        parts = (replace(part, fields=part.fields | fields) for part in self.parts)
+        return replace(self, parts=tuple(parts))
+
+
+def plan_graph(graph: Graph, fields: Mapping[str, Any]) -> ModelPlan:
+    """Take a graph apart.
+
+    Parameters
+    ----------
+    fields : mapping
+        Target, budget and objective of each part, as a spec has them.
+
+    Raises
+    ------
+    ModelError
+        The graph cannot be compiled: what loading would refuse is refused here.
+    """
+    graph = rewrite(graph)
+    lowered = lower(graph, make_units(graph))
+    executable = read_executable(lowered.description)
+    try:
+        guard_of(executable)
+    except ValueError as error:
+        raise ModelError(f"{executable.name}: {error}") from error
+    return ModelPlan(lowered.description, _parts(graph, lowered, fields), _facts(graph, lowered))
+
+
+def _parts(graph: Graph, lowered: Lowered, fields: Mapping[str, Any]) -> tuple[PlannedPart, ...]:
+    largest = {name: high for name, (_, high) in graph.ranges.items()}
+    parts = []
+    for digest, spec in lowered.specs.items():
+        calls = lowered.calls[digest]
+        kind = calls[0].kind
+        whole = spec_from_data({"name": f"{kind}-{digest[:12]}", **spec, **fields}).to_json()
+        flops = sum((call.num_flops.evaluate(largest) for call in calls), 0)
+        parts.append(PlannedPart(digest, kind, len(calls), flops, whole))
+    return tuple(parts)
+
+
+def _facts(graph: Graph, lowered: Lowered) -> dict[str, Any]:
+    steps = lowered.description["steps"]
+    host: dict[str, int] = {}
+    for step in steps:
+        if "host" in step and not step.get("view"):
+            host[step["host"]] = host.get(step["host"], 0) + 1
+    types = [graph.weights[name] for name in lowered.description["weights"]]
+    return {
+        "name": graph.name,
+        "dimensions": lowered.description["dimensions"],
+        "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
+        "outputs": [str(graph.types[name]) for name in graph.outputs],
+        "num_operators": len(graph.nodes),
+        "num_weights": len(types),
+        "weight_bytes": sum(one.num_elements.constant * np.dtype(one.dtype).itemsize for one in types),
+        "workspace_bytes": lowered.description["storages"]["max_bytes"],
+        "num_calls": sum("kernel" in step for step in steps),
+        "host_operators": host,
+    }
