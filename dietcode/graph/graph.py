@@ -49,6 +49,11 @@ class Node:
         """The names among its operands."""
         return tuple(one for one in self.operands if isinstance(one, str))
 
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The sub-graphs among its attributes: closed graphs, whose inputs are operands in their order."""
+        return {key: one for key, one in self.attributes.items() if isinstance(one, Graph)}
+
 
 @dataclass
 class Graph:
@@ -170,28 +175,55 @@ class Graph:
             n: t for n, t in self.types.items() if n in made or n in self.inputs or n in self.weights
         }
 
+    def sub_graph(self, name: str) -> Graph:
+        """Return an empty graph over the same dimensions, for an attribute of a node."""
+        return Graph(name, self.ranges)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        """The type of each output."""
+        return tuple(self.types[name] for name in self.outputs)
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of its nodes, those of sub-graphs among them."""
+        return sum(1 + sum(one.num_nodes for one in node.graphs.values()) for node in self.nodes)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `dietcode.graph.reading.read_graph`."""
-
-        def typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
-            return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
-
         return {
             "format": FORMAT,
             "name": self.name,
             "dimensions": {name: {"min": low, "max": high} for name, (low, high) in self.ranges.items()},
-            "inputs": typed(self.inputs),
-            "weights": typed(self.weights),
+            "inputs": _typed(self.inputs),
+            "weights": _typed(self.weights),
             "nodes": [node_to_json(node) for node in self.nodes],
             "outputs": list(self.outputs),
             "signature": self.signature,
         }
 
 
+def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+    return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+
+def _sub_graph_to_json(graph: Graph) -> dict[str, Any]:
+    """Return plain data of a sub-graph; names in it are its own."""
+    return {
+        "inputs": _typed(graph.inputs),
+        "nodes": [node_to_json(node) for node in graph.nodes],
+        "outputs": list(graph.outputs),
+    }
+
+
 def node_to_json(node: Node) -> dict[str, Any]:
     """Return plain data of a node; attributes with their defaults are left out."""
     defaults = {key: one.default for key, one in GRAPH_OPERATORS[node.operator].attributes.items()}
-    given = {key: plain(value) for key, value in node.attributes.items() if value != defaults[key]}
+    given = {
+        key: _sub_graph_to_json(value) if isinstance(value, Graph) else plain(value)
+        for key, value in node.attributes.items()
+        if value is not defaults[key] and value != defaults[key]
+    }
     operands = [plain(one) if not isinstance(one, str) else {"value": one} for one in node.operands]
     data: dict[str, Any] = {"results": list(node.results), "operator": node.operator, "operands": operands}
     if given:

@@ -20,11 +20,15 @@ MAX_OUTPUTS = 256
 MAX_WEIGHTS = 4096
 MAX_NODES = 20_000
 MAX_EXTENT = 2**31 - 1
+MAX_GRAPHS = 256
+MAX_DEPTH = 8
+_MAX_OPERANDS = 4096
 _MAX_NAME = 200
 _MAX_ELEMENTS = 2**40
 _DIMENSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = ("min", "max")
 _FIELDS = ("format", "name", "dimensions", "inputs", "weights", "nodes", "outputs", "signature")
+_SUB_GRAPH_FIELDS = ("inputs", "nodes", "outputs")
 _NODE_FIELDS = ("results", "operator", "operands", "attributes", "source")
 Read = TypeVar("Read")
 
@@ -49,14 +53,48 @@ def read_graph(data: Any) -> Graph:
             path = (word, name)
             _unused(graph, _name(name, (word,)), path)
             add(name, _type(graph, given, path))
-    nodes = fields.get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
-        raise _refusal(("nodes",), f"given {_said(nodes)}; allowed: a list of at most {MAX_NODES}")
-    for number, given in enumerate(nodes):
-        _add_node(graph, given, ("nodes", number))
-    graph.outputs = _outputs(graph, fields.get("outputs"))
+    _read_body(graph, fields, (), _Budget())
     graph.signature = _signature(graph, fields.get("signature"))
     return graph
+
+
+class _Budget:
+    """What is left of the nodes and sub-graphs of a whole model.
+
+    Attributes
+    ----------
+    nodes, graphs : int
+    """
+
+    def __init__(self) -> None:
+        self.nodes, self.graphs = MAX_NODES, MAX_GRAPHS
+
+
+def _read_body(graph: Graph, fields: Mapping[str, Any], path: tuple[object, ...], budget: _Budget) -> None:
+    nodes = fields.get("nodes")
+    budget.nodes -= len(nodes) if isinstance(nodes, list) else 0
+    if not isinstance(nodes, list) or budget.nodes < 0:
+        raise _refusal((*path, "nodes"), f"given {_said(nodes)}; allowed: a list of at most {MAX_NODES}")
+    for number, given in enumerate(nodes):
+        _add_node(graph, given, (*path, "nodes", number), budget)
+    graph.outputs = _outputs(graph, fields.get("outputs"), (*path, "outputs"))
+
+
+def _sub_graph(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budget) -> Graph:
+    """Return a graph of an attribute: closed, over the dimensions of the model."""
+    fields = _mapping(given, path, _SUB_GRAPH_FIELDS)
+    budget.graphs -= 1
+    depth = path.count("attributes")
+    if budget.graphs < 0 or depth > MAX_DEPTH:
+        allowed = f"at most {MAX_GRAPHS} in a model, {MAX_DEPTH} deep"
+        raise _refusal(path, f"one graph too many; allowed: {allowed}")
+    found = graph.sub_graph(str(path[-1]))
+    for name, type_ in _counted(fields.get("inputs"), (*path, "inputs"), _MAX_OPERANDS).items():
+        own = (*path, "inputs", name)
+        _unused(found, _name(name, (*path, "inputs")), own)
+        found.add_input(name, _type(found, type_, own))
+    _read_body(found, fields, path, budget)
+    return found
 
 
 def _refusal(path: tuple[object, ...], problem: str) -> ModelError:
@@ -157,15 +195,20 @@ def _operand(graph: Graph, given: Any, path: tuple[object, ...]) -> Value:
     return _checked(path, read_number, given)
 
 
-def _add_node(graph: Graph, given: Any, path: tuple[object, ...]) -> None:
+def _add_node(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budget) -> None:
     fields = _mapping(given, path, _NODE_FIELDS)
     operands = fields.get("operands")
-    if not isinstance(operands, list):
-        raise _refusal((*path, "operands"), f"given {clip(operands)}; allowed: a list")
-    read = [_operand(graph, one, (*path, "operands", k)) for k, one in enumerate(operands[:MAX_OUTPUTS])]
+    if not isinstance(operands, list) or len(operands) > _MAX_OPERANDS:
+        allowed = f"a list of at most {_MAX_OPERANDS}"
+        raise _refusal((*path, "operands"), f"given {_said(operands)}; allowed: {allowed}")
+    read = [_operand(graph, one, (*path, "operands", k)) for k, one in enumerate(operands)]
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict) or not all(isinstance(key, str) for key in attributes):
         raise _refusal((*path, "attributes"), f"given {clip(attributes)}; allowed: a mapping")
+    attributes = {
+        key: _sub_graph(graph, one, (*path, "attributes", key), budget) if isinstance(one, dict) else one
+        for key, one in attributes.items()
+    }
     source = fields.get("source", "")
     if source != "":
         _name(source, (*path, "source"))
@@ -186,12 +229,12 @@ def _add_node(graph: Graph, given: Any, path: tuple[object, ...]) -> None:
     graph.types.update(zip(node.results, types, strict=True))
 
 
-def _outputs(graph: Graph, given: Any) -> list[str]:
+def _outputs(graph: Graph, given: Any, path: tuple[object, ...]) -> list[str]:
     if not isinstance(given, list) or not 0 < len(given) <= MAX_OUTPUTS:
-        raise _refusal(("outputs",), f"given {_said(given)}; allowed: 1 to {MAX_OUTPUTS} names")
+        raise _refusal(path, f"given {_said(given)}; allowed: 1 to {MAX_OUTPUTS} names")
     for number, name in enumerate(given):
         if not isinstance(name, str) or name not in graph.types:
-            raise _refusal(("outputs", number), f"{clip(name)}: no value of the graph")
+            raise _refusal((*path, number), f"{clip(name)}: no value of the graph")
     return list(given)
 
 

@@ -19,6 +19,7 @@ from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
 from dietcode.models.grouping import make_units
 from dietcode.models.kernel_call import KernelCall
+from dietcode.models.lifetimes import all_steps
 from dietcode.models.lowering import Lowered, lower
 from dietcode.models.rewriting import rewrite
 from dietcode.runtime.cache import cache_dir
@@ -127,7 +128,7 @@ def compile_graph(
     lowered = lower(graph, make_units(graph))
     _check_loads(lowered)
     parts = _specs(lowered, options)
-    on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
+    on_event(Event("plan", f"{graph.num_nodes} operators become {len(parts)} parts to tune", 1, 1))
     built: dict[str, Path] = {}
     engine = engine or LocalMachine()
     device = _device_of(parts, engine)
@@ -235,7 +236,7 @@ def _report(
                 "code_bytes": manifest["files"]["library.so"]["bytes"],
             }
         )
-    steps = lowered.description["steps"]
+    steps = list(all_steps(lowered.description["steps"]))
     host: dict[str, int] = {}
     for step in steps:
         if "host" in step and not step.get("view"):
@@ -245,7 +246,7 @@ def _report(
         "dimensions": lowered.description["dimensions"],
         "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
         "outputs": [str(graph.types[name]) for name in graph.outputs],
-        "num_operators": len(graph.nodes),
+        "num_operators": graph.num_nodes,
         "num_weights": len(lowered.description["weights"]),
         "weight_bytes": _weight_bytes(graph, lowered),
         "workspace_bytes": lowered.description["storages"]["max_bytes"],

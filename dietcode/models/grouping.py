@@ -39,7 +39,7 @@ def constants_of(graph: Graph) -> set[str]:
     """Return the values that follow from weights alone; they are computed once, when a model is loaded."""
     known = set(graph.weights)
     for node in graph.nodes:
-        if known.issuperset(node.tensors) and not _depends_on_dimensions(graph, node):
+        if known.issuperset(node.tensors) and not node.graphs and not _depends_on_dimensions(graph, node):
             known.update(node.results)
     return known
 

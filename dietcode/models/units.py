@@ -126,3 +126,19 @@ class Units:
                     if other is not None and id(other) not in done:
                         waiting.append((other, False))
         return order
+
+
+def needed_units(graph: Graph, units: Units) -> list[Unit]:
+    """Return the units that outputs need, in order; operands that calls read past are not needed."""
+    needed = set(graph.outputs)
+    kept: list[Unit] = []
+    for unit in reversed(units.ordered()):
+        results = {result for node in unit.nodes for result in node.results}
+        if not needed & results:
+            continue
+        kept.append(unit)
+        if unit.call is None:
+            needed.update(units.operands(unit))
+        else:
+            needed.update(one.value for one in unit.call.arguments.values())
+    return kept[::-1]

@@ -27,6 +27,7 @@ class Importer:
         self.graph, self.symbols = graph, symbols
         self.values: dict[str, Any] = {}
         self.source = ""
+        self.around = ""  # the source of the node that calls this function, for nodes that have none
 
     def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
         """Add a node and return the name of its first result."""

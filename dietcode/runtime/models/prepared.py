@@ -6,8 +6,9 @@ on the tensors of a call, which are its inputs and outputs, is done at each.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,8 +24,17 @@ from dietcode.runtime.models.executable import (
     HostStep,
     KernelStep,
     Repeat,
+    Step,
     TensorRead,
     evaluated,
+)
+from dietcode.runtime.models.flow import (
+    BranchStep,
+    CarriedSlots,
+    LoopStep,
+    Positions,
+    branch_action,
+    loop_action,
 )
 from dietcode.runtime.models.steps import WRITERS
 
@@ -111,16 +121,12 @@ class Prepared:
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
         self._actions: list[Action] = []
+        self._memories: dict[str, Array] = {}  # of states of loops, which have slots
+        for step in executable.all_steps:
+            if isinstance(step, LoopStep):
+                self._reserve(step)
         self._allocate_outputs()
-        for step in executable.steps:
-            if isinstance(step, KernelStep) and step.repeat is not None:
-                self._add_repeated(step, step.repeat)
-            elif isinstance(step, KernelStep):
-                self._add_kernel(step)
-            elif step.is_view:
-                self._add_view(step)
-            else:
-                self._add_host(step)
+        self._add_steps(executable.steps)
         self._given = [self._fixed.get(name) for name in executable.outputs]
         self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
         own = {number for number, _, _ in self._new}  # new arrays of the call; the rest is shared with others
@@ -141,18 +147,70 @@ class Prepared:
             for number, fixed, copies in zip(self._from_slot, self._given, self._copies, strict=True)
         ]
 
+    def _add_steps(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            if isinstance(step, KernelStep) and step.repeat is not None:
+                self._add_repeated(step, step.repeat)
+            elif isinstance(step, KernelStep):
+                self._add_kernel(step)
+            elif isinstance(step, BranchStep):
+                self._add_branch(step)
+            elif isinstance(step, LoopStep):
+                self._add_loop(step)
+            elif step.is_view:
+                self._add_view(step)
+            else:
+                self._add_host(step)
+
+    def _within(self, steps: Iterable[Step]) -> list[Action]:
+        """Return the actions of steps within a step."""
+        around, self._actions = self._actions, []
+        self._add_steps(steps)
+        found, self._actions = self._actions, around
+        return found
+
+    def _reserve(self, step: LoopStep) -> None:
+        """Give what changes from round to round slots instead of memory that stays."""
+        for name in step.states:
+            self._memories[name] = self._fixed.pop(name)
+        for name in (*step.states, *(name for _, name in step.each), *(name for name, _ in step.stacked)):
+            self._slots[name] = len(self._slots)
+
+    def _add_branch(self, step: BranchStep) -> None:
+        sides = self._within(step.then), self._within(step.otherwise)
+        self._actions.append(branch_action(self._operand(step.predicate), *sides))
+
+    def _add_loop(self, step: LoopStep) -> None:
+        condition = self._within(step.condition)
+        holds = self._operand(step.predicate) if step.predicate else None
+        rounds = itertools.repeat(0) if step.count is None else range(step.count.evaluate(self._binding))
+        carried = [
+            CarriedSlots(
+                self._operand(one.first),
+                self._operand(result),
+                self._slots[one.state],
+                self._slots[one.next],
+                (self._memories[one.state], self._memories[one.next]),
+            )
+            for one, result in zip(step.carried, step.results, strict=False)
+        ]
+        positions = [Positions(self._operand(of), self._slots[name]) for of, name in step.each]
+        positions += [Positions(self._operand(of), self._slots[name]) for name, of in step.stacked]
+        body = self._within(step.body)
+        self._actions.append(loop_action(condition, holds, rounds, body, carried, positions))
+
     def _shape(self, type_: TensorType) -> tuple[int, ...]:
         return tuple(extent.evaluate(self._binding) for extent in type_.shape)
 
     def _allocate_outputs(self) -> None:
         """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
         executable = self._executable
-        for step in executable.steps:
+        for step in executable.all_steps:
             if isinstance(step, HostStep) and step.is_view:
                 continue
             names = [one.value for one in step.results] if isinstance(step, KernelStep) else step.results
             for name in names:
-                if name not in self._fixed:
+                if name not in self._fixed and name not in self._slots:
                     type_ = executable.values[name]
                     number = self._slots[name] = len(self._slots)
                     self._new.append((number, self._shape(type_), np.dtype(type_.dtype)))
