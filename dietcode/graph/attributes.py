@@ -104,6 +104,13 @@ def read_sub_graph(given: Any) -> Any:
     return given
 
 
+def read_text(given: Any) -> str:
+    """Return a line for people to read."""
+    if not isinstance(given, str) or len(given) > 400 or not given.isprintable():
+        raise GraphError(f"given {clip(given)}; allowed: up to 400 printable characters")
+    return given
+
+
 def one_of(*words: str) -> Callable[[Any], str]:
     """Return a reader of some words."""
 

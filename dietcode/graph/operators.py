@@ -21,6 +21,7 @@ from dietcode.graph.attributes import (
     read_pads,
     read_shape,
     read_sub_graph,
+    read_text,
 )
 from dietcode.graph.extent import Extent
 from dietcode.graph.inference import Attributes, Operands, Types
@@ -59,6 +60,7 @@ _EPS = {"eps": _a(read_number)}
 _WINDOWS = {name: _a(read_integers) for name in ("strides", "dilation")} | {"pads": _a(read_pads)}
 _ZERO = Extent()
 _GRAPH = _a(read_sub_graph)
+_SIZE = {"size": _a(read_extent)}
 
 
 def _unary(*names: str, infer: Callable[[Operands, Attributes], Types]) -> dict[str, GraphOperator]:
@@ -175,6 +177,18 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     "top": GraphOperator(
         *(1, 1, rules.top),
         {**_AXIS, "num": _a(read_extent, None), "largest": _a(read_flag, True)},
+    ),
+    "nonzero": GraphOperator(1, 1, rules.nonzero, _SIZE),
+    "repeat_each": GraphOperator(1, 1, rules.repeat_each, _SIZE),
+    "size": GraphOperator(1, 1, rules.size, _SIZE),
+    "assert": GraphOperator(
+        *(0, 1, rules.check),
+        {
+            "value": _a(read_extent, _ZERO),
+            "least": _a(read_integer, None),
+            "most": _a(read_integer, None),
+            "text": _a(read_text),
+        },
     ),
     "cond": GraphOperator(1, MANY_OF_GRAPHS, flow.branches, {"then": _GRAPH, "else": _GRAPH}),
     "while_loop": GraphOperator(

@@ -14,7 +14,7 @@ from dietcode.graph.signature import input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
 from dietcode.workload.text import clip, field_path, one_line
 
-MAX_DIMENSIONS = 16
+MAX_DIMENSIONS = 32
 MAX_INPUTS = 64
 MAX_OUTPUTS = 256
 MAX_WEIGHTS = 4096
@@ -27,7 +27,7 @@ _MAX_NAME = 200
 _MAX_ELEMENTS = 2**40
 _DIMENSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = ("min", "max")
-_FIELDS = ("format", "name", "dimensions", "inputs", "weights", "nodes", "outputs", "signature")
+_FIELDS = ("format", "name", "dimensions", "sizes", "inputs", "weights", "nodes", "outputs", "signature")
 _SUB_GRAPH_FIELDS = ("inputs", "nodes", "outputs")
 _NODE_FIELDS = ("results", "operator", "operands", "attributes", "source")
 Read = TypeVar("Read")
@@ -45,6 +45,11 @@ def read_graph(data: Any) -> Graph:
     if fields.get("format") != FORMAT:
         raise _refusal(("format",), f"given {clip(fields.get('format'))}; allowed: {FORMAT}")
     graph = Graph(_name(fields.get("name"), ("name",)), _dimensions(fields.get("dimensions")))
+    for name, given in _counted(fields.get("sizes", {}), ("sizes",), MAX_DIMENSIONS).items():
+        graph.sizes[name] = _checked(("sizes", name), parse_extent, given)
+        unknown = ({name} | graph.sizes[name].variables) - set(graph.ranges)
+        if unknown:
+            raise _refusal(("sizes", name), f"{clip(min(unknown))} is no dimension")
     for word, most, add in (
         ("inputs", MAX_INPUTS, graph.add_input),
         ("weights", MAX_WEIGHTS, graph.add_weight),
@@ -54,8 +59,25 @@ def read_graph(data: Any) -> Graph:
             _unused(graph, _name(name, (word,)), path)
             add(name, _type(graph, given, path))
     _read_body(graph, fields, (), _Budget())
+    _check_sizes(graph)
     graph.signature = _signature(graph, fields.get("signature"))
     return graph
+
+
+def _check_sizes(graph: Graph) -> None:
+    """Refuse sizes that no node sets, and inputs that have one."""
+    for name, type_ in graph.inputs.items():
+        for extent in type_.shape:
+            if extent.variables & set(graph.sizes):
+                raise _refusal(("inputs", name), f"extent {extent} is set by a node; allowed: dimensions")
+    missing = set(graph.sizes) - _set_within(graph)
+    if missing:
+        raise _refusal(("sizes", min(missing)), "no node sets it; allowed: those of a node's attribute size")
+
+
+def _set_within(graph: Graph) -> set[str]:
+    inner = [sub for node in graph.nodes for sub in node.graphs.values()]
+    return set(graph.setters()).union(*map(_set_within, inner))
 
 
 class _Budget:

@@ -109,6 +109,11 @@ class _Lowering:
             "format": FORMAT,
             "name": self._graph.name,
             "dimensions": {n: {"min": low, "max": high} for n, (low, high) in self._graph.ranges.items()},
+            **(
+                {"sizes": {n: plain(most) for n, most in self._graph.sizes.items()}}
+                if self._graph.sizes
+                else {}
+            ),
             "inputs": self._typed(self._graph.inputs),
             "weights": self._typed(n for n in self._graph.weights if n in used),
             "values": self._typed(n for n in self._types if n in used and n not in self._graph.inputs),

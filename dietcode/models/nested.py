@@ -14,7 +14,7 @@ _WRITES_VIEWS = {*VIEW_OPERATORS, "recurrence", "recurrent"}
 def opened(graph: Graph, constants: Collection[str]) -> Graph:
     """Return a sub-graph whose inputs that are constants of the model are weights."""
     found = Graph(graph.name, graph.ranges, nodes=list(graph.nodes), outputs=list(graph.outputs))
-    found.types = dict(graph.types)
+    found.types, found.sizes = dict(graph.types), graph.sizes
     found.inputs = {name: type_ for name, type_ in graph.inputs.items() if name not in constants}
     found.weights = {name: type_ for name, type_ in graph.inputs.items() if name in constants}
     found.without_unused()
@@ -23,7 +23,7 @@ def opened(graph: Graph, constants: Collection[str]) -> Graph:
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """Return a graph with other names of its values; inputs that get the same name become one."""
-    found = Graph(graph.name, graph.ranges)
+    found = Graph(graph.name, graph.ranges, sizes=graph.sizes)
     found.inputs = {names[name]: type_ for name, type_ in graph.inputs.items()}
     found.weights = {names[name]: type_ for name, type_ in graph.weights.items()}
     found.types = {names[name]: type_ for name, type_ in graph.types.items()}

@@ -43,9 +43,15 @@ def run_graph(graph: Graph, weights: Weights, inputs: Mapping[str, Array]) -> li
     return _run_body(graph, {**weights, **inputs}, _binding(graph, inputs))
 
 
-def _computed(node: Node, operands: list[Any], binding: Mapping[str, int]) -> Sequence[Array]:
-    attributes = {key: _evaluated(value, binding) for key, value in node.attributes.items()}
-    return HOST[node.operator](operands, attributes)
+def _computed(node: Node, operands: list[Any], binding: dict[str, int]) -> Sequence[Array]:
+    given = {key: value for key, value in node.attributes.items() if key != "size"}
+    results = HOST[node.operator](operands, {key: _evaluated(one, binding) for key, one in given.items()})
+    if "size" in node.attributes:
+        count = int(results[0]) if node.operator == "size" else len(results[0])
+        for name in node.attributes["size"].variables - binding.keys():
+            binding[name] = count
+        assert node.attributes["size"].evaluate(binding) == count
+    return results
 
 
 def _run_flow(node: Node, operands: list[Any], binding: Mapping[str, int]) -> list[Array]:
@@ -53,7 +59,7 @@ def _run_flow(node: Node, operands: list[Any], binding: Mapping[str, int]) -> li
 
     def run(word: str, given: Sequence[Array]) -> list[Array]:
         graph = node.graphs[word]
-        return _run_body(graph, dict(zip(graph.inputs, given, strict=True)), binding)
+        return _run_body(graph, dict(zip(graph.inputs, given, strict=True)), dict(binding))
 
     if node.operator == "cond":
         return run("then" if operands[0] else "else", operands[1:])
@@ -81,7 +87,7 @@ def _run_flow(node: Node, operands: list[Any], binding: Mapping[str, int]) -> li
     ]
 
 
-def _run_body(graph: Graph, values: dict[str, Array], binding: Mapping[str, int]) -> list[Array]:
+def _run_body(graph: Graph, values: dict[str, Array], binding: dict[str, int]) -> list[Array]:
     def check(name: str) -> None:
         own = graph.types[name]
         assert isinstance(values[name], np.ndarray)

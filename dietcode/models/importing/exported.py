@@ -21,17 +21,18 @@ from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - 
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
+from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
 
 _IGNORED = (
     "aten._assert_tensor_metadata",
-    "aten._assert_scalar",
-    "aten._assert_async",
     "aten.sym_constrain_range",
     "aten.sym_constrain_range_for_size",
     "aten._set_grad_enabled",
 )
+_ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
+_CHECKS = ("aten._assert_scalar", "aten._assert_async")
 _MOST_LISTED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
@@ -87,7 +88,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     _refuse_mutations(program)
     found = Dimensions(program, guards, names, ranges)
     graph = Graph(name, found.ranges)
-    importer = Importer(graph, Symbols(found.symbols))
+    importer = Importer(graph, Symbols(found.symbols, program.range_constraints))
     weights = _add_inputs(program, importer)
     problems: dict[str, None] = {}
     returned = _import_nodes(importer, program.graph_module, problems)
@@ -121,7 +122,7 @@ def _decomposed(program: Any) -> Any:
                 for node in module.graph.nodes
                 if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
             }
-            unknown = {one for one in unknown if _word(one) not in RULES and not _is_ignored(one)}
+            unknown = {one for one in unknown if not _is_known(one)}
             own = {one: table[one] for one in unknown if one in table}
             if not own:
                 break
@@ -131,6 +132,11 @@ def _decomposed(program: Any) -> Any:
 
 def _word(target: Any) -> str:
     return str(target)
+
+
+def _is_known(target: Any) -> bool:
+    word = _word(target)
+    return word in RULES or word in _ITEMS or word.rpartition(".")[0] in (*_CHECKS, *_IGNORED)
 
 
 def _is_ignored(target: Any) -> bool:
@@ -226,6 +232,11 @@ def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> No
     try:
         if node.target is operator.getitem:
             importer.values[node.name] = importer.values[node.args[0].name][node.args[1]]
+        elif _word(node.target) in _ITEMS:
+            importer.values[node.name] = import_item(importer, node.args[0], fake)
+        elif _word(node.target).rpartition(".")[0] in _CHECKS:
+            import_check(importer, node.args[0])
+            importer.values[node.name] = None
         elif _word(node.target) in FLOW:
             importer.values[node.name] = _controlled(importer, node, fake, problems)
         elif type(fake).__name__ in ("SymInt", "SymFloat", "SymBool") or isinstance(fake, int | float):

@@ -9,6 +9,7 @@ from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.importing.context import Importer, dtype_name
+from dietcode.models.importing.sizes import truth_of
 
 ImportNodes: TypeAlias = Callable[[Importer, Any], Sequence[Any]]
 FlowRule: TypeAlias = Callable[[Importer, Any, ImportNodes], tuple[str, ...]]
@@ -99,7 +100,9 @@ def _carried(importer: Importer, arguments: Sequence[Any]) -> int:
 
 def _cond(m: Importer, node: Any, import_nodes: ImportNodes) -> tuple[str, ...]:
     predicate, first, second, arguments = node.args
-    truth = m.tensor(predicate)
+    fake = predicate.meta.get("val") if hasattr(predicate, "meta") else None
+    of_sizes = type(fake).__name__ == "SymBool" and m.values[predicate.name] is None
+    truth = truth_of(m, fake) if of_sizes else m.tensor(predicate)
     truth = m.reshape(m.cast(truth, "bool"), ())
     functions = _Functions(m, node, arguments)
     graphs = {

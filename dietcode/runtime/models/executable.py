@@ -2,6 +2,7 @@
 
     {"format", "name",
      "dimensions": {name: {"min", "max"}},
+     "sizes": {name: extent},                  dimensions that a step sets, and what they are at most
      "inputs", "weights", "values": {name: {"dtype", "shape"}},   extents: numbers or texts
      "load": [step], "steps": [step],                                 load: once, on weights alone
      "outputs": [value], "signature": …,
@@ -98,6 +99,8 @@ class HostStep:
         Extents among them are evaluated for each shape.
     is_view : bool
         Whether the result shares its operand's memory.
+    source : str
+        Where the model's author wrote it; may be empty.
     """
 
     operator: str
@@ -105,6 +108,7 @@ class HostStep:
     attributes: dict[str, Any]
     results: tuple[str, ...]
     is_view: bool
+    source: str = ""
 
 
 Step: TypeAlias = KernelStep | HostStep | BranchStep | LoopStep
@@ -125,6 +129,7 @@ class Executable:
     signature: Mapping[str, Any]
     storage_sizes: tuple[tuple[Extent, ...], ...]
     storage_of: dict[str, int]
+    sizes: dict[str, Extent]
 
     @cached_property
     def all_steps(self) -> tuple[Step, ...]:
@@ -138,9 +143,11 @@ class Executable:
 
     @property
     def used_dimensions(self) -> frozenset[str]:
-        """The dimensions that some value's shape follows from."""
+        """The dimensions of inputs that some value's shape follows from."""
         types = (*self.inputs.values(), *self.values.values())
-        return frozenset(name for type_ in types for extent in type_.shape for name in extent.variables)
+        found = {name for type_ in types for extent in type_.shape for name in extent.variables}
+        found.update(name for most in self.sizes.values() for name in most.variables)
+        return frozenset(found - set(self.sizes))
 
 
 def read_executable(data: Mapping[str, Any]) -> Executable:
@@ -175,6 +182,7 @@ def _read(data: Mapping[str, Any]) -> Executable:
         data["signature"],
         tuple(tuple(map(parse_extent, sizes)) for sizes in data["storages"]["sizes"]),
         {str(name): int(number) for name, number in data["storages"]["of"].items()},
+        {str(name): parse_extent(most) for name, most in data.get("sizes", {}).items()},
     )
     _check(executable)
     return executable
@@ -216,6 +224,7 @@ def _check(executable: Executable) -> None:
         raise ValueError("the signature does not give each output once")
     extents = [extent for sizes in executable.storage_sizes for extent in sizes]
     types = (executable.inputs, executable.weights, executable.values)
+    extents += executable.sizes.values()
     extents += [extent for group in types for type_ in group.values() for extent in type_.shape]
     for extent in extents:
         if extent.variables - set(executable.ranges):
@@ -373,7 +382,9 @@ def _host_step(step: Mapping[str, Any]) -> HostStep:
             attributes[key] = given if given == known[key].default else known[key].read(given)
     operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
     results = tuple(map(str, step["results"]))
-    return HostStep(operator, operands, attributes, results, bool(step.get("view")))
+    return HostStep(
+        operator, operands, attributes, results, bool(step.get("view")), str(step.get("source", ""))
+    )
 
 
 def _number(one: Any) -> Any:
