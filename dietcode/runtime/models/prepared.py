@@ -37,7 +37,7 @@ from dietcode.runtime.models.flow import (
     branch_action,
     loop_action,
 )
-from dietcode.runtime.models.sizes import Tails, bounded
+from dietcode.runtime.models.sizes import Continuations, bounded
 from dietcode.runtime.models.steps import WRITERS
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 
@@ -92,7 +92,7 @@ class Prepared:
         self._arrays: set[int] = set()  # slots of outputs that steps before these have
         self._memories: dict[str, Array] = {}  # of states of loops, which have slots
         self._reserved: frozenset[str] = frozenset()  # loops by their first result
-        self._tails: Tails[Prepared] = Tails()
+        self._tails: Continuations[Prepared] = Continuations()
         self._answer = -1
         if executable.sizes:
             self._answer = self._slots[""] = len(self._slots)

@@ -12,7 +12,7 @@ MAX_TAILS = 64
 Tail = TypeVar("Tail")
 
 
-class Tails(Generic[Tail]):
+class Continuations(Generic[Tail]):
     """What was prepared for values of sizes, the last `MAX_TAILS` of them."""
 
     def __init__(self) -> None:
