@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dietcode.errors import ModelError
 from dietcode.graph.attributes import read_dtype, read_number
-from dietcode.graph.extent import parse_extent
+from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import FORMAT, Graph, Value
 from dietcode.graph.signature import input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
@@ -86,10 +86,13 @@ class _Budget:
     Attributes
     ----------
     nodes, graphs : int
+    known : frozenset of str
+        The sizes that nodes have set so far.
     """
 
     def __init__(self) -> None:
         self.nodes, self.graphs = MAX_NODES, MAX_GRAPHS
+        self.known: frozenset[str] = frozenset()
 
 
 def _read_body(graph: Graph, fields: Mapping[str, Any], path: tuple[object, ...], budget: _Budget) -> None:
@@ -110,12 +113,13 @@ def _sub_graph(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budg
     if budget.graphs < 0 or depth > MAX_DEPTH:
         allowed = f"at most {MAX_GRAPHS} in a model, {MAX_DEPTH} deep"
         raise _refusal(path, f"one graph too many; allowed: {allowed}")
-    found = graph.sub_graph(str(path[-1]))
+    found, around = graph.sub_graph(str(path[-1])), budget.known
     for name, type_ in _counted(fields.get("inputs"), (*path, "inputs"), _MAX_OPERANDS).items():
         own = (*path, "inputs", name)
         _unused(found, _name(name, (*path, "inputs")), own)
         found.add_input(name, _type(found, type_, own))
     _read_body(found, fields, path, budget)
+    budget.known = around  # what is set within is not known around
     return found
 
 
@@ -247,6 +251,13 @@ def _add_node(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budge
         raise _refusal((*path, "results"), f"given {clip(results)}; allowed: {', '.join(node.results)}")
     for type_ in types:
         _check_type(graph, type_, path)
+    if "size" in node.attributes:
+        budget.known |= node.attributes["size"].variables
+    extents = [extent for type_ in types for extent in type_.shape]
+    extents += [one for one in node.attributes.values() if isinstance(one, Extent)]
+    unset = {name for one in extents for name in one.variables & set(graph.sizes)} - budget.known
+    if unset:
+        raise _refusal(path, f"{clip(min(unset))}: no node before sets this size")
     graph.nodes.append(node)
     graph.types.update(zip(node.results, types, strict=True))
 

@@ -256,7 +256,25 @@ def _check_step(executable: Executable, step: Step, known: set[str], written: se
         _check_flow(executable, step, known, written)
         return
     _check_known(reads, known)
+    if executable.sizes:
+        _check_sizes(executable, step, known)
     _write(executable, writes, known, written)
+
+
+def _check_sizes(executable: Executable, step: KernelStep | HostStep, known: set[str]) -> None:
+    """Refuse a step whose extents follow from a size that no step before has told."""
+    types = [executable.values[name] for name in _written_by(step) if name in executable.values]
+    extents = [extent for type_ in types for extent in type_.shape]
+    if isinstance(step, KernelStep):
+        reads = (*step.arguments.values(), *step.results)
+        extents += [*step.variables.values(), *(extent for one in reads for extent in one.shape)]
+    else:
+        if "size" in step.attributes:
+            known.update(f"size {name}" for name in step.attributes["size"].variables)
+        given = [one if isinstance(one, tuple) else (one,) for one in step.attributes.values()]
+        extents += [one for ones in given for one in ones if isinstance(one, Extent)]
+    used = {name for extent in extents for name in extent.variables}
+    _check_known(sorted(f"size {name}" for name in used & set(executable.sizes)), known)
 
 
 def _check_known(reads: Iterable[str], known: set[str]) -> None:

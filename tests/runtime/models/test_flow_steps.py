@@ -14,6 +14,7 @@ from hand_models import described, model_of, step
 
 from dietcode.errors import LibraryError, ShapeError
 from dietcode.runtime.models.executable import read_executable
+from dietcode.runtime.models.storages import storage_offsets
 
 ROWS = ("float32", ["L", 4])
 TRUTH, COUNT = ("bool", []), ("int64", [])
@@ -249,6 +250,79 @@ def test_loops_that_are_refused(what: str) -> None:
 )
 def test_branches_that_are_refused(change: Change, message: str) -> None:
     data = deepcopy(_chosen())
+    change(data)
+    with pytest.raises(LibraryError) as caught:
+        read_executable(data)
+    assert message in str(caught.value)
+
+
+def _positive_rows() -> dict[str, Any]:
+    """Positions of what is larger than 0, u0 of them, and as many ones."""
+    return described(
+        {"x": ("float32", ["L"])},
+        [
+            step("less", [0.0, "x"], "large"),
+            step("nonzero", ["large"], "at", size="u0"),
+            step("full", [], "ones", shape=["u0"], value=1.0, dtype="float32"),
+            step("assert", [], "fits", value="u0", least=None, most=5, text="u0 <= 5 (model.py:3)"),
+            step("mul", ["ones", 2.0], "y"),
+        ],
+        ["at", "y"],
+        values={
+            "large": ("bool", ["L"]),
+            "at": ("int64", ["u0", 1]),
+            "ones": ("float32", ["u0"]),
+            "fits": ("bool", []),
+            "y": ("float32", ["u0"]),
+        },
+        ranges={"L": (1, 64), "u0": (0, 7)},
+        sizes={"u0": "L"},
+        storages={
+            "sizes": [["L"], ["4*u0"], ["1"]],
+            "of": {"large": 0, "ones": 1, "fits": 2},
+            "max_bytes": 0,
+        },
+    )
+
+
+def test_a_size_is_told_by_a_step_and_checked() -> None:
+    model = model_of(_positive_rows())
+    for length in (1, 7, 64):
+        for count in (0, 1, 5, 0):
+            x = -np.ones(length, np.float32)
+            x[:count] = 1
+            at, y = model(x)
+            np.testing.assert_array_equal(at, np.nonzero(x > 0)[0][:, None])
+            np.testing.assert_array_equal(y, np.full(min(count, length), 2, np.float32))
+            at[...], y[...] = 9, 9  # the caller's own
+    with pytest.raises(ShapeError) as caught:
+        model(np.ones(6, np.float32))
+    assert str(caught.value) == "the model requires u0 <= 5 (model.py:3) (u0 is 6)"
+    with pytest.raises(ShapeError) as caught:
+        model(np.ones(9, np.float32))
+    assert str(caught.value) == "u0 is 9; allowed: 0…7"
+    assert len(model._free) == 1
+
+
+def test_storages_are_as_large_as_sizes_can_be() -> None:
+    data = _positive_rows()
+    data["dimensions"]["u0"]["max"] = 60
+    executable = read_executable(data)
+    assert storage_offsets(executable, {"L": 5}) == ([0, 64, 128], 192)
+    assert storage_offsets(executable, {"L": 33}) == ([0, 64, 256], 320)
+    assert storage_offsets(executable, {"L": 64}) == ([0, 64, 320], 384)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["steps"].insert(0, data["steps"].pop(2)), "reads 'size u0' before"),
+        (lambda data: data["steps"][1]["attributes"].update(size="L"), "reads 'size u0' before"),
+        (lambda data: data["sizes"].update(u0="K"), "extent 'K' follows from no dimension"),
+    ],
+)
+def test_sizes_that_are_refused(change: Change, message: str) -> None:
+    data = deepcopy(_positive_rows())
     change(data)
     with pytest.raises(LibraryError) as caught:
         read_executable(data)
