@@ -124,16 +124,16 @@ def _mapped(m: Any, x: Any) -> Any:
 FUNCTIONS = [
     _one_of_two_layers,
     _several_results,
-    _nested_branches,
+    pytest.param(_nested_branches, marks=pytest.mark.long),
     _until_large,
     _loop_in_a_branch_in_a_loop,
-    _loop_in_a_loop,
-    _fibonacci,
-    _no_round,
+    pytest.param(_loop_in_a_loop, marks=pytest.mark.long),
+    pytest.param(_fibonacci, marks=pytest.mark.long),
+    pytest.param(_no_round, marks=pytest.mark.long),
     _image,
     _running,
     _state_as_result,
-    _mapped,
+    pytest.param(_mapped, marks=pytest.mark.long),
 ]
 
 

@@ -130,17 +130,17 @@ def _loop_of_a_size(m: Any, x: Any) -> Any:
 
 
 FUNCTIONS = [
-    _positions,
+    pytest.param(_positions, marks=pytest.mark.long),
     _rows_of_a_mask,
-    _elements,
-    _scattered_back,
+    pytest.param(_elements, marks=pytest.mark.long),
+    pytest.param(_scattered_back, marks=pytest.mark.long),
     _first_ones,
     _until,
     _repeated,
     _one_after_the_other,
-    _best_boxes,
+    pytest.param(_best_boxes, marks=pytest.mark.long),
     _in_a_branch,
-    _in_a_loop,
+    pytest.param(_in_a_loop, marks=pytest.mark.long),
     _loop_of_a_size,
 ]
 
