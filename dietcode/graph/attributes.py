@@ -38,6 +38,13 @@ def read_integer(given: Any) -> int:
     return given
 
 
+def read_count(given: Any) -> int:
+    """Return a number of operands."""
+    if not 0 <= read_integer(given) <= 4096:
+        raise GraphError(f"given {clip(given)}; allowed: 0 to 4096")
+    return int(given)
+
+
 def read_number(given: Any) -> float | int | bool:
     """Return a number or a truth value; infinities are the texts ``inf`` and ``-inf``."""
     if given in ("inf", "-inf", "nan"):
@@ -88,6 +95,20 @@ def read_pads(given: Any) -> tuple[tuple[int, int], ...]:
     if any(len(pair) != 2 for pair in pairs):
         raise GraphError(f"given {clip(given)}; allowed: pairs of elements before and after")
     return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def read_sub_graph(given: Any) -> Any:
+    """Return a sub-graph; plain data of one are read before, by `dietcode.graph.reading`."""
+    if not hasattr(given, "output_types"):
+        raise GraphError(f"given {clip(given)}; allowed: a graph")
+    return given
+
+
+def read_text(given: Any) -> str:
+    """Return a line for people to read."""
+    if not isinstance(given, str) or len(given) > 400 or not given.isprintable():
+        raise GraphError(f"given {clip(given)}; allowed: up to 400 printable characters")
+    return given
 
 
 def one_of(*words: str) -> Callable[[Any], str]:

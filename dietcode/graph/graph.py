@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dietcode.graph.attributes import REQUIRED, plain
-from dietcode.graph.extent import simplified
+from dietcode.graph.extent import Extent, simplified
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.workload.text import clip, suggest
 
 FORMAT = "dietcode-graph/1"
+CHECKS = ("assert", "size")  # what may be an error stays, though no output reads it
 Value: TypeAlias = str | int | float | None  # the name of a tensor, a number, or an operand that is left out
 
 
@@ -49,6 +50,11 @@ class Node:
         """The names among its operands."""
         return tuple(one for one in self.operands if isinstance(one, str))
 
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The sub-graphs among its attributes: closed graphs, whose inputs are operands in their order."""
+        return {key: one for key, one in self.attributes.items() if isinstance(one, Graph)}
+
 
 @dataclass
 class Graph:
@@ -68,6 +74,8 @@ class Graph:
         Of every value.
     signature : dict
         How calls give inputs and get outputs, see `dietcode.graph.signature`.
+    sizes : dict of str to Extent
+        The dimensions that a node sets to what it computes, with what they are at most.
     """
 
     name: str
@@ -78,6 +86,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
     signature: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Extent] = field(default_factory=dict)
 
     def add_input(self, name: str, type_: TensorType) -> str:
         """Add what a call gives."""
@@ -156,12 +165,31 @@ class Graph:
         """Return the node of each value that a node computes."""
         return {result: node for node in self.nodes for result in node.results}
 
+    def setters(self) -> dict[str, str]:
+        """Return, for each dimension that a node of this graph sets, the first result of that node."""
+        found: dict[str, str] = {}
+        for node in self.nodes if self.sizes else ():
+            for name in node.attributes["size"].variables if "size" in node.attributes else ():
+                if name in self.sizes:
+                    found.setdefault(name, node.result)
+        return found
+
+    def needs(self, node: Node, setters: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the values that have to be there before a node: its operands, and what sets its extents."""
+        if not setters:
+            return node.tensors
+        types = [self.types[name] for name in node.results]
+        used = variables_of(node).union(*(extent.variables for one in types for extent in one.shape))
+        own = {setters[name] for name in used if name in setters}
+        return (*node.tensors, *sorted(own - set(node.results)))
+
     def without_unused(self) -> None:
-        """Drop nodes and weights that no output needs; inputs stay."""
+        """Drop nodes and weights that no output needs; inputs and checks stay."""
         needed, kept = set(self.outputs), []
+        setters = self.setters()
         for node in reversed(self.nodes):
-            if needed & set(node.results):
-                needed.update(node.tensors)
+            if node.operator in CHECKS or needed & set(node.results):
+                needed.update(self.needs(node, setters))
                 kept.append(node)
         self.nodes = kept[::-1]
         self.weights = {name: type_ for name, type_ in self.weights.items() if name in needed}
@@ -170,28 +198,71 @@ class Graph:
             n: t for n, t in self.types.items() if n in made or n in self.inputs or n in self.weights
         }
 
+    def sub_graph(self, name: str) -> Graph:
+        """Return an empty graph over the same dimensions, for an attribute of a node."""
+        return Graph(name, self.ranges, sizes=self.sizes)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        """The type of each output."""
+        return tuple(self.types[name] for name in self.outputs)
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of its nodes, those of sub-graphs among them."""
+        return sum(1 + sum(one.num_nodes for one in node.graphs.values()) for node in self.nodes)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `dietcode.graph.reading.read_graph`."""
-
-        def typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
-            return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
-
         return {
             "format": FORMAT,
             "name": self.name,
             "dimensions": {name: {"min": low, "max": high} for name, (low, high) in self.ranges.items()},
-            "inputs": typed(self.inputs),
-            "weights": typed(self.weights),
+            **({"sizes": {n: plain(most) for n, most in self.sizes.items()}} if self.sizes else {}),
+            "inputs": _typed(self.inputs),
+            "weights": _typed(self.weights),
             "nodes": [node_to_json(node) for node in self.nodes],
             "outputs": list(self.outputs),
             "signature": self.signature,
         }
 
 
+def variables_of(node: Node) -> set[str]:
+    """Return the dimensions in a node's attributes, those of sub-graphs among them."""
+    found: set[str] = set()
+    for value in node.attributes.values():
+        if isinstance(value, Graph):
+            for type_ in value.types.values():
+                found.update(name for extent in type_.shape for name in extent.variables)
+            for inner in value.nodes:
+                found |= variables_of(inner)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Extent):
+                found |= one.variables
+    return found
+
+
+def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+    return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+
+def _sub_graph_to_json(graph: Graph) -> dict[str, Any]:
+    """Return plain data of a sub-graph; names in it are its own."""
+    return {
+        "inputs": _typed(graph.inputs),
+        "nodes": [node_to_json(node) for node in graph.nodes],
+        "outputs": list(graph.outputs),
+    }
+
+
 def node_to_json(node: Node) -> dict[str, Any]:
     """Return plain data of a node; attributes with their defaults are left out."""
     defaults = {key: one.default for key, one in GRAPH_OPERATORS[node.operator].attributes.items()}
-    given = {key: plain(value) for key, value in node.attributes.items() if value != defaults[key]}
+    given = {
+        key: _sub_graph_to_json(value) if isinstance(value, Graph) else plain(value)
+        for key, value in node.attributes.items()
+        if value is not defaults[key] and value != defaults[key]
+    }
     operands = [plain(one) if not isinstance(one, str) else {"value": one} for one in node.operands]
     data: dict[str, Any] = {"results": list(node.results), "operator": node.operator, "operands": operands}
     if given:

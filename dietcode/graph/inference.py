@@ -384,3 +384,29 @@ def recurrent(operands: Operands, attributes: Attributes) -> Types:
         _need(bias is None or tensor(bias).shape == w.shape[:1], f"a bias {bias} for weights {w}")
     last = tuple(TensorType(x.dtype, h0.shape) for _ in range(states))
     return (TensorType(x.dtype, (*x.shape[:2], hidden)), *last)
+
+
+def nonzero(operands: Operands, attributes: Attributes) -> Types:
+    """Positions of the elements that are not 0, a row each; there are `size` of them."""
+    return (TensorType("int64", (attributes["size"], Extent.of(tensor(operands[0]).rank))),)
+
+
+def repeat_each(operands: Operands, attributes: Attributes) -> Types:
+    """Each position as often as its element says, `size` in all."""
+    x = _need_dtype(tensor(operands[0]), INTEGERS)
+    _need(x.rank == 1, f"{x}; allowed: one axis")
+    return (TensorType("int64", (attributes["size"],)),)
+
+
+def size(operands: Operands, attributes: Attributes) -> Types:
+    """A whole number that is an extent from here on."""
+    x = _need_dtype(tensor(operands[0]), INTEGERS)
+    _need(x.rank == 0, f"{x}; allowed: a scalar")
+    return (TensorType("int64", ()),)
+
+
+def check(operands: Operands, attributes: Attributes) -> Types:
+    """What has to hold: an extent within bounds, or a tensor of truth values."""
+    for one in operands:
+        _need_dtype(tensor(one), ("bool",))
+    return (TensorType("bool", ()),)

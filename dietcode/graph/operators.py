@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from dietcode.graph import flow_inference as flow
 from dietcode.graph import inference as rules
 from dietcode.graph.attributes import (
     REQUIRED,
     GraphAttribute,
     one_of,
+    read_count,
     read_dtype,
     read_extent,
     read_flag,
@@ -18,11 +20,14 @@ from dietcode.graph.attributes import (
     read_number,
     read_pads,
     read_shape,
+    read_sub_graph,
+    read_text,
 )
 from dietcode.graph.extent import Extent
 from dietcode.graph.inference import Attributes, Operands, Types
 
 MANY = 64
+MANY_OF_GRAPHS = 4096
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ _AXES = {"axes": _a(read_integers, ()), **_KEEP}
 _EPS = {"eps": _a(read_number)}
 _WINDOWS = {name: _a(read_integers) for name in ("strides", "dilation")} | {"pads": _a(read_pads)}
 _ZERO = Extent()
+_GRAPH = _a(read_sub_graph)
+_SIZE = {"size": _a(read_extent)}
 
 
 def _unary(*names: str, infer: Callable[[Operands, Attributes], Types]) -> dict[str, GraphOperator]:
@@ -170,6 +177,27 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     "top": GraphOperator(
         *(1, 1, rules.top),
         {**_AXIS, "num": _a(read_extent, None), "largest": _a(read_flag, True)},
+    ),
+    "nonzero": GraphOperator(1, 1, rules.nonzero, _SIZE),
+    "repeat_each": GraphOperator(1, 1, rules.repeat_each, _SIZE),
+    "size": GraphOperator(1, 1, rules.size, _SIZE),
+    "assert": GraphOperator(
+        *(0, 1, rules.check),
+        {
+            "value": _a(read_extent, _ZERO),
+            "least": _a(read_integer, None),
+            "most": _a(read_integer, None),
+            "text": _a(read_text),
+        },
+    ),
+    "cond": GraphOperator(1, MANY_OF_GRAPHS, flow.branches, {"then": _GRAPH, "else": _GRAPH}),
+    "while_loop": GraphOperator(
+        *(1, MANY_OF_GRAPHS, flow.while_loop),
+        {"condition": _GRAPH, "body": _GRAPH, "carried": _a(read_count)},
+    ),
+    "scan": GraphOperator(
+        *(1, MANY_OF_GRAPHS, flow.scan),
+        {"body": _GRAPH, "carried": _a(read_count), "each": _a(read_count)},
     ),
 }
 """By name. What is said of each is in ``docs/models.md``."""

@@ -8,23 +8,27 @@ from typing import Any, TypeVar
 
 from dietcode.errors import ModelError
 from dietcode.graph.attributes import read_dtype, read_number
-from dietcode.graph.extent import parse_extent
+from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import FORMAT, Graph, Value
 from dietcode.graph.signature import input_names, num_outputs
 from dietcode.graph.tensor_type import MAX_RANK, TensorType
 from dietcode.workload.text import clip, field_path, one_line
 
-MAX_DIMENSIONS = 16
+MAX_DIMENSIONS = 32
 MAX_INPUTS = 64
 MAX_OUTPUTS = 256
 MAX_WEIGHTS = 4096
 MAX_NODES = 20_000
 MAX_EXTENT = 2**31 - 1
+MAX_GRAPHS = 256
+MAX_DEPTH = 8
+_MAX_OPERANDS = 4096
 _MAX_NAME = 200
 _MAX_ELEMENTS = 2**40
 _DIMENSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = ("min", "max")
-_FIELDS = ("format", "name", "dimensions", "inputs", "weights", "nodes", "outputs", "signature")
+_FIELDS = ("format", "name", "dimensions", "sizes", "inputs", "weights", "nodes", "outputs", "signature")
+_SUB_GRAPH_FIELDS = ("inputs", "nodes", "outputs")
 _NODE_FIELDS = ("results", "operator", "operands", "attributes", "source")
 Read = TypeVar("Read")
 
@@ -41,6 +45,11 @@ def read_graph(data: Any) -> Graph:
     if fields.get("format") != FORMAT:
         raise _refusal(("format",), f"given {clip(fields.get('format'))}; allowed: {FORMAT}")
     graph = Graph(_name(fields.get("name"), ("name",)), _dimensions(fields.get("dimensions")))
+    for name, given in _counted(fields.get("sizes", {}), ("sizes",), MAX_DIMENSIONS).items():
+        graph.sizes[name] = _checked(("sizes", name), parse_extent, given)
+        unknown = ({name} | graph.sizes[name].variables) - set(graph.ranges)
+        if unknown:
+            raise _refusal(("sizes", name), f"{clip(min(unknown))} is no dimension")
     for word, most, add in (
         ("inputs", MAX_INPUTS, graph.add_input),
         ("weights", MAX_WEIGHTS, graph.add_weight),
@@ -49,14 +58,69 @@ def read_graph(data: Any) -> Graph:
             path = (word, name)
             _unused(graph, _name(name, (word,)), path)
             add(name, _type(graph, given, path))
-    nodes = fields.get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
-        raise _refusal(("nodes",), f"given {_said(nodes)}; allowed: a list of at most {MAX_NODES}")
-    for number, given in enumerate(nodes):
-        _add_node(graph, given, ("nodes", number))
-    graph.outputs = _outputs(graph, fields.get("outputs"))
+    _read_body(graph, fields, (), _Budget())
+    _check_sizes(graph)
     graph.signature = _signature(graph, fields.get("signature"))
     return graph
+
+
+def _check_sizes(graph: Graph) -> None:
+    """Refuse sizes that no node sets, and inputs that have one."""
+    for name, type_ in graph.inputs.items():
+        for extent in type_.shape:
+            if extent.variables & set(graph.sizes):
+                raise _refusal(("inputs", name), f"extent {extent} is set by a node; allowed: dimensions")
+    missing = set(graph.sizes) - _set_within(graph)
+    if missing:
+        raise _refusal(("sizes", min(missing)), "no node sets it; allowed: those of a node's attribute size")
+
+
+def _set_within(graph: Graph) -> set[str]:
+    inner = [sub for node in graph.nodes for sub in node.graphs.values()]
+    return set(graph.setters()).union(*map(_set_within, inner))
+
+
+class _Budget:
+    """What is left of the nodes and sub-graphs of a whole model.
+
+    Attributes
+    ----------
+    nodes, graphs : int
+    known : frozenset of str
+        The sizes that nodes have set so far.
+    """
+
+    def __init__(self) -> None:
+        self.nodes, self.graphs = MAX_NODES, MAX_GRAPHS
+        self.known: frozenset[str] = frozenset()
+
+
+def _read_body(graph: Graph, fields: Mapping[str, Any], path: tuple[object, ...], budget: _Budget) -> None:
+    nodes = fields.get("nodes")
+    budget.nodes -= len(nodes) if isinstance(nodes, list) else 0
+    if not isinstance(nodes, list) or budget.nodes < 0:
+        raise _refusal((*path, "nodes"), f"given {_said(nodes)}; allowed: a list of at most {MAX_NODES}")
+    for number, given in enumerate(nodes):
+        _add_node(graph, given, (*path, "nodes", number), budget)
+    graph.outputs = _outputs(graph, fields.get("outputs"), (*path, "outputs"))
+
+
+def _sub_graph(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budget) -> Graph:
+    """Return a graph of an attribute: closed, over the dimensions of the model."""
+    fields = _mapping(given, path, _SUB_GRAPH_FIELDS)
+    budget.graphs -= 1
+    depth = path.count("attributes")
+    if budget.graphs < 0 or depth > MAX_DEPTH:
+        allowed = f"at most {MAX_GRAPHS} in a model, {MAX_DEPTH} deep"
+        raise _refusal(path, f"one graph too many; allowed: {allowed}")
+    found, around = graph.sub_graph(str(path[-1])), budget.known
+    for name, type_ in _counted(fields.get("inputs"), (*path, "inputs"), _MAX_OPERANDS).items():
+        own = (*path, "inputs", name)
+        _unused(found, _name(name, (*path, "inputs")), own)
+        found.add_input(name, _type(found, type_, own))
+    _read_body(found, fields, path, budget)
+    budget.known = around  # what is set within is not known around
+    return found
 
 
 def _refusal(path: tuple[object, ...], problem: str) -> ModelError:
@@ -157,15 +221,20 @@ def _operand(graph: Graph, given: Any, path: tuple[object, ...]) -> Value:
     return _checked(path, read_number, given)
 
 
-def _add_node(graph: Graph, given: Any, path: tuple[object, ...]) -> None:
+def _add_node(graph: Graph, given: Any, path: tuple[object, ...], budget: _Budget) -> None:
     fields = _mapping(given, path, _NODE_FIELDS)
     operands = fields.get("operands")
-    if not isinstance(operands, list):
-        raise _refusal((*path, "operands"), f"given {clip(operands)}; allowed: a list")
-    read = [_operand(graph, one, (*path, "operands", k)) for k, one in enumerate(operands[:MAX_OUTPUTS])]
+    if not isinstance(operands, list) or len(operands) > _MAX_OPERANDS:
+        allowed = f"a list of at most {_MAX_OPERANDS}"
+        raise _refusal((*path, "operands"), f"given {_said(operands)}; allowed: {allowed}")
+    read = [_operand(graph, one, (*path, "operands", k)) for k, one in enumerate(operands)]
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict) or not all(isinstance(key, str) for key in attributes):
         raise _refusal((*path, "attributes"), f"given {clip(attributes)}; allowed: a mapping")
+    attributes = {
+        key: _sub_graph(graph, one, (*path, "attributes", key), budget) if isinstance(one, dict) else one
+        for key, one in attributes.items()
+    }
     source = fields.get("source", "")
     if source != "":
         _name(source, (*path, "source"))
@@ -182,16 +251,23 @@ def _add_node(graph: Graph, given: Any, path: tuple[object, ...]) -> None:
         raise _refusal((*path, "results"), f"given {clip(results)}; allowed: {', '.join(node.results)}")
     for type_ in types:
         _check_type(graph, type_, path)
+    if "size" in node.attributes:
+        budget.known |= node.attributes["size"].variables
+    extents = [extent for type_ in types for extent in type_.shape]
+    extents += [one for one in node.attributes.values() if isinstance(one, Extent)]
+    unset = {name for one in extents for name in one.variables & set(graph.sizes)} - budget.known
+    if unset:
+        raise _refusal(path, f"{clip(min(unset))}: no node before sets this size")
     graph.nodes.append(node)
     graph.types.update(zip(node.results, types, strict=True))
 
 
-def _outputs(graph: Graph, given: Any) -> list[str]:
+def _outputs(graph: Graph, given: Any, path: tuple[object, ...]) -> list[str]:
     if not isinstance(given, list) or not 0 < len(given) <= MAX_OUTPUTS:
-        raise _refusal(("outputs",), f"given {_said(given)}; allowed: 1 to {MAX_OUTPUTS} names")
+        raise _refusal(path, f"given {_said(given)}; allowed: 1 to {MAX_OUTPUTS} names")
     for number, name in enumerate(given):
         if not isinstance(name, str) or name not in graph.types:
-            raise _refusal(("outputs", number), f"{clip(name)}: no value of the graph")
+            raise _refusal((*path, number), f"{clip(name)}: no value of the graph")
     return list(given)
 
 

@@ -150,7 +150,11 @@ class _Block:
         rank = len(self._shape(str(node.operands[0])))
         if node.operator in ("layernorm", "rmsnorm"):
             return int(node.attributes["num_axes"])
-        given = node.attributes.get("axes") or (node.attributes["axis"],)
+        given = (
+            node.attributes["axes"] or range(rank)
+            if "axes" in node.attributes
+            else (node.attributes["axis"],)
+        )
         axes = sorted(axis % rank for axis in given)
         if axes != list(range(rank - len(axes), rank)):
             raise _NotABlockError

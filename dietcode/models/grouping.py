@@ -39,7 +39,7 @@ def constants_of(graph: Graph) -> set[str]:
     """Return the values that follow from weights alone; they are computed once, when a model is loaded."""
     known = set(graph.weights)
     for node in graph.nodes:
-        if known.issuperset(node.tensors) and not _depends_on_dimensions(graph, node):
+        if known.issuperset(node.tensors) and not node.graphs and not _depends_on_dimensions(graph, node):
             known.update(node.results)
     return known
 
@@ -82,6 +82,13 @@ class _Grouping:
         return self._units
 
     def _is_float32(self, node: Node) -> bool:
+        """Whether kernels may compute a node: of float32, and over nothing that may have no element."""
+        own = {name for extent in self._graph.types[node.result].shape for name in extent.variables}
+        for name in node.tensors:
+            for extent in self._graph.types[name].shape:
+                sizes = (extent.variables - own) & set(self._graph.sizes)
+                if any(self._graph.ranges[one][0] == 0 for one in sizes):
+                    return False
         names = (node.result, *(n for n in node.tensors if node.operator != "take"))
         return all(self._graph.types[name].dtype == "float32" for name in names)
 

@@ -6,7 +6,7 @@ from them alone, are values of the load. See `dietcode.runtime.models.executable
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,13 @@ from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, node_to_json
 from dietcode.graph.tensor_type import TensorType
-from dietcode.models.grouping import constants_of
+from dietcode.models.grouping import constants_of, make_units
 from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall, digest_of
+from dietcode.models.lifetimes import Lifetimes, all_steps, loop_values, reads_of, writes_of
 from dietcode.models.memory import Lifetime, plan_storages
-from dietcode.models.units import Unit, Units
+from dietcode.models.nested import opened, renamed, written_outputs
+from dietcode.models.rewriting import rewrite
+from dietcode.models.units import Units, needed_units
 from dietcode.runtime.models.executable import ALIGNMENT, FORMAT, VIEW_OPERATORS
 
 
@@ -47,44 +50,58 @@ def lower(graph: Graph, units: Units) -> Lowered:
     return _Lowering(graph, units).run()
 
 
-def needed_units(graph: Graph, units: Units) -> list[Unit]:
-    """Return the units that outputs need, in order; operands that calls read past are not needed."""
-    needed = set(graph.outputs)
-    kept: list[Unit] = []
-    for unit in reversed(units.ordered()):
-        results = {result for node in unit.nodes for result in node.results}
-        if not needed & results:
-            continue
-        kept.append(unit)
-        if unit.call is None:
-            needed.update(units.operands(unit))
-        else:
-            needed.update(one.value for one in unit.call.arguments.values())
-    return kept[::-1]
-
-
 class _Lowering:
-    def __init__(self, graph: Graph, units: Units) -> None:
+    """A graph that becomes steps.
+
+    Parameters
+    ----------
+    graph : Graph
+    units : Units
+        Of the graph.
+    around : _Lowering, optional
+        Of the graph that this one is within; values have other names there.
+    """
+
+    def __init__(self, graph: Graph, units: Units, around: _Lowering | None = None) -> None:
         self._graph, self._units = graph, units
         self._constants = constants_of(graph)
         self._steps: list[dict[str, Any]] = []
-        self._load: list[dict[str, Any]] = []
-        self._root: dict[str, str] = {}
-        self._is_contiguous: dict[str, bool] = {}
-        self._types: dict[str, TensorType] = dict(graph.types)
-        self._lowered = Lowered({})
-        self._copies: dict[str, str] = {}
+        if around is None:
+            self._load: list[dict[str, Any]] = []
+            self._root: dict[str, str] = {}
+            self._is_contiguous: dict[str, bool] = {}
+            self._types: dict[str, TensorType] = {}
+            self._lowered = Lowered({})
+            self._copies: dict[str, str] = {}
+        else:
+            self._constants |= around._constants
+            self._load, self._lowered, self._types = around._load, around._lowered, around._types
+            self._root, self._is_contiguous = around._root, around._is_contiguous
+            self._copies = dict(around._copies)  # what is copied within is not there around
+        self._types.update(graph.types)
+        for name in (*graph.inputs, *graph.weights):
+            self._known(name)
 
-    def run(self) -> Lowered:
-        for name in (*self._graph.inputs, *self._graph.weights):
-            self._root[name], self._is_contiguous[name] = name, True
+    def _known(self, name: str) -> None:
+        """Note a value that has memory of its own."""
+        self._root.setdefault(name, name)
+        self._is_contiguous.setdefault(name, True)
+
+    def _add_steps(self) -> None:
         for unit in needed_units(self._graph, self._units):
             if unit.call is not None:
                 self._kernel(unit.call, unit.nodes, unit.repeated)
             elif unit.nodes[0].result in self._constants:
                 self._constant(unit.nodes[0])
+            elif unit.nodes[0].operator == "cond":
+                self._branch(unit.nodes[0])
+            elif unit.nodes[0].graphs:
+                self._loop(unit.nodes[0])
             else:
                 self._host(unit.nodes[0])
+
+    def run(self) -> Lowered:
+        self._add_steps()
         outputs = [self._contiguous(name) for name in self._graph.outputs]
         storages = self._plan(outputs)
         used = self._used(outputs)
@@ -92,6 +109,11 @@ class _Lowering:
             "format": FORMAT,
             "name": self._graph.name,
             "dimensions": {n: {"min": low, "max": high} for n, (low, high) in self._graph.ranges.items()},
+            **(
+                {"sizes": {n: plain(most) for n, most in self._graph.sizes.items()}}
+                if self._graph.sizes
+                else {}
+            ),
             "inputs": self._typed(self._graph.inputs),
             "weights": self._typed(n for n in self._graph.weights if n in used),
             "values": self._typed(n for n in self._types if n in used and n not in self._graph.inputs),
@@ -164,24 +186,46 @@ class _Lowering:
         }
         return self._made("positions", [value], {"rows": rows}, TensorType("int32", self._types[value].shape))
 
-    def _made(self, operator: str, operands: list[str], attributes: dict[str, Any], type_: TensorType) -> str:
+    def _made(
+        self,
+        operator: str,
+        operands: list[str],
+        attributes: dict[str, Any],
+        type_: TensorType,
+        again: bool = False,
+    ) -> str:
+        """Return what an operator of the lowering makes of values.
+
+        Parameters
+        ----------
+        operator : str
+        operands : list of str
+        attributes : dict
+        type_ : TensorType
+            Of the result.
+        again : bool
+            Whether each call of the model, or each time in a loop, needs a new one.
+        """
         name = f"{operands[0]}:{operator}"
         key = f"{name}:{sorted((k, str(v)) for k, v in attributes.items())}"
-        if key in self._copies:
+        if key in self._copies and not again:
             return self._copies[key]
         while name in self._types:
             name += "'"
         self._types[name], self._root[name], self._is_contiguous[name] = type_, name, True
-        self._copies[key] = name
+        if not again:
+            self._copies[key] = name
         node = {
             "host": operator,
             "operands": [{"value": one} for one in operands],
             "attributes": {key: plain(value) for key, value in attributes.items()},
             "results": [name],
         }
-        (self._load if set(operands) <= self._constants else self._steps).append(node)
-        if set(operands) <= self._constants:
+        if set(operands) <= self._constants and not again:
+            self._load.append(node)
             self._constants.add(name)
+        else:
+            self._steps.append(node)
         return name
 
     def _contiguous(self, value: str) -> str:
@@ -210,6 +254,94 @@ class _Lowering:
                 self._root[result], self._is_contiguous[result] = result, True
         self._steps.append(step)
 
+    def _within(
+        self, node: Node, word: str, names: Mapping[str, str], results: Sequence[str] = ()
+    ) -> _Lowering:
+        """Return a sub-graph's steps.
+
+        Parameters
+        ----------
+        word : str
+            The attribute that has it.
+        names : mapping of str to str
+            For each of its inputs the value around.
+        results : sequence of str
+            Names that its outputs get where a step writes them.
+        """
+        graph: Graph = node.attributes[word]
+        graph = rewrite(opened(graph, {one for one in graph.inputs if names[one] in self._constants}))
+        written = written_outputs(graph, constants_of(graph))
+        own = {name: f"{node.result}/{word}/{name}" for name in graph.types} | dict(names)
+        own |= {a: b for a, b in zip(graph.outputs, results, strict=False) if a in written}
+        graph = renamed(graph, own)
+        inner = _Lowering(graph, make_units(graph), self)
+        inner._add_steps()
+        return inner
+
+    def _written(self, inner: _Lowering, taken: Collection[str]) -> list[str]:
+        """Return the outputs of steps within a step, each in memory that they write and no other has."""
+        direct = written_outputs(inner._graph, inner._constants)
+        names: list[str] = []
+        for name in inner._graph.outputs:
+            keeps = name in direct and name not in taken
+            names.append(name if keeps else inner._made("copy", [name], {}, inner._types[name], again=True))
+        return names
+
+    def _branch(self, node: Node) -> None:
+        predicate, *rest = map(str, node.operands)
+        captured = [self._contiguous(one) for one in rest]
+        for result in node.results:
+            self._known(result)
+        step: dict[str, Any] = {"branch": predicate}
+        for word in ("then", "else"):
+            names = dict(zip(node.attributes[word].inputs, captured, strict=True))
+            inner = self._within(node, word, names, node.results)
+            for name, result in zip(inner._graph.outputs, node.results, strict=True):
+                if name != result:
+                    inner._steps.append(_copy_step(name, result))
+            step[word] = inner._steps
+        self._steps.append({**step, "results": list(node.results), "source": node.source})
+
+    def _loop(self, node: Node) -> None:
+        """Lower a ``while_loop`` or a ``scan``."""
+        num_carried = node.attributes["carried"]
+        num_each = node.attributes.get("each", 0)
+        given = [self._contiguous(str(one)) for one in node.operands]
+        body: Graph = node.attributes["body"]
+        inside = [f"{node.result}/{name}" for name in body.inputs][: num_carried + num_each]
+        for name, type_ in zip(inside, body.inputs.values(), strict=False):
+            self._types[name] = type_
+        own = [*inside, *given[len(inside) :]]
+        each = list(zip(given[num_carried : len(inside)], inside[num_carried:], strict=True))
+        for value, name in each:
+            self._root[name], self._is_contiguous[name] = self._root[value], True
+        condition = None
+        if "condition" in node.attributes:
+            graph: Graph = node.attributes["condition"]
+            inner = self._within(node, "condition", dict(zip(graph.inputs, own, strict=True)))
+            condition = {"steps": inner._steps, "value": inner._graph.outputs[0]}
+        inner = self._within(node, "body", dict(zip(body.inputs, own, strict=True)))
+        written = self._written(inner, given)
+        carried = zip(given, inside[:num_carried], written, strict=False)
+        stacked = zip(written[num_carried:], node.results[num_carried:], strict=True)
+        for result in node.results:
+            self._known(result)
+        count = self._types[each[0][0]].shape[0] if each else None
+        self._steps.append(
+            {
+                "loop": {
+                    "condition": condition,
+                    "count": plain(count),
+                    "body": inner._steps,
+                    "carried": [{"first": a, "state": b, "next": c} for a, b, c in carried],
+                    "each": [{"of": a, "as": b} for a, b in each],
+                    "stacked": [{"value": a, "result": b} for a, b in stacked],
+                },
+                "results": list(node.results),
+                "source": node.source,
+            }
+        )
+
     def _stays_contiguous(self, node: Node, operand: str) -> bool:
         if node.operator == "reshape":
             return True
@@ -220,35 +352,20 @@ class _Lowering:
 
     def _used(self, outputs: Iterable[str]) -> set[str]:
         used = set(outputs)
-        for step in (*self._load, *self._steps):
-            if "kernel" in step:
-                used.update(one["value"] for one in step["arguments"].values())
-                used.update(one["value"] for one in step["results"])
-            else:
-                used.update(one["value"] for one in step["operands"] if isinstance(one, dict))
-                used.update(step["results"])
+        for step in all_steps((*self._load, *self._steps)):
+            used.update(reads_of(step))
+            used.update(writes_of(step))
+            if "loop" in step:
+                used.update(loop_values(step))
         return used
 
     def _plan(self, outputs: list[str]) -> dict[str, Any]:
         """Return the storages, and the storage of each value that is no output, constant or input."""
-        last: dict[str, int] = {}
-        first: dict[str, int] = {}
+        found = Lifetimes(self._steps, self._root)
         fixed = {self._root.get(name, name) for name in outputs}
-        for number, step in enumerate(self._steps):
-            if "kernel" in step:
-                reads = [one["value"] for one in step["arguments"].values()]
-                writes = [one["value"] for one in step["results"]]
-            else:
-                reads = [one["value"] for one in step["operands"] if isinstance(one, dict)]
-                writes = [] if step.get("view") else step["results"]
-            for name in reads:
-                last[self._root.get(name, name)] = number
-            for name in writes:
-                first[name] = number
-                last.setdefault(name, number)
         lifetimes = {
-            name: Lifetime(_num_bytes(self._types[name]), begin, max(begin, last[name]))
-            for name, begin in first.items()
+            name: Lifetime(_num_bytes(self._types[name]), begin, max(begin, found.last[name]))
+            for name, begin in found.first.items()
             if name not in fixed
         }
         chosen, storages = plan_storages(lifetimes, self._graph.ranges)
@@ -261,6 +378,10 @@ class _Lowering:
 
 def _num_bytes(type_: TensorType) -> Extent:
     return type_.num_elements * np.dtype(type_.dtype).itemsize
+
+
+def _copy_step(value: str, result: str) -> dict[str, Any]:
+    return {"host": "copy", "operands": [{"value": value}], "attributes": {}, "results": [result]}
 
 
 def _host_step(node: Node) -> dict[str, Any]:

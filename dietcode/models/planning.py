@@ -11,6 +11,7 @@ import numpy as np
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.models.grouping import make_units
+from dietcode.models.lifetimes import all_steps
 from dietcode.models.lowering import Lowered, lower
 from dietcode.models.rewriting import rewrite
 from dietcode.runtime.models.executable import read_executable
@@ -128,7 +129,7 @@ def _parts(graph: Graph, lowered: Lowered, fields: Mapping[str, Any]) -> tuple[P
 
 
 def _facts(graph: Graph, lowered: Lowered) -> dict[str, Any]:
-    steps = lowered.description["steps"]
+    steps = list(all_steps(lowered.description["steps"]))
     host: dict[str, int] = {}
     for step in steps:
         if "host" in step and not step.get("view"):
@@ -139,7 +140,7 @@ def _facts(graph: Graph, lowered: Lowered) -> dict[str, Any]:
         "dimensions": lowered.description["dimensions"],
         "inputs": {name: str(type_) for name, type_ in graph.inputs.items()},
         "outputs": [str(graph.types[name]) for name in graph.outputs],
-        "num_operators": len(graph.nodes),
+        "num_operators": graph.num_nodes,
         "num_weights": len(types),
         "weight_bytes": sum(one.num_elements.constant * np.dtype(one.dtype).itemsize for one in types),
         "workspace_bytes": lowered.description["storages"]["max_bytes"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dietcode.graph.graph import Graph, Node
+from dietcode.graph.graph import CHECKS, Graph, Node
 from dietcode.models.kernel_call import KernelCall, RepeatedCall
 
 
@@ -40,11 +40,12 @@ class Units:
     graph: Graph
     of_value: dict[str, Unit] = field(default_factory=dict)
     position: dict[str, int] = field(default_factory=dict)
+    setters: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def singles(cls, graph: Graph) -> Units:
         """Return the partition with a unit for each node."""
-        units = cls(graph)
+        units = cls(graph, setters=graph.setters())
         for number, node in enumerate(graph.nodes):
             unit = Unit([node])
             for result in node.results:
@@ -60,7 +61,10 @@ class Units:
         """Return the values that a unit reads from others."""
         return list(
             dict.fromkeys(
-                name for node in unit.nodes for name in node.tensors if self.of_value.get(name) is not unit
+                name
+                for node in unit.nodes
+                for name in self.graph.needs(node, self.setters)
+                if self.of_value.get(name) is not unit
             )
         )
 
@@ -126,3 +130,21 @@ class Units:
                     if other is not None and id(other) not in done:
                         waiting.append((other, False))
         return order
+
+
+def needed_units(graph: Graph, units: Units) -> list[Unit]:
+    """Return the units that outputs need, in order; operands that calls read past are not needed."""
+    needed = set(graph.outputs)
+    kept: list[Unit] = []
+    for unit in reversed(units.ordered()):
+        results = {result for node in unit.nodes for result in node.results}
+        if not needed & results and unit.nodes[0].operator not in CHECKS:
+            continue
+        kept.append(unit)
+        if unit.call is None:
+            needed.update(units.operands(unit))
+        else:
+            needed.update(one.value for one in unit.call.arguments.values())
+            read = {name for node in unit.nodes for name in node.tensors}
+            needed.update(name for name in units.operands(unit) if name not in read)
+    return kept[::-1]

@@ -11,7 +11,7 @@ import pytest
 from needs import of_extra
 
 from dietcode.graph.extent import Extent
-from dietcode.graph.graph import Graph
+from dietcode.graph.graph import Graph, Node
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.models.importing.exported import Weights, import_exported
 from dietcode.runtime.host_operators import HOST
@@ -40,9 +40,54 @@ def _evaluated(value: Any, binding: Mapping[str, int]) -> Any:
 
 def run_graph(graph: Graph, weights: Weights, inputs: Mapping[str, Array]) -> list[Array]:
     """Return the outputs; every value has to have the dtype and the shape that was inferred."""
-    binding = _binding(graph, inputs)
-    values: dict[str, Array] = {**weights, **inputs}
+    return _run_body(graph, {**weights, **inputs}, _binding(graph, inputs))
 
+
+def _computed(node: Node, operands: list[Any], binding: dict[str, int]) -> Sequence[Array]:
+    given = {key: value for key, value in node.attributes.items() if key != "size"}
+    results = HOST[node.operator](operands, {key: _evaluated(one, binding) for key, one in given.items()})
+    if "size" in node.attributes:
+        count = int(results[0]) if node.operator == "size" else len(results[0])
+        for name in node.attributes["size"].variables - binding.keys():
+            binding[name] = count
+        assert node.attributes["size"].evaluate(binding) == count
+    return results
+
+
+def _run_flow(node: Node, operands: list[Any], binding: Mapping[str, int]) -> list[Array]:
+    """Return the results of an operator of control flow."""
+
+    def run(word: str, given: Sequence[Array]) -> list[Array]:
+        graph = node.graphs[word]
+        return _run_body(graph, dict(zip(graph.inputs, given, strict=True)), dict(binding))
+
+    if node.operator == "cond":
+        return run("then" if operands[0] else "else", operands[1:])
+    num_carried = node.attributes["carried"]
+    state, rest = operands[:num_carried], operands[num_carried:]
+    if node.operator == "while_loop":
+        while run("condition", [*state, *rest])[0]:
+            state = run("body", [*state, *rest])
+        return state
+    each, rest = rest[: node.attributes["each"]], rest[node.attributes["each"] :]
+    stacked = []
+    for position in range(len(each[0])):
+        found = run("body", [*state, *(np.asarray(one[position]) for one in each), *rest])
+        state = found[:num_carried]
+        stacked.append(found[num_carried:])
+    types = node.graphs["body"].output_types[num_carried:]
+    return [
+        *state,
+        *(
+            np.stack(one) if one else np.empty((0, *_evaluated(type_.shape, binding)), type_.dtype)
+            for one, type_ in zip(
+                zip(*stacked, strict=True) if stacked else [()] * len(types), types, strict=True
+            )
+        ),
+    ]
+
+
+def _run_body(graph: Graph, values: dict[str, Array], binding: dict[str, int]) -> list[Array]:
     def check(name: str) -> None:
         own = graph.types[name]
         assert isinstance(values[name], np.ndarray)
@@ -53,8 +98,10 @@ def run_graph(graph: Graph, weights: Weights, inputs: Mapping[str, Array]) -> li
         check(name)
     for node in graph.nodes:
         operands = [values[one] if isinstance(one, str) else one for one in node.operands]
-        attributes = {key: _evaluated(value, binding) for key, value in node.attributes.items()}
-        results = HOST[node.operator](operands, attributes)
+        if node.graphs:
+            results: Sequence[Array] = _run_flow(node, operands, binding)
+        else:
+            results = _computed(node, operands, binding)
         for name, result in zip(node.results, results, strict=True):
             values[name] = result
             check(name)

@@ -38,7 +38,7 @@ COMPARISONS = ["less", "less_equal", "equal", "not_equal"]
 
 
 def test_all_operators_are_there() -> None:
-    assert set(HOST) == set(GRAPH_OPERATORS)
+    assert set(HOST) == set(GRAPH_OPERATORS) - {"cond", "while_loop", "scan"}
     assert set(HOST_INTO) <= set(HOST) and set(HOST) >= VIEWS
 
 

@@ -48,12 +48,12 @@ def _unknown(self: Module, x: Any) -> Any:
     return y + torch.linalg.inv(x[:4].mT @ x[:4])[0] + torch.special.bessel_j1(x)
 
 
-def _of_values(self: Module, x: Any) -> Any:
-    return x.nonzero()
+def _truths_and_numbers(self: Module, x: Any) -> Any:
+    return x[x[:, 0] > 0, torch.zeros(1, dtype=torch.int64)]
 
 
-def _truths(self: Module, x: Any) -> Any:
-    return x[x > 0]
+def _truths_behind(self: Module, x: Any) -> Any:
+    return torch.stack((x, x))[:, x > 0]
 
 
 def _integer_of_values(self: Module, x: Any) -> Any:
@@ -77,8 +77,8 @@ def _random(self: Module, x: Any) -> Any:
             _unknown,
             ["aten.special_bessel_j0.default: not known", "aten.special_bessel_j1", "inv", f"({HERE}:"],
         ),
-        (_of_values, ["aten.nonzero.default", f"({HERE}:"]),
-        (_truths, ["aten.index.Tensor", f"({HERE}:"]),
+        (_truths_and_numbers, ["aten.index.Tensor: an index by truth values beside others", f"({HERE}:"]),
+        (_truths_behind, ["aten.index.Tensor: an index by truth values that are not first", f"({HERE}:"]),
         (_integer_of_values, ["depends on values", f"({HERE}:"]),
         (_transposed, ["transposed convolution", f"({HERE}:"]),
         (_random, ["aten.rand_like.default: not known", f"({HERE}:"]),

@@ -27,6 +27,7 @@ class Importer:
         self.graph, self.symbols = graph, symbols
         self.values: dict[str, Any] = {}
         self.source = ""
+        self.around = ""  # the source of the node that calls this function, for nodes that have none
 
     def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
         """Add a node and return the name of its first result."""
@@ -71,7 +72,10 @@ class Importer:
             found = self.values[argument.name]
             if isinstance(found, Extent):
                 return found
-            raise GraphError("a size that depends on values; allowed: sizes that follow from shapes")
+            raise GraphError(
+                "a size that depends on values and has no bounds; write torch._check(size >= 0) and "
+                "torch._check(size <= 512) after it, with the most that it can be"
+            )
         return self.symbols.extent(argument)
 
     def shape(self, arguments: Sequence[Any]) -> tuple[Extent, ...]:
@@ -81,6 +85,36 @@ class Importer:
     def symbols_shape(self, sizes: Sequence[Any]) -> tuple[Extent, ...]:
         """Return PyTorch's sizes as extents."""
         return tuple(self.symbols.extent(size) for size in sizes)
+
+    def at(self) -> str:
+        """Return where the node is that is imported, as messages end."""
+        return f" ({self.source})" if self.source else ""
+
+    def at_most(self, first: Extent, second: Extent) -> Extent:
+        """Return the smaller of two extents, told by what sizes are at most where ranges do not."""
+        for one, other in ((first, second), (second, first)):
+            if self._known_below(one, other):
+                return one
+        return smaller(first, second, self.graph.ranges)
+
+    def _known_below(self, first: Extent, second: Extent) -> bool:
+        (name,) = first.variables if len(first.variables) == 1 else ("",)
+        most = self.graph.sizes.get(name)
+        if most is None or first != Extent.of(name):
+            return False
+        above = (second - most).bounds(self.graph.ranges)[0] >= 0
+        return above or (most.terms != () and self._known_below(most, second))
+
+    def bounded_by(self, first: Extent, second: Extent) -> bool:
+        """Note that a size is at most an extent, where its node can check it; returns whether it can."""
+        (name,) = first.variables if len(first.variables) == 1 else ("",)
+        sizes = list(self.graph.sizes)
+        if first != Extent.of(name) or name not in sizes:
+            return False
+        if second.variables & set(sizes[sizes.index(name) :]):
+            return False
+        self.graph.sizes[name] = smaller(self.graph.sizes[name], second, self.graph.ranges)
+        return True
 
     def cast(self, value: Value, dtype: str) -> Value:
         """Return a value in a dtype; numbers stay."""
@@ -112,7 +146,7 @@ class Importer:
             found = found + length
         elif low < 0:
             raise GraphError(f"a slice that begins or ends at {found}, whose sign is not known")
-        return smaller(larger(found, Extent(), ranges), length, ranges)
+        return self.at_most(larger(found, Extent(), ranges), length)
 
     def slice(self, value: Value, axis: int, start: Extent | int, stop: Extent | int, step: int = 1) -> str:
         """Return elements along an axis, all of them as they are."""

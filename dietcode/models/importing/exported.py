@@ -20,19 +20,25 @@ from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
+from dietcode.models.importing.flow import FLOW, check_results
+from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
 
 _IGNORED = (
     "aten._assert_tensor_metadata",
-    "aten._assert_scalar",
-    "aten._assert_async",
     "aten.sym_constrain_range",
     "aten.sym_constrain_range_for_size",
     "aten._set_grad_enabled",
 )
+_ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
+_CHECKS = ("aten._assert_scalar", "aten._assert_async")
 _MOST_LISTED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
+
+
+class _RefusedFunctionError(Exception):
+    """A function of an operator of control flow has nodes that are refused."""
 
 
 def load_exported(path: Path) -> Any:
@@ -82,15 +88,11 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     _refuse_mutations(program)
     found = Dimensions(program, guards, names, ranges)
     graph = Graph(name, found.ranges)
-    importer = Importer(graph, Symbols(found.symbols))
+    importer = Importer(graph, Symbols(found.symbols, program.range_constraints))
     weights = _add_inputs(program, importer)
     problems: dict[str, None] = {}
-    results: list[str | None] = []
-    for node in program.graph.nodes:
-        if node.op == "call_function":
-            _import_node(importer, node, problems)
-        elif node.op == "output":
-            results = _outputs(importer, node, problems)
+    returned = _import_nodes(importer, program.graph_module, problems)
+    results = [] if problems else _outputs(importer, returned)
     if problems:
         raise ModelError(_listed(list(problems)))
     graph.signature = described_tree(
@@ -108,16 +110,19 @@ def _decomposed(program: Any) -> Any:
         warnings.simplefilter("ignore")
         try:
             program = program.run_decompositions({})
-        except AssertionError:  # PyTorch 2.13 stumbles over derived dimensions, as 32*h
+        # PyTorch 2.13 stumbles over derived dimensions, as 32*h, and over loops within loops.
+        except (AssertionError, RuntimeError):
             return program
         table = torch.export.default_decompositions()
         for _ in range(4):
             unknown = {
                 node.target
-                for node in program.graph.nodes
+                for module in program.graph_module.modules()
+                if isinstance(module, torch.fx.GraphModule)
+                for node in module.graph.nodes
                 if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
             }
-            unknown = {one for one in unknown if _word(one) not in RULES and not _is_ignored(one)}
+            unknown = {one for one in unknown if not _is_known(one)}
             own = {one: table[one] for one in unknown if one in table}
             if not own:
                 break
@@ -127,6 +132,11 @@ def _decomposed(program: Any) -> Any:
 
 def _word(target: Any) -> str:
     return str(target)
+
+
+def _is_known(target: Any) -> bool:
+    word = _word(target)
+    return word in RULES or word in _ITEMS or word.rpartition(".")[0] in (*_CHECKS, *_IGNORED)
 
 
 def _is_ignored(target: Any) -> bool:
@@ -183,23 +193,60 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
 def source_of(node: Any) -> str:
     """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
     found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [(file, line) for file, line in found if "/torch/" not in file and not file.startswith("torch/")]
+    own = [
+        (file, line) for file, line in found if "/torch/" not in file and not file.startswith(("torch/", "<"))
+    ]
     return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+def _import_nodes(importer: Importer, module: Any, problems: dict[str, None]) -> list[Any]:
+    """Add the nodes of a program, or of a function of one, and return what it returns."""
+    returned: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op == "call_function":
+            _import_node(importer, node, problems)
+        elif node.op == "get_attr" and hasattr(getattr(module, str(node.target), None), "dtype"):
+            _import_constant(importer, node, getattr(module, node.target), problems)
+        elif node.op == "output":
+            given = node.args[0]
+            returned = list(given) if isinstance(given, list | tuple) else [given]
+    return returned
+
+
+def _import_constant(importer: Importer, node: Any, constant: Any, problems: dict[str, None]) -> None:
+    """Add a tensor that a function makes of numbers, as ``torch.tensor(0)``."""
+    if constant.numel() != 1:
+        shape = list(constant.shape)
+        problems[f"a constant of shape {shape} that a function makes; make it a buffer of the model"] = None
+        return
+    dtype = dtype_name(constant.dtype)
+    importer.values[node.name] = importer.add(
+        "full", shape=tuple(map(Extent.of, constant.shape)), value=constant.item(), dtype=dtype
+    )
 
 
 def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> None:
     fake = node.meta.get("val")
-    where = source_of(node)
+    where = source_of(node) or importer.around
     importer.source = where
     try:
         if node.target is operator.getitem:
             importer.values[node.name] = importer.values[node.args[0].name][node.args[1]]
+        elif _word(node.target) in _ITEMS:
+            importer.values[node.name] = import_item(importer, node.args[0], fake)
+        elif _word(node.target).rpartition(".")[0] in _CHECKS:
+            import_check(importer, node.args[0])
+            importer.values[node.name] = None
+        elif _word(node.target) in FLOW:
+            importer.values[node.name] = _controlled(importer, node, fake, problems)
         elif type(fake).__name__ in ("SymInt", "SymFloat", "SymBool") or isinstance(fake, int | float):
             importer.values[node.name] = _symbolic(importer, fake)
         elif fake is None or _is_ignored(node.target):
             importer.values[node.name] = None
         else:
             importer.values[node.name] = _translated(importer, node, fake)
+    except _RefusedFunctionError:
+        pass  # its problems are listed
     except UnknownSizeError as error:
         problems[f"{_word(node.target)}: a size that depends on values ({error})" + _at(where)] = None
     except ValueError as error:  # a GraphError, or an extent that grew too large
@@ -219,6 +266,21 @@ def _symbolic(importer: Importer, fake: Any) -> Any:
     if type(fake).__name__ == "SymInt":
         return importer.symbols.extent(fake)
     return None  # a check of torch's; ranges and shapes are checked by every call
+
+
+def _controlled(importer: Importer, node: Any, fake: Any, problems: dict[str, None]) -> tuple[str, ...]:
+    """Return the results of an operator that calls functions."""
+    known = len(problems)
+
+    def import_nodes(inner: Importer, module: Any) -> list[Any]:
+        returned = _import_nodes(inner, module, problems)
+        if len(problems) > known:
+            raise _RefusedFunctionError
+        return returned
+
+    names = FLOW[_word(node.target)](importer, node, import_nodes)
+    check_results(importer, names, fake)
+    return names
 
 
 def _translated(importer: Importer, node: Any, fake: Any) -> Any:
@@ -269,10 +331,10 @@ def _argument_trees(program: Any) -> list[Any]:
     return found
 
 
-def _outputs(importer: Importer, node: Any, problems: dict[str, None]) -> list[str | None]:
+def _outputs(importer: Importer, returned: list[Any]) -> list[str | None]:
     """Add the outputs to the graph; returns ``*`` or None for each leaf."""
     found: list[str | None] = []
-    for one in () if problems else node.args[0]:
+    for one in returned:
         value = importer.value(one)
         if value is not None and not isinstance(value, str):
             raise ModelError(f"an output that is {value!r}; allowed: tensors")

@@ -12,6 +12,7 @@ from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.sizes import masked
 
 
 def _known_shape(m: Importer, x: str, sizes: Any) -> tuple[Extent, ...]:
@@ -268,8 +269,10 @@ def _index(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     positions = [None if one is None else m.tensor(one) for one in a["indices"]]
     axes = [axis for axis, one in enumerate(positions) if one is not None]
     names = [one for one in positions if one is not None]
+    if len(names) == 1 and m.type(names[0]).dtype == "bool":
+        return masked(m, x, axes[0], names[0], fake.shape[axes[0]])
     if any(m.type(one).dtype not in INTEGERS for one in names):
-        raise GraphError("an index by truth values, whose result has no known size; allowed: whole numbers")
+        raise GraphError("an index by truth values beside others; allowed: one alone, or whole numbers")
     if len(axes) == 1:
         return m.add("take", x, names[0], axis=axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):

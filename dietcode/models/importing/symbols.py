@@ -32,10 +32,31 @@ class Symbols:
     ----------
     names : mapping of str to str
         The name of a dimension by PyTorch's symbol.
+    bounds : mapping of symbol to ValueRanges
+        Of the program.
     """
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def __init__(self, names: Mapping[str, str], bounds: Mapping[Any, Any]) -> None:
+        self._names, self._bounds = dict(names), bounds
+
+    def add(self, symbol: Any, name: str) -> None:
+        """Add a size that a node sets."""
+        self._names[symbol.name] = name
+
+    def knows(self, symbol: Any) -> bool:
+        """Whether a symbol is a dimension."""
+        return symbol.name in self._names
+
+    def is_size(self, symbol: Any) -> bool:
+        """Whether a symbol is told by values, not by the shapes of inputs; PyTorch calls these ``u0``."""
+        return str(symbol.name).startswith("u")
+
+    def range_of(self, symbol: Any) -> tuple[int, int | None]:
+        """Return the least and the greatest value that the program's checks leave; None for no bound."""
+        found = self._bounds.get(symbol)
+        low, high = (str(found.lower), str(found.upper)) if found is not None else ("0", "")
+        least = int(low) if low.lstrip("-").isdigit() else -(2**31)
+        return least, int(high) if high.isdigit() and int(high) < 2**31 - 1 else None
 
     def extent(self, size: Any) -> Extent:
         """Return a size of PyTorch's, an int or a SymInt, as an extent.
@@ -46,6 +67,10 @@ class Symbols:
             It depends on values, or is computed in a way that extents do not have.
         """
         return Extent.of(size) if isinstance(size, int) else self._of(size.node.expr)
+
+    def extent_of(self, expression: Any) -> Extent:
+        """Return an expression of sympy's as an extent; raises as `extent` does."""
+        return self._of(expression)
 
     def _of(self, expression: Any) -> Extent:
         if expression.is_Integer:

@@ -23,7 +23,7 @@ class Rewriter:
     """
 
     def __init__(self, old: Graph) -> None:
-        self.graph = Graph(old.name, old.ranges, signature=old.signature)
+        self.graph = Graph(old.name, old.ranges, signature=old.signature, sizes=old.sizes)
         for name, type_ in old.inputs.items():
             self.graph.add_input(name, type_)
         for name, type_ in old.weights.items():

@@ -144,6 +144,37 @@ def _top(operands: Operands, attributes: Attributes) -> Results:
     return (np.take_along_axis(x, order, axis=axis), order)
 
 
+def _nonzero(operands: Operands, attributes: Attributes) -> Results:
+    return (np.stack(np.nonzero(np.atleast_1d(operands[0])), axis=1)[:, : operands[0].ndim].astype(np.int64),)
+
+
+def _repeat_each(operands: Operands, attributes: Attributes) -> Results:
+    counts = operands[0]
+    if counts.size and counts.min() < 0:
+        raise ShapeError(f"repeat_each: a position {counts.min()} times; allowed: from 0")
+    return (np.repeat(np.arange(len(counts), dtype=np.int64), counts),)
+
+
+def _size(operands: Operands, attributes: Attributes) -> Results:
+    return (np.asarray(operands[0], np.int64),)
+
+
+def _assert(operands: Operands, attributes: Attributes) -> Results:
+    """Check what a model requires.
+
+    Raises
+    ------
+    ShapeError
+        It does not hold.
+    """
+    value, least, most = attributes["value"], attributes["least"], attributes["most"]
+    holds = all(bool(one.all()) for one in operands)
+    holds = holds and (least is None or least <= value) and (most is None or value <= most)
+    if not holds:
+        raise ShapeError(f"the model requires {attributes['text']}")
+    return (np.asarray(True),)
+
+
 FUNCTIONS: dict[str, Callable[[Operands, Attributes], Results]] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -161,5 +192,9 @@ FUNCTIONS: dict[str, Callable[[Operands, Attributes], Results]] = {
     "extent": _extent,
     "triangle": _triangle,
     "top": _top,
+    "nonzero": _nonzero,
+    "repeat_each": _repeat_each,
+    "size": _size,
+    "assert": _assert,
 }
 WRITERS: Mapping[str, Callable[[Operands, Attributes, Array], Any]] = {"concat": _concat_into}

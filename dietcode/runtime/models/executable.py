@@ -2,25 +2,34 @@
 
     {"format", "name",
      "dimensions": {name: {"min", "max"}},
+     "sizes": {name: extent},                  dimensions that a step sets, and what they are at most
      "inputs", "weights", "values": {name: {"dtype", "shape"}},   extents: numbers or texts
      "load": [step], "steps": [step],                                 load: once, on weights alone
      "outputs": [value], "signature": …,
      "storages": {"sizes": [[bytes, …], …], "of": {value: storage}, "max_bytes"}}
 
 A step is ``{"kernel": digest, "arguments": {tensor: read}, "results": [read], "variables"}``, where a read is
-``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view"}``.
+``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view"}``; or one of
+`dietcode.runtime.models.flow`, with steps within it:
+
+    {"branch": value, "then": [step], "else": [step], "results"}
+    {"loop": {"condition": {"steps", "value"} or null, "count": extent or null, "body": [step],
+              "carried": [{"first", "state", "next"}],               values before, in and after a round
+              "each": [{"of", "as"}], "stacked": [{"value", "result"}]}, "results"}
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from dietcode.errors import LibraryError
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
 from dietcode.graph.tensor_type import DTYPES, TensorType
+from dietcode.runtime.models.flow import BranchStep, LoopStep, all_steps, read_flow
 
 FORMAT = "dietcode-model/1"
 ALIGNMENT = 64  # of storages, in bytes
@@ -90,6 +99,8 @@ class HostStep:
         Extents among them are evaluated for each shape.
     is_view : bool
         Whether the result shares its operand's memory.
+    source : str
+        Where the model's author wrote it; may be empty.
     """
 
     operator: str
@@ -97,6 +108,10 @@ class HostStep:
     attributes: dict[str, Any]
     results: tuple[str, ...]
     is_view: bool
+    source: str = ""
+
+
+Step: TypeAlias = KernelStep | HostStep | BranchStep | LoopStep
 
 
 @dataclass(frozen=True)
@@ -109,22 +124,30 @@ class Executable:
     weights: dict[str, TensorType]
     values: dict[str, TensorType]
     load: tuple[HostStep, ...]
-    steps: tuple[KernelStep | HostStep, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     signature: Mapping[str, Any]
     storage_sizes: tuple[tuple[Extent, ...], ...]
     storage_of: dict[str, int]
+    sizes: dict[str, Extent]
+
+    @cached_property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Its steps and those within them, but not those of the load."""
+        return tuple(all_steps(self.steps))
 
     @property
     def digests(self) -> list[str]:
         """The libraries that it calls, each once."""
-        return list(dict.fromkeys(step.digest for step in self.steps if isinstance(step, KernelStep)))
+        return list(dict.fromkeys(step.digest for step in self.all_steps if isinstance(step, KernelStep)))
 
     @property
     def used_dimensions(self) -> frozenset[str]:
-        """The dimensions that some value's shape follows from."""
+        """The dimensions of inputs that some value's shape follows from."""
         types = (*self.inputs.values(), *self.values.values())
-        return frozenset(name for type_ in types for extent in type_.shape for name in extent.variables)
+        found = {name for type_ in types for extent in type_.shape for name in extent.variables}
+        found.update(name for most in self.sizes.values() for name in most.variables)
+        return frozenset(found - set(self.sizes))
 
 
 def read_executable(data: Mapping[str, Any]) -> Executable:
@@ -154,24 +177,36 @@ def _read(data: Mapping[str, Any]) -> Executable:
         _types(data["weights"]),
         _types(data["values"]),
         tuple(_host_step(step) for step in data["load"]),
-        tuple(_kernel_step(step) if "kernel" in step else _host_step(step) for step in data["steps"]),
+        _read_steps(data["steps"]),
         tuple(map(str, data["outputs"])),
         data["signature"],
         tuple(tuple(map(parse_extent, sizes)) for sizes in data["storages"]["sizes"]),
         {str(name): int(number) for name, number in data["storages"]["of"].items()},
+        {str(name): parse_extent(most) for name, most in data.get("sizes", {}).items()},
     )
     _check(executable)
     return executable
+
+
+def _read_steps(data: Iterable[Any]) -> tuple[Step, ...]:
+    return tuple(_read_step(step) for step in data)
+
+
+def _read_step(data: Mapping[str, Any]) -> Step:
+    if "branch" in data or "loop" in data:
+        return read_flow(data, _read_steps)
+    return _kernel_step(data) if "kernel" in data else _host_step(data)
 
 
 def _check(executable: Executable) -> None:
     """Refuse steps that read what is not there yet, and what no call could use."""
     known = set(executable.weights)
     for step in executable.load:
-        _check_step(executable, step, known)
+        _check_step(executable, step, known, known)
     known.update(executable.inputs)
+    written = set(known)
     for later in executable.steps:
-        _check_step(executable, later, known)
+        _check_step(executable, later, known, written)
     for name in executable.outputs:
         if name not in known:
             raise ValueError(f"output {name[:40]!r} is computed by no step")
@@ -189,29 +224,123 @@ def _check(executable: Executable) -> None:
         raise ValueError("the signature does not give each output once")
     extents = [extent for sizes in executable.storage_sizes for extent in sizes]
     types = (executable.inputs, executable.weights, executable.values)
+    extents += executable.sizes.values()
     extents += [extent for group in types for type_ in group.values() for extent in type_.shape]
     for extent in extents:
         if extent.variables - set(executable.ranges):
             raise ValueError(f"extent {str(extent)[:40]!r} follows from no dimension of the model")
 
 
-def _check_step(executable: Executable, step: KernelStep | HostStep, known: set[str]) -> None:
+def _check_step(executable: Executable, step: Step, known: set[str], written: set[str]) -> None:
+    """Refuse a step that reads what is not known, or writes what it may not.
+
+    Parameters
+    ----------
+    executable : Executable
+    step : step
+    known : set of str
+        The values that it may read; its results join them.
+    written : set of str
+        All values that some step has written, those within other steps too.
+    """
     if isinstance(step, KernelStep):
         reads = [one.value for one in step.arguments.values()]
         writes = [one.value for one in step.results]
-    else:
+    elif isinstance(step, HostStep):
         reads, writes = [one for one in step.operands if isinstance(one, str)], list(step.results)
         if step.is_view and (len(reads), len(writes)) != (1, 1):
             raise ValueError(f"{step.operator} as a view of {len(reads)} values")
         if step.is_view and step.operator not in VIEW_OPERATORS:
             raise ValueError(f"{step.operator} as a view; allowed: {', '.join(VIEW_OPERATORS)}")
+    else:
+        _check_flow(executable, step, known, written)
+        return
+    _check_known(reads, known)
+    if executable.sizes:
+        _check_sizes(executable, step, known)
+    _write(executable, writes, known, written)
+
+
+def _check_sizes(executable: Executable, step: KernelStep | HostStep, known: set[str]) -> None:
+    """Refuse a step whose extents follow from a size that no step before has told."""
+    types = [executable.values[name] for name in _written_by(step) if name in executable.values]
+    extents = [extent for type_ in types for extent in type_.shape]
+    if isinstance(step, KernelStep):
+        reads = (*step.arguments.values(), *step.results)
+        extents += [*step.variables.values(), *(extent for one in reads for extent in one.shape)]
+    else:
+        if "size" in step.attributes:
+            known.update(f"size {name}" for name in step.attributes["size"].variables)
+        given = [one if isinstance(one, tuple) else (one,) for one in step.attributes.values()]
+        extents += [one for ones in given for one in ones if isinstance(one, Extent)]
+    used = {name for extent in extents for name in extent.variables}
+    _check_known(sorted(f"size {name}" for name in used & set(executable.sizes)), known)
+
+
+def _check_known(reads: Iterable[str], known: set[str]) -> None:
     missing = [name for name in reads if name not in known]
     if missing:
         raise ValueError(f"a step reads {missing[0][:40]!r} before it is computed")
+
+
+def _write(executable: Executable, writes: Iterable[str], known: set[str], written: set[str]) -> None:
     for name in writes:
-        if name in known or name not in executable.values:
+        if name in known or name in written or name not in executable.values:
             raise ValueError(f"a step writes {name[:40]!r}, which is no value that is yet to be computed")
-    known.update(writes)
+        known.add(name)
+        written.add(name)
+
+
+def _check_flow(
+    executable: Executable, step: BranchStep | LoopStep, known: set[str], written: set[str]
+) -> None:
+    """Refuse a step with others within it as `_check_step` does; what these write is not known outside."""
+    if isinstance(step, BranchStep):
+        _check_known([step.predicate], known)
+        _check_truth(executable, step.predicate)
+        for side in (step.then, step.otherwise):
+            inside = set(known)
+            written -= set(step.results)  # each side writes them
+            for inner in side:
+                _check_step(executable, inner, inside, written)
+            _check_known(step.results, inside)
+        known.update(step.results)
+        return
+    _check_known([*(one.first for one in step.carried), *(of for of, _ in step.each)], known)
+    inside = set(known)
+    _write(
+        executable, [*(one.state for one in step.carried), *(name for _, name in step.each)], inside, written
+    )
+    of_condition = set(inside)
+    for inner in step.condition:
+        _check_step(executable, inner, of_condition, written)
+    if step.predicate:
+        _check_known([step.predicate], of_condition)
+        _check_truth(executable, step.predicate)
+    for inner in step.body:
+        _check_step(executable, inner, inside, written)
+    _check_known([*(one.next for one in step.carried), *(name for name, _ in step.stacked)], inside)
+    bare = [name for name in step.states if name not in executable.storage_of]
+    if bare:
+        raise ValueError(f"the state {bare[0][:40]!r} has no storage")
+    own = [name for inner in step.body for name in _written_by(inner)]
+    made = [*(one.next for one in step.carried), *(name for name, _ in step.stacked)]
+    if len(set(made)) != len(made) or not set(made) <= set(own):
+        raise ValueError("a loop whose states and stacks are not written each by a step of its own")
+    _write(executable, step.results, known, written)
+
+
+def _check_truth(executable: Executable, name: str) -> None:
+    type_ = executable.values.get(name) or executable.inputs.get(name) or executable.weights[name]
+    if type_.dtype != "bool" or type_.rank:
+        raise ValueError(f"{name[:40]!r} is {type_}; allowed: bool[]")
+
+
+def _written_by(step: Step) -> list[str]:
+    """Return the values that a step writes into memory of their own."""
+    if isinstance(step, KernelStep):
+        return [one.value for one in step.results]
+    return [] if isinstance(step, HostStep) and step.is_view else list(step.results)
 
 
 def _leaves(trees: Iterable[Any]) -> list[str]:
@@ -271,7 +400,9 @@ def _host_step(step: Mapping[str, Any]) -> HostStep:
             attributes[key] = given if given == known[key].default else known[key].read(given)
     operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
     results = tuple(map(str, step["results"]))
-    return HostStep(operator, operands, attributes, results, bool(step.get("view")))
+    return HostStep(
+        operator, operands, attributes, results, bool(step.get("view")), str(step.get("source", ""))
+    )
 
 
 def _number(one: Any) -> Any:

@@ -25,7 +25,8 @@ from dietcode.runtime.manifest import (
     sha256_file,
     verify_file,
 )
-from dietcode.runtime.models.executable import Executable, KernelStep, read_executable
+from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, read_executable
+from dietcode.runtime.models.flow import values_of
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
 from dietcode.runtime.models.steps import computed
@@ -141,7 +142,7 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
 def _check_calls(folder: Path, executable: Executable, libraries: Mapping[str, Library]) -> None:
     """Refuse a model that calls a library otherwise than it is called."""
     constants = {*executable.weights, *(name for step in executable.load for name in step.results)}
-    for step in executable.steps:
+    for step in executable.all_steps:
         if not isinstance(step, KernelStep):
             continue
         library = libraries[step.digest]
@@ -203,7 +204,7 @@ def pack_constants(
 ) -> dict[tuple[str, str, str], Any]:
     """Return the constants that libraries take in a layout of their own, each packed once."""
     packed: dict[tuple[str, str, str], Any] = {}
-    for step in executable.steps:
+    for step in executable.all_steps:
         if not isinstance(step, KernelStep):
             continue
         library = libraries[step.digest]
@@ -221,13 +222,15 @@ def _unpacked(
 ) -> dict[str, Array]:
     """Return the constants that are read as they are; the others are given back."""
     needed = set(executable.outputs)
-    for step in executable.steps:
+    for step in executable.all_steps:
         if isinstance(step, KernelStep):
             needed.update(
                 read.value
                 for name, read in step.arguments.items()
                 if (step.digest, name, read.value) not in packed
             )
-        else:
+        elif isinstance(step, HostStep):
             needed.update(one for one in step.operands if isinstance(one, str))
+        else:
+            needed.update(values_of(step))
     return {name: array for name, array in constants.items() if name in needed}

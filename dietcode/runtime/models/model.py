@@ -16,7 +16,8 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json
 from dietcode.runtime.models.executable import Executable
 from dietcode.runtime.models.guard import ShapeGuard
-from dietcode.runtime.models.prepared import Kernels, Prepared, StorageMemory, storage_offsets
+from dietcode.runtime.models.prepared import Kernels, Prepared
+from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import accept_torch
 

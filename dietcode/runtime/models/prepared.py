@@ -6,6 +6,8 @@ on the tensors of a call, which are its inputs and outputs, is done at each.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,54 +17,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
+from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.host_operators import HOST
 from dietcode.runtime.models.executable import (
-    ALIGNMENT,
     Executable,
     HostStep,
     KernelStep,
     Repeat,
+    Step,
     TensorRead,
     evaluated,
 )
+from dietcode.runtime.models.flow import (
+    BranchStep,
+    CarriedSlots,
+    LoopStep,
+    Positions,
+    branch_action,
+    loop_action,
+)
+from dietcode.runtime.models.sizes import Continuations, bounded
 from dietcode.runtime.models.steps import WRITERS
+from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 
 Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = list[Any]
 Action: TypeAlias = Callable[[Slots], Any]
-
-
-class StorageMemory:
-    """The bytes that all storages of a model lie in; it grows, and is never shared by two calls at once."""
-
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-        self.generation = 0
-
-    def reserve(self, num_bytes: int) -> None:
-        """Make it at least so large; what lies in it is lost where it grows."""
-        if num_bytes > len(self._bytes) - ALIGNMENT:
-            self._bytes = np.empty(0, np.uint8)  # the old one is given back first
-            self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8)
-            self.generation += 1
-
-    def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
-        """Return an array at an offset."""
-        dtype = np.dtype(type_.dtype)
-        begin = -self._bytes.ctypes.data % ALIGNMENT + offset
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self._bytes[begin : begin + size].view(dtype).reshape(shape)
-
-
-def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple[list[int], int]:
-    """Return the offset of each storage, and the bytes of all."""
-    offsets, total = [], 0
-    for sizes in executable.storage_sizes:
-        offsets.append(total)
-        largest = max((size.evaluate(binding) for size in sizes), default=0)
-        total += -(-largest // ALIGNMENT) * ALIGNMENT
-    return offsets, total
 
 
 @dataclass(frozen=True)
@@ -103,37 +84,62 @@ class Prepared:
         self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: StorageMemory
     ) -> None:
         self._executable, self._kernels, self._binding = executable, kernels, binding
-        offsets, _ = storage_offsets(executable, binding)
+        self._memory, self._offsets = memory, storage_offsets(executable, binding)[0]
         self._fixed: dict[str, Array] = dict(kernels.constants)
-        for name, number in executable.storage_of.items():
-            type_ = executable.values[name]
-            self._fixed[name] = memory.view(offsets[number], type_, self._shape(type_))
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
         self._actions: list[Action] = []
+        self._arrays: set[int] = set()  # slots of outputs that steps before these have
+        self._memories: dict[str, Array] = {}  # of states of loops, which have slots
+        self._reserved: frozenset[str] = frozenset()  # loops by their first result
+        self._tails: Continuations[Prepared] = Continuations()
+        self._answer = -1
+        if executable.sizes:
+            self._answer = self._slots[""] = len(self._slots)
+        self._allocate()
+        self._add_steps(executable.steps, ends_call=True)
+        self._num_slots = len(self._slots)
+
+    def _allocate(self) -> None:
+        """Give every value memory whose shape is known, and that has none yet."""
+        executable = self._executable
+        for name, number in executable.storage_of.items():
+            type_ = executable.values[name]
+            if name not in self._fixed and name not in self._slots and self._is_bound(type_):
+                self._fixed[name] = self._memory.view(self._offsets[number], type_, self._shape(type_))
+        for step in executable.all_steps:
+            if isinstance(step, LoopStep):
+                self._reserve(step)
         self._allocate_outputs()
-        for step in executable.steps:
-            if isinstance(step, KernelStep) and step.repeat is not None:
-                self._add_repeated(step, step.repeat)
-            elif isinstance(step, KernelStep):
-                self._add_kernel(step)
-            elif step.is_view:
-                self._add_view(step)
-            else:
-                self._add_host(step)
+
+    def _is_bound(self, type_: TensorType) -> bool:
+        unbound = self._executable.sizes.keys() - self._binding.keys()
+        return not unbound or all(unbound.isdisjoint(extent.variables) for extent in type_.shape)
+
+    def _finish(self) -> None:
+        """Note where the outputs of the call are, after its last step."""
+        executable = self._executable
         self._given = [self._fixed.get(name) for name in executable.outputs]
         self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
-        own = {number for number, _, _ in self._new}  # new arrays of the call; the rest is shared with others
+        # New arrays of the call; the rest is shared with others.
+        own = self._arrays | {number for number, _, _ in self._new}
         self._copies = [number not in own for number in self._from_slot]
-        self._num_slots = len(self._slots)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Return the outputs, new arrays; `inputs` are contiguous and of the shapes of the binding."""
         slots: Slots = [*inputs, *[None] * (self._num_slots - len(inputs))]
         for number, shape, dtype in self._new:
             slots[number] = np.empty(shape, dtype)
+        last = self
+        if self._answer >= 0:
+            slots[self._answer] = self  # or what the last size prepared
         for action in self._actions:
             action(slots)
+        if self._answer >= 0:
+            last = slots[self._answer]
+        return last._outputs(slots)
+
+    def _outputs(self, slots: Slots) -> list[Array]:
         return [
             np.array(slots[number] if number >= 0 else fixed, order="C", copy=True)
             if copies
@@ -141,19 +147,136 @@ class Prepared:
             for number, fixed, copies in zip(self._from_slot, self._given, self._copies, strict=True)
         ]
 
+    def _add_steps(self, steps: Sequence[Step], ends_call: bool = False) -> None:
+        for number, step in enumerate(steps):
+            if isinstance(step, HostStep) and "size" in step.attributes:
+                self._add_sized(step, steps[number + 1 :], ends_call)
+                return
+            if isinstance(step, KernelStep) and step.repeat is not None:
+                self._add_repeated(step, step.repeat)
+            elif isinstance(step, KernelStep):
+                self._add_kernel(step)
+            elif isinstance(step, BranchStep):
+                self._add_branch(step)
+            elif isinstance(step, LoopStep):
+                self._add_loop(step)
+            elif step.is_view:
+                self._add_view(step)
+            else:
+                self._add_host(step)
+        if ends_call:
+            self._finish()
+
+    def _add_sized(self, step: HostStep, steps: Sequence[Step], ends_call: bool) -> None:
+        """Add a step that tells a size; what follows is prepared when this is known, once for each value.
+
+        Parameters
+        ----------
+        step : HostStep
+        steps : sequence of step
+            Those that follow it.
+        ends_call : bool
+            Whether the outputs of the model are there after them.
+        """
+        size: Extent = step.attributes["size"]
+        unbound = sorted(size.variables - self._binding.keys())
+        operands = [self._operand(one) for one in step.operands]
+        compute, sizes = HOST[step.operator], self._executable.sizes
+        ranges = {**self._executable.ranges, **{n: (v, v) for n, v in self._binding.items()}}
+        low, high = (size if not unbound else sizes[unbound[0]]).bounds(ranges)
+        if unbound:
+            own = self._executable.ranges[unbound[0]]
+            low, high = own[0], min(own[1], high)
+        check = bounded(str(size), low, high, step.source)
+
+        def act(slots: Slots) -> None:
+            (result,) = compute([one(slots) for one in operands], {})
+            count = int(result) if step.operator == "size" else len(result)
+            check(count)
+            binding = {**self._binding, **({unbound[0]: count} if unbound else {})}
+            key = (id(step), *binding.values())
+            tail = self._tails.get(key, lambda: self._tail(binding, step, steps, ends_call))
+            slots.extend([None] * (tail._num_slots - len(slots)))
+            if ends_call:
+                slots[self._answer] = tail
+            for number, shape, dtype in tail._new:
+                slots[number] = np.empty(shape, dtype)
+            np.copyto(tail._operand(step.results[0])(slots), result)
+            for action in tail._actions:
+                action(slots)
+
+        self._actions.append(act)
+
+    def _tail(
+        self, binding: Mapping[str, int], step: HostStep, steps: Sequence[Step], ends_call: bool
+    ) -> Prepared:
+        """Return the steps that follow one which told a size."""
+        tail = copy.copy(self)
+        tail._binding, tail._actions, tail._new = binding, [], []
+        tail._fixed, tail._slots, tail._memories = dict(self._fixed), dict(self._slots), dict(self._memories)
+        tail._arrays = self._arrays | {number for number, _, _ in self._new}
+        tail._allocate()
+        tail._add_steps(steps, ends_call)
+        tail._num_slots = len(tail._slots)
+        return tail
+
+    def _within(self, steps: Sequence[Step]) -> list[Action]:
+        """Return the actions of steps within a step."""
+        around, self._actions = self._actions, []
+        self._add_steps(steps)
+        found, self._actions = self._actions, around
+        return found
+
+    def _reserve(self, step: LoopStep) -> None:
+        """Give what changes from round to round slots instead of memory that stays."""
+        if step.results[0] in self._reserved or not all(
+            self._is_bound(self._executable.values[one]) for one in step.states
+        ):
+            return
+        self._reserved = self._reserved | {step.results[0]}
+        for name in step.states:
+            self._memories[name] = self._fixed.pop(name)
+        for name in (*step.states, *(name for _, name in step.each), *(name for name, _ in step.stacked)):
+            self._slots[name] = len(self._slots)
+
+    def _add_branch(self, step: BranchStep) -> None:
+        sides = self._within(step.then), self._within(step.otherwise)
+        self._actions.append(branch_action(self._operand(step.predicate), *sides))
+
+    def _add_loop(self, step: LoopStep) -> None:
+        condition = self._within(step.condition)
+        holds = self._operand(step.predicate) if step.predicate else None
+        rounds = itertools.repeat(0) if step.count is None else range(step.count.evaluate(self._binding))
+        carried = [
+            CarriedSlots(
+                self._operand(one.first),
+                self._operand(result),
+                self._slots[one.state],
+                self._slots[one.next],
+                (self._memories[one.state], self._memories[one.next]),
+            )
+            for one, result in zip(step.carried, step.results, strict=False)
+        ]
+        positions = [Positions(self._operand(of), self._slots[name]) for of, name in step.each]
+        positions += [Positions(self._operand(of), self._slots[name]) for name, of in step.stacked]
+        body = self._within(step.body)
+        self._actions.append(loop_action(condition, holds, rounds, body, carried, positions))
+
     def _shape(self, type_: TensorType) -> tuple[int, ...]:
         return tuple(extent.evaluate(self._binding) for extent in type_.shape)
 
     def _allocate_outputs(self) -> None:
         """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
         executable = self._executable
-        for step in executable.steps:
+        for step in executable.all_steps:
             if isinstance(step, HostStep) and step.is_view:
                 continue
             names = [one.value for one in step.results] if isinstance(step, KernelStep) else step.results
             for name in names:
-                if name not in self._fixed:
+                if name not in self._fixed and name not in self._slots:
                     type_ = executable.values[name]
+                    if not self._is_bound(type_):
+                        continue
                     number = self._slots[name] = len(self._slots)
                     self._new.append((number, self._shape(type_), np.dtype(type_.dtype)))
 
@@ -261,6 +384,9 @@ class Prepared:
         return result
 
     def _add_host(self, step: HostStep) -> None:
+        if step.operator == "assert" and not step.operands:
+            self._add_check(step)
+            return
         attributes = evaluated_attributes(step, self._binding)
         operands = [self._operand(one) for one in step.operands]
         targets = [self._operand(name) for name in step.results]
@@ -279,6 +405,21 @@ class Prepared:
                     np.copyto(target(slots), result)
 
         self._actions.append(act)
+
+    def _add_check(self, step: HostStep) -> None:
+        """Check extents now, once; a call gets the error where the step is, which it may not come to."""
+        attributes = evaluated_attributes(step, self._binding)
+        try:
+            HOST[step.operator]([], attributes)
+        except ShapeError as error:
+            names = sorted(step.attributes["value"].variables)
+            known = ", ".join(f"{name} is {self._binding[name]}" for name in names)
+            message = f"{error} ({known})"
+
+            def act(slots: Slots) -> None:
+                raise ShapeError(message)
+
+            self._actions.append(act)
 
     def _operand(self, operand: Any) -> Action:
         if not isinstance(operand, str):

@@ -16,7 +16,8 @@ from hand_models import described, model_of, scaled_sum, step
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.models.executable import read_executable
 from dietcode.runtime.models.model import Workplace
-from dietcode.runtime.models.prepared import Kernels, StorageMemory
+from dietcode.runtime.models.prepared import Kernels
+from dietcode.runtime.models.storages import StorageMemory
 
 SHAPES = [(1, 1), (2, 7), (8, 512), (3, 100), (2, 7), (1, 0), (8, 512)]
 
