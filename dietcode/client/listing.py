@@ -27,7 +27,7 @@ class Listing:
     files : dict
         Facts of each file beside it, by name.
     runtime : FileFacts or None
-        The TVM runtime that it needs; a library for GPUs needs none.
+        TVM's runtime, which libraries for CPUs of older versions came with.
     """
 
     name: str

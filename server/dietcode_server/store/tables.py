@@ -216,7 +216,7 @@ class LibraryRow(Base):
 
 
 class LibraryFile(Base):
-    """A file of a library, ``manifest.json`` and the runtime blob among them."""
+    """A file of a library, ``manifest.json`` and an older one's runtime among them."""
 
     __tablename__ = "library_files"
 
