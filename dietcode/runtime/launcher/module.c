@@ -139,7 +139,7 @@ static int pays(Mean *several, int64_t alone) {
 static int is_burst(int64_t now) {
   int64_t gap = now - calls.end;
   if (gap < FOLLOW_NSECS) return calls.is_burst;
-  if (gap < PAUSE_NSECS) return calls.is_burst = 0;
+  if (gap < PAUSE_NSECS && calls.wall) return calls.is_burst = 0;
   int64_t cpu = cpu_nsecs(), computed = cpu - calls.cpu - (calls.end - calls.wall); /* in the pause */
   calls.is_burst = calls.wall && computed < gap / 2;
   calls.wall = now;
