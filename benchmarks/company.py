@@ -1,22 +1,29 @@
 """How fast a library is in a program that computes with others as well, and how fast these stay.
 
-    dietcode tune examples/dense-odd.yaml -o build/benchmarks/dense-odd
-    python -m benchmarks.company build/benchmarks/dense-odd [--sizes 1,8,49,166] [--threads auto,own]
-        [--situations torch,numpy,…] [--secs 1] [--rounds 3]
+    python -m benchmarks.company [--library DIR] [--tiny DIR] [--sizes 1,8,49,166] [--threads auto]
+        [--situations alone,torch,…] [--secs 0.3] [--rounds 3] [--prepare]
 
-Each situation has a process of its own. In it every round measures the library alone, then in company, then
-the partner alone, and the medians of the rounds count. Rates are means over all calls of a round: what a pool
-of threads loses, it loses in some of them. What is measured while other processes compute is measured again.
-Writes ``benchmarks/results/company.json``. Situations:
+Without folders two small workloads are tuned first, where they are not in ``build/benchmarks`` yet:
+Y[S, 1531] = X[S, 419] · W[1531, 419]ᵀ, and 1x192 times 7x192 for what a call costs; ``--prepare`` does no
+more than that. All takes less than five minutes then. Each situation and size has a process of its own. In it
+every round goes in turns through slices of the library alone, in company, and of the partner alone, with
+pauses between them, as what another pool of threads spins would count as the next one's; medians of the
+rounds count. Rates are means over all calls of a round: what a pool loses, it loses in some of them. What
+is measured while other processes compute is measured again. Writes ``benchmarks/results/company.json``,
+with the bar beside each figure that has one. Situations:
 
+- ``alone``: beside the same code on the threads of TVM's runtime;
 - ``torch``, ``numpy``: calls take turns with the partner's of the same operator, PyTorch's also of another;
-- ``compiled``: the same with a module that ``torch.compile`` made, whose weights are frozen;
-- ``intel``: as ``torch``, where PyTorch's threads are Intel OpenMP's, which has to be there (``pip install
-  intel-openmp``): its library is loaded ahead of PyTorch's own;
+  ``control`` and ``partner_control`` are what either keeps of its speed in turns with itself, on other
+  tensors: what caches take;
 - ``callers``: four Python threads call, and their sum counts; in ``mixed`` two of them with NumPy's arrays;
 - ``taken``: another process computes all the time; beside it ``serial``, one thread of the library;
 - ``idle-30``, ``idle-200``: bursts of 4 ms after so many milliseconds without a call, from the second call of
-  each on, in a process that has used PyTorch.
+  each on, in a process that has used PyTorch;
+- ``calls``: microseconds of a tiny call;
+- on request, ``compiled``: as ``torch``, with a module of ``torch.compile``, whose weights are frozen;
+- on request, ``intel``: as ``torch``, where PyTorch's threads are Intel OpenMP's, which has to be there
+  (``pip install intel-openmp``): its library is loaded ahead of PyTorch's own.
 """
 
 from __future__ import annotations
@@ -26,67 +33,135 @@ import importlib.metadata
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks.company_calls import tiny_calls
+from benchmarks.company_rounds import ROUNDS, Row, measure
 from benchmarks.facts import write
-from dietcode.bench.operator import Operator
-from dietcode.bench.vendor import vendor_paths
 from dietcode.runtime.cpu import available_cores
-from dietcode.runtime.library import Library
-from dietcode.runtime.loading import load
-from dietcode.runtime.tensors import aligned_empty
 
 ROOT = Path(__file__).resolve().parent.parent
-SITUATIONS = ("torch", "compiled", "intel", "numpy", "callers", "mixed", "taken", "idle-30", "idle-200")
-_BURST_SECS = 4e-3
-_MAX_OTHERS, _MAX_TRIES = 0.05, 10  # of a core, by other processes, beyond which a row is measured again
-Row = dict[str, Any]
-Call = Callable[[], Any]
+_BUILT = ROOT / "build" / "benchmarks"
+CALLS = "calls"
+SITUATIONS = (*ROUNDS, CALLS)
+_ON_REQUEST = {"compiled", "intel"}
+_MAX_OTHERS, _MAX_TRIES = 0.05, 3  # of a core, by other processes, beyond which a row is measured again
+_SMALL_SIZE = 8  # below it other bars hold, or none
+_MOST_MICROSECONDS = {"torch": 3.0, "numpy": 2.2, "bound": 1.5, "bound_numpy": 1.5, "operator_of_linear": 1.5}
+# Y[S, n] = X[S, k] · W[n, k]ᵀ of the name's library: n, k, the largest S, seconds of tuning.
+_WORKLOADS = {"company": (1531, 419, 256, 120), "company-tiny": (7, 192, 4, 20)}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a figure of a row has to reach, or with `is_most` to stay within."""
+
+    figure: str
+    bound: float
+    is_most: bool = False
+
+    def told(self, row: Row) -> Row:
+        """The figure, the bar, and whether it is met."""
+        value, sign = row[self.figure], "≤" if self.is_most else "≥"
+        is_met = value <= self.bound if self.is_most else value >= self.bound
+        return {"figure": self.figure, "value": value, "bar": f"{sign} {self.bound:g}", "is_met": is_met}
+
+
+def bars(situation: str, size: int) -> list[Bar]:
+    """Return the bars of a situation at a size."""
+    is_small = size < _SMALL_SIZE
+    if situation == CALLS:
+        return [Bar(name, most, is_most=True) for name, most in _MOST_MICROSECONDS.items()]
+    if situation == "alone":
+        return [Bar(name, 0.9 if is_small else 0.97) for name in ("of_tvm", "torch_of_tvm")]
+    if situation == "taken":
+        return [Bar("of_serial", 1.0)]
+    if is_small:
+        return [Bar("of_alone", 0.8)] if situation == "torch" else []
+    partner = [Bar("partner_of_alone", 0.95)] if situation in {"torch", "numpy"} else []
+    least = {"torch": 0.92, "numpy": 0.8, "callers": 0.85, "idle-30": 0.95, "idle-200": 0.95}
+    return [Bar("of_alone", least[situation]), *partner] if situation in least else []
 
 
 def main() -> None:
     """Parse arguments, measure each situation in a process of its own, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--tiny", type=Path)
     parser.add_argument("--sizes", default="1,8,49,166", help="values of the first shape variable")
-    parser.add_argument("--threads", default="auto,own", help="as of dietcode.load")
-    parser.add_argument("--situations", default=",".join(SITUATIONS))
-    parser.add_argument("--secs", type=float, default=1.0, help="of each part of a round")
+    parser.add_argument("--threads", default="auto", help="as of dietcode.load")
+    parser.add_argument("--situations", default=",".join(s for s in SITUATIONS if s not in _ON_REQUEST))
+    parser.add_argument("--secs", type=float, default=0.3, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prepare", action="store_true", help="tune, and measure nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # what a child measures
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(arguments.folder, **json.loads(arguments.one))))
+        print(json.dumps(_one(**json.loads(arguments.one))))
         return
+    library = arguments.library or tuned("company")
+    tiny = arguments.tiny or tuned("company-tiny")
+    if arguments.prepare:
+        return
+    measured = {"secs": arguments.secs, "rounds": arguments.rounds}
     rows = []
     for situation in arguments.situations.split(","):
+        if situation == CALLS:
+            rows.append(in_a_child({"folder": str(tiny), "situation": CALLS, "size": 1}))
+            print(told(rows[-1]), flush=True)
+            continue
         for size in arguments.sizes.split(","):
             for threads in arguments.threads.split(","):
-                request = {
-                    "situation": situation,
-                    "size": int(size),
-                    "threads": threads,
-                    "secs": arguments.secs,
-                    "rounds": arguments.rounds,
-                }
-                rows.append(in_a_child(arguments.folder, request))
+                request = {"situation": situation, "size": int(size), "threads": threads}
+                rows.append(in_a_child({"folder": str(library)} | request | measured))
                 print(told(rows[-1]), flush=True)
-    write(ROOT / "benchmarks" / "results" / "company.json", {"library": arguments.folder.name, "rows": rows})
+    result = {"library": library.name} | measured | {"rows": rows}
+    write(ROOT / "benchmarks" / "results" / "company.json", result)
+    checked = [bar for row in rows for bar in row["bars"]]
+    print(f"{sum(bar['is_met'] for bar in checked)} of {len(checked)} bars are met")
 
 
-def in_a_child(folder: Path, request: Row) -> Row:
-    """What `measure` returns, from a process that has loaded nothing else."""
-    command = [sys.executable, "-m", "benchmarks.company", str(folder), "--one", json.dumps(request)]
+def _one(folder: str, situation: str, size: int, **options: Any) -> Row:
+    if situation == CALLS:
+        return tiny_calls(Path(folder), size)
+    return measure(Path(folder), situation, size, **options)
+
+
+def tuned(name: str) -> Path:
+    """The library of a workload of this benchmark, tuned if it is not there."""
+    folder, (columns, reduction, largest, secs) = _BUILT / name, _WORKLOADS[name]
+    if folder.is_dir():
+        return folder
+    spec = {
+        "name": name,
+        "op": {"einsum": "mk,nk->mn"},
+        "tensors": {
+            "X": {"dims": "mk", "dtype": "float32"},
+            "W": {"dims": "nk", "dtype": "float32", "constant": True},
+        },
+        "output": {"name": "Y", "dtype": "float32"},
+        "shape_vars": {"S": {"min": 1, "max": largest}},
+        "dims": {"m": "S", "n": columns, "k": reduction},
+        "budget": {"trials": 64, "seconds": secs},
+    }
+    path = _BUILT / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "dietcode", "tune", str(path), "-o", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    return folder
+
+
+def in_a_child(request: Row) -> Row:
+    """What is asked for, from a process that has loaded nothing else, and its bars."""
+    command = [sys.executable, "-m", "benchmarks.company", "--one", json.dumps(request)]
     environment = os.environ | ({"LD_PRELOAD": intel_openmp()} if request["situation"] == "intel" else {})
     for _ in range(_MAX_TRIES):
         with counted_others() as others:
@@ -96,7 +171,10 @@ def in_a_child(folder: Path, request: Row) -> Row:
         if others[0] <= _MAX_OTHERS:
             break
         print(f"again: other processes had {others[0]:.2f} of a core meanwhile", file=sys.stderr)
-    return request | json.loads(done.stdout.splitlines()[-1]) | {"others": round(others[0], 3)}
+    found = json.loads(done.stdout.splitlines()[-1])
+    wanted = {name: value for name, value in request.items() if name not in {"folder", "secs", "rounds"}}
+    told_bars = [bar.told(found) for bar in bars(request["situation"], request["size"])]
+    return wanted | found | {"others": round(others[0], 3), "bars": told_bars}
 
 
 @contextmanager
@@ -129,184 +207,20 @@ def intel_openmp() -> str:
 
 
 def told(row: Row) -> str:
-    """One line for people."""
-    text = f"{row['situation']:9} {row['size']:5} {row['threads']:5}"
-    text += f" alone {row['alone']:6.0f}  in company {row['gflops']:6.0f} ({row['of_alone']:.2f})"
+    """One line for people: where, the rates, and each bar, with a cross where it is missed."""
+    text = f"{row['situation']:9} {row['size']:4} {row.get('threads', ''):5}"
+    if "gflops" in row:
+        text += f" alone {row['alone']:4.0f}  here {row['gflops']:4.0f}"
     if "partner" in row:
-        text += (
-            f"  partner {row['partner_gflops']:6.0f} of {row['partner']:6.0f} ({row['partner_of_alone']:.2f})"
-        )
-    return text + (f"  serial {row['serial']:6.0f}" if "serial" in row else "")
-
-
-def measure(folder: Path, situation: str, size: int, threads: str, secs: float, rounds: int) -> Row:
-    """GFLOP/s of the library alone and in company, and of the partner, medians of `rounds`."""
-    library = load(folder, threads=threads)
-    case = Case(library, size)
-    case.check()
-    round_of = {
-        "torch": beside_vendor,
-        "compiled": beside_vendor,
-        "intel": beside_vendor,
-        "numpy": beside_vendor,
-        "callers": four_callers,
-        "mixed": four_callers,
-        "taken": one_core_taken,
-    }.get(situation, bursts)
-    found = [round_of(case, situation, secs) for _ in range(rounds)]
-    row = {name: statistics.median(each[name] for each in found) for name in found[0]}
-    row["of_alone"] = statistics.median(each["gflops"] / each["alone"] for each in found)
-    if "partner" in row:
-        row["partner_of_alone"] = statistics.median(
-            each["partner_gflops"] / each["partner"] for each in found
-        )
-    return row
-
-
-class Case:
-    """A library's call at one value of its first shape variable; other variables have their smallest.
-
-    Attributes
-    ----------
-    gflop : float
-        Of one call.
-    """
-
-    def __init__(self, library: Library, size: int) -> None:
-        self.library, self.operator = library, Operator.of(library.manifest)
-        facts = library.manifest["variables"]
-        first, *others = library.manifest["variable_order"]
-        self.binding = {first: size} | {name: int(facts[name]["min"]) for name in others}
-        rows = library.report["instances"]
-        extents = self.operator.shapes(self.binding)
-        flops_of = {tuple(row["shape_vars"].values()): row["flops"] for row in rows}
-        self.gflop = float(flops_of[tuple(self.binding.values())]) / 1e9
-        rng = np.random.default_rng(0)
-        self.arrays = {}
-        for name in self.operator.inputs:
-            self.arrays[name] = aligned_empty(extents[name])
-            self.arrays[name][...] = rng.standard_normal(extents[name], dtype=np.float32)
-        self.shape = extents[self.operator.problem.output]
-        self.packed = {name: library.pack(**{name: self.arrays[name]}) for name in library.manifest["packed"]}
-
-    def check(self) -> None:
-        """Compare one call of each kind with NumPy."""
-        right = vendor_paths("numpy", self.operator, available_cores())
-        expected = np.asarray(next(iter(right.values()))(self.arrays)())
-        for with_torch in (False, True):
-            result = np.asarray(self.call(with_torch)()).reshape(expected.shape)
-            assert np.abs(result - expected).max() <= 1e-3 * np.abs(expected).max()
-
-    def call(self, with_torch: bool) -> Call:
-        """A call with tensors of its own, of PyTorch's or of NumPy's."""
-        given: Row = {name: self.packed.get(name, array.copy()) for name, array in self.arrays.items()}
-        out: Any = aligned_empty(self.shape)
-        if with_torch:
-            import torch
-
-            given = {n: torch.from_numpy(t) if isinstance(t, np.ndarray) else t for n, t in given.items()}
-            out = torch.from_numpy(out)
-        given |= {name: self.binding[name] for name in self.library.manifest["binding"]["keywords"]}
-        return lambda: self.library(**given, out=out)
-
-    def partner(self, situation: str) -> Call:
-        """The same operator by a vendor: PyTorch eager or compiled, or NumPy."""
-        paths = vendor_paths("numpy" if situation == "numpy" else "torch", self.operator, available_cores())
-        is_compiled = situation == "compiled"
-        return next(path for name, path in paths.items() if ("compile" in name) == is_compiled)(self.arrays)
-
-
-def in_turns(calls: Sequence[Call], secs: float) -> list[float]:
-    """Mean seconds of each call, where they are made one after the other for `secs`, after a warm-up."""
-    spent, number = [0.0] * len(calls), 0
-    for length in (secs / 4, secs):
-        spent, number = [0.0] * len(calls), 0
-        until = time.perf_counter() + length
-        while time.perf_counter() < until:
-            for index, call in enumerate(calls):
-                started = time.perf_counter()
-                call()
-                spent[index] += time.perf_counter() - started
-            number += 1
-    return [each / number for each in spent]
-
-
-def beside_vendor(case: Case, situation: str, secs: float) -> Row:
-    """Calls alternate with the vendor's."""
-    call, partner = case.call(situation != "numpy"), case.partner(situation)
-    turns: list[Call] = [call, partner]
-    if situation != "numpy":
-        import torch
-
-        small = torch.randn(64, 64)
-        turns += [call, lambda: torch.relu(small + 1)]
-    (alone,) = in_turns([call], secs)
-    found = in_turns(turns, secs)
-    (partner_alone,) = in_turns([partner], secs)
-    own = statistics.mean(found[::2])
-    return {
-        "alone": case.gflop / alone,
-        "gflops": case.gflop / own,
-        "partner": case.gflop / partner_alone,
-        "partner_gflops": case.gflop / found[1],
-    }
-
-
-def four_callers(case: Case, situation: str, secs: float) -> Row:
-    """Four threads call for a while."""
-    calls = [case.call(with_torch=number % 2 == 0 or situation == "callers") for number in range(4)]
-    (alone,) = in_turns(calls[:1], secs)
-    made, until = [0] * 4, time.perf_counter() + secs
-
-    def work(number: int) -> None:
-        while time.perf_counter() < until:
-            calls[number]()
-            made[number] += 1
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return {"alone": case.gflop / alone, "gflops": case.gflop * sum(made) / secs}
-
-
-def one_core_taken(case: Case, situation: str, secs: float) -> Row:
-    """Beside a process that computes all the time."""
-    call = case.call(with_torch=True)
-    one_thread = load(case.library.folder, num_threads=1)
-    serial = Case(one_thread, next(iter(case.binding.values()))).call(with_torch=True)
-    (alone,) = in_turns([call], secs)
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        time.sleep(0.2)
-        (found,) = in_turns([call], secs)
-        (found_serial,) = in_turns([serial], secs)
-    finally:
-        other.kill()
-        other.wait()
-    return {"alone": case.gflop / alone, "gflops": case.gflop / found, "serial": case.gflop / found_serial}
-
-
-def bursts(case: Case, situation: str, secs: float) -> Row:
-    """Bursts between pauses."""
-    import torch
-
-    x = torch.randn(256, 256)
-    for _ in range(20):
-        torch.mm(x, x)
-    call, pause = case.call(with_torch=True), int(situation.rpartition("-")[2]) * 1e-3
-    (alone,) = in_turns([call], secs)
-    spent, number = 0.0, 0
-    for _ in range(max(3, int(secs / (pause + _BURST_SECS)))):
-        time.sleep(pause)
-        until = time.perf_counter() + _BURST_SECS
-        call()
-        while (started := time.perf_counter()) < until:
-            call()
-            spent += time.perf_counter() - started
-            number += 1
-    return {"alone": case.gflop / alone, "gflops": case.gflop * number / spent if number else 0.0}
+        text += f"  partner {row['partner']:4.0f}  here {row['partner_gflops']:4.0f}"
+    if "serial" in row:
+        text += f"  serial {row['serial']:4.0f}"
+    marked = [
+        f"{bar['figure']} {bar['value']:.2f} {bar['bar']}{'' if bar['is_met'] else ' ✗'}"
+        for bar in row["bars"]
+    ]
+    unbarred = "" if marked or "of_alone" not in row else f"of_alone {row['of_alone']:.2f}"
+    return f"{text}  | {', '.join(marked) or unbarred}"
 
 
 if __name__ == "__main__":

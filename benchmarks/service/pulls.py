@@ -32,7 +32,7 @@ class Puller:
         self._get(f"/libraries/{self._name}/{version}/signature")
         self._get(f"/libraries/{self._name}/head")
         plain = json.loads(manifest)
-        listed = [*plain["files"].values(), plain["runtime"]]
+        listed = [*plain["files"].values(), *filter(None, [plain["runtime"]])]
         for facts in listed:
             self._blob(facts)
         self._connection.close()

@@ -46,7 +46,7 @@ class Listing:
     files : dict
         Facts of each file beside it, by name.
     runtime : FileFacts or None
-        The TVM runtime that it needs; a library for GPUs needs none.
+        TVM's runtime, which libraries for CPUs of older versions came with.
     parts : dict
         Of a bundle its libraries, by the digest of what they compute.
     """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.library.build import cache_runtime
 from dietcode.runtime.manifest import CODE, write_folder
 from dietcode.tuner.events import Event, OnEvent, silent
 
@@ -38,7 +37,7 @@ class TuneResult:
 
 
 def write_library(result: TuneResult, folder: Path, on_event: OnEvent = silent) -> None:
-    """Write the folder, completely or not at all, and keep the TVM runtime in the cache.
+    """Write the folder, completely or not at all.
 
     Raises
     ------
@@ -46,5 +45,4 @@ def write_library(result: TuneResult, folder: Path, on_event: OnEvent = silent) 
         It cannot be written.
     """
     write_folder(folder, result.files)
-    cache_runtime(folder)
     on_event(Event("build", f"{folder}: {len(result.files[CODE])} bytes of code", 1, 1))

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from small_libraries import library_bytes
+from small_libraries import older_library_bytes
 from starlette.testclient import TestClient
 from wire_signing import digest
 
@@ -63,7 +63,7 @@ def record(folder: Path) -> dict[str, Reply]:
     settings = Settings(data_dir=folder)
     database = Database(settings.database)
     database.upgrade()
-    files = dict(library_bytes("dense"))
+    files = dict(older_library_bytes("dense"))
     second = files | {"manifest.json": json.dumps(json.loads(files["manifest.json"]) | {"again": 1}).encode()}
     named = json.dumps(json.loads(files["manifest.json"]) | {"name": "rows"})
     rows = files | {"manifest.json": named.encode()}  # another name is enough to be another library

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_libraries import ROOT, draw, error, expected, library_bytes, packed_arguments
+from small_libraries import ROOT, draw, error, expected, older_library_bytes, packed_arguments
 from wire_server import Fault, WireServer, digest
 
 import dietcode
@@ -26,14 +26,14 @@ from dietcode.runtime.manifest import read_manifest
 
 @pytest.fixture
 def client(wire: WireServer) -> Iterator[Client]:
-    wire.publish("dense", 1, library_bytes("dense"))
+    wire.publish("dense", 1, older_library_bytes("dense"))
     with Client(wire.url, timeout_secs=5.0) as made:
         yield made
 
 
 def facts(path: str = "library.so") -> tuple[str, bytes]:
     """Digest and content of a file of the library ``dense``."""
-    data = library_bytes("dense")[path]
+    data = older_library_bytes("dense")[path]
     return digest(data), data
 
 
@@ -48,9 +48,9 @@ def one_line(caught: pytest.ExceptionInfo[DietCodeError], *words: str) -> None:
 
 
 def runtime() -> tuple[str, bytes]:
-    manifest = json.loads(library_bytes("dense")["manifest.json"])
+    manifest = json.loads(older_library_bytes("dense")["manifest.json"])
     found = manifest["runtime"]["sha256"]
-    return found, library_bytes("dense")[f"blobs/{found.replace(':', '-')}"]
+    return found, older_library_bytes("dense")[f"blobs/{found.replace(':', '-')}"]
 
 
 def test_a_pulled_library_runs(client: Client, own_cache: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_pulled_library_runs(client: Client, own_cache: Path) -> None:
 
 def test_a_folder_asked_for_is_complete(client: Client, tmp_path: Path, own_cache: Path) -> None:
     root = client.pull("dense", tmp_path / "deep" / "lib")
-    for path, data in library_bytes("dense").items():
+    for path, data in older_library_bytes("dense").items():
         assert (root / path).read_bytes() == data
     assert not leftovers(tmp_path) and not leftovers(own_cache)
 
@@ -89,7 +89,7 @@ def test_a_cached_version_needs_no_server(client: Client, wire: WireServer) -> N
 
 def test_the_latest_is_asked_for_each_time(client: Client, wire: WireServer) -> None:
     first = client.pull("dense")
-    files = dict(library_bytes("dense"))
+    files = dict(older_library_bytes("dense"))
     files["manifest.json"] += b"\n"  # other bytes, the same library
     wire.publish("dense", 2, files)
     second = client.pull("dense")
@@ -246,11 +246,11 @@ def test_altered_blobs_in_the_cache_are_fetched_again(
 
 
 def change(**changes: Any) -> bytes:
-    return json.dumps(json.loads(library_bytes("dense")["manifest.json"]) | changes).encode()
+    return json.dumps(json.loads(older_library_bytes("dense")["manifest.json"]) | changes).encode()
 
 
 def with_file(path: str, value: Any) -> bytes:
-    files = json.loads(library_bytes("dense")["manifest.json"])["files"]
+    files = json.loads(older_library_bytes("dense")["manifest.json"])["files"]
     return change(files=files | {path: value})
 
 
@@ -284,7 +284,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         json.dumps(
             {
                 key: value
-                for key, value in json.loads(library_bytes("dense")["manifest.json"]).items()
+                for key, value in json.loads(older_library_bytes("dense")["manifest.json"]).items()
                 if key in {"format", "name", "files", "runtime"}
             }
         ).encode(),

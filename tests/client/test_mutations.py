@@ -53,7 +53,7 @@ def replay(good: dict[str, Reply], monkeypatch: pytest.MonkeyPatch) -> Replay:
 def cache(replay: Replay, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """After a first pull, by which the key was trusted: a cache that lacks everything but the runtime."""
     pull("dense")
-    runtime = next(path for path in (own_cache / "blobs").iterdir() if path.stat().st_size > 1 << 20)
+    runtime = next(path for path in (own_cache / "blobs").iterdir() if path.stat().st_size > 1 << 17)
     root = tmp_path / "cache"
     (root / "blobs").mkdir(parents=True)
     os.link(runtime, root / "blobs" / runtime.name)

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from made_app import HOSTILE, MadeApp, code_of, opened, text_of
 from plain_server import plain_files
-from small_libraries import ROOT, library_bytes, make_parts, spec_data
+from small_libraries import ROOT, library_bytes, make_parts, older_library_bytes, spec_data
 from sqlalchemy import update
 
 from dietcode.library.build import library_files
@@ -53,8 +53,8 @@ def publish(database: Database, files: Any) -> None:
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeApp]:
     with opened(tmp_path_factory.mktemp("data")) as made:
-        for name in ("epilogue", "values"):
-            publish(made.database, library_bytes(name))
+        publish(made.database, older_library_bytes("epilogue"))
+        publish(made.database, library_bytes("values"))
         for code in (b"one", b"two", b"three"):
             publish(made.database, plain_files("plain", code))
         for number in range(60):

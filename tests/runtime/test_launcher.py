@@ -312,6 +312,37 @@ assert 1 <= calls.value <= 20, calls.value
     python(script, built("rows"), library_of(tmp_path, team))
 
 
+def test_a_team_that_has_slept_is_left_alone(tmp_path: Path) -> None:
+    """The kernel may wake its threads on the caller's core."""
+    team = """
+    int calls;
+    void GOMP_parallel(void (*part)(void *), void *data, unsigned n, unsigned flags) {
+      calls++;
+      part(data);
+    }
+    int omp_get_max_threads(void) { return 2; }
+    int omp_get_thread_num(void) { return 0; }
+    """
+    script = f"""{WATCH}
+import ctypes, time
+team = ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL)
+calls = ctypes.c_int.in_dll(team, "calls")
+library = dietcode.load(sys.argv[1])
+library._run = library._run_beside_torch
+library._prepare_calls()
+x, w = np.ones((70, 37), np.float32), library.pack(W=np.ones((100, 37), np.float32))
+def called(sizes, pause):  # the first call of a shape is one of several threads
+    before = calls.value
+    for rows in sizes:
+        pause(0.03)
+        assert (library(X=x[:rows], W=w) == 37).all()
+    return calls.value - before
+first, asleep = called(range(1, 20), lambda secs: None), called(range(20, 40), time.sleep)
+assert first > 0 and asleep == 0, (first, asleep)
+"""
+    python(script, built("rows"), library_of(tmp_path, team))
+
+
 @pytest.mark.parametrize("team", ["all", "", "OWN", 3])
 def test_threads_of_nobody(team: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LibraryError, match=r"^threads: given .*; allowed: auto, own, host$"):

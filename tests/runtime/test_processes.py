@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 from fresh_process import BLOCK, PRELUDE, python
 from needs import of_extra
-from small_libraries import built, copy_of
+from small_libraries import built, older_library_bytes
+
+from dietcode.runtime.manifest import write_folder
 
 
 def test_import_dietcode_imports_next_to_nothing() -> None:
@@ -82,8 +83,7 @@ check(dietcode.load(sys.argv[1]), 6)
 
 def test_a_library_needs_nothing_of_tvms(tmp_path: Path) -> None:
     """Its loops are the launcher's, also where an older version has put TVM's runtime beside it."""
-    folder = copy_of("bmm", tmp_path / "lib")
-    shutil.rmtree(folder / "blobs")
+    write_folder(tmp_path / "lib", older_library_bytes("bmm"))
     script = f"""{BLOCK}
 import numpy as np, dietcode
 library = dietcode.load(sys.argv[1])
@@ -91,7 +91,8 @@ p, v = np.ones((3, 33, 33), np.float32), np.ones((3, 33, 20), np.float32)
 assert (library(P=p, V=v) == 33).all()
 assert "libtvm_runtime" not in open("/proc/self/maps").read()
 """
-    python(script, folder)
+    python(script, built("bmm"))
+    python(script, tmp_path / "lib")
 
 
 def test_no_thread_of_the_process_gets_another_affinity() -> None:

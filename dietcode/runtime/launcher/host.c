@@ -53,18 +53,21 @@ static void torch_part(int64_t begin, int64_t end, void *job) {
   run_tasks(job, (int)begin);
 }
 
-static void openmp_part(void *job) { run_tasks(job, host.openmp_index()); }
+static void openmp_part(void *data) {
+  Job *job = data;
+  run_tasks(job, host.openmp_index() % job->num_threads * (job->environment.num_task / job->num_threads));
+}
 
 int run_on_host(Job *job, int is_forced) {
   int total = job->environment.num_task;
-  if (!enter_host(total, is_forced)) return 0;
+  if (!enter_host(job->num_threads, is_forced)) return 0;
   if (host.torch_for) {
     host.torch_for(0, total, 1, torch_part, job);
   } else {
     host.openmp(openmp_part, job, 0, 0); /* for another size than the default libgomp starts its threads anew */
   }
   run_tasks(job, 0); /* what is left, where PyTorch failed */
-  leave_host(total);
+  leave_host(job->num_threads);
   return 1;
 }
 

@@ -33,6 +33,7 @@ typedef struct Job {
   int64_t cpu_posted, cpu_done; /* the same in time that it computed, where that is asked for: not 0 */
   /* of the pool */
   int limit;                    /* of running threads, up to which a worker may join */
+  int num_threads;              /* of those that may run this job */
   _Atomic uint32_t attached;    /* workers that may still look at this job */
   struct Job *next;
   atomic_uchar claimed[MAX_THREADS];
@@ -49,6 +50,7 @@ void run_tasks(Job *job, int first); /* those that nobody has started, `first` b
 extern atomic_int num_cores;     /* as many threads of the pool run at once */
 extern _Atomic int64_t last_end; /* of the last job */
 int64_t pool_pays_from(int64_t now); /* nanoseconds of a loop on one thread, from which on the pool is faster */
+int pool_is_awake(void);
 void run_in_pool(Job *job);
 int enter_host(int num_threads, int is_forced); /* whether the cores are free for the host's team */
 void leave_host(int num_threads);

@@ -10,13 +10,21 @@
 
 typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
 
+/* Nanoseconds on several threads, and whether the last time was slower than one thread. */
+typedef struct {
+  _Atomic int64_t mean;
+  atomic_int was_slow;
+} Mean;
+
 /* Nanoseconds of a loop whose function is called with some integers, which are a library's shape. */
 typedef struct {
   _Atomic uint64_t key;           /* 0 for none */
   _Atomic int64_t alone;          /* on one thread */
-  _Atomic int64_t in_pool, on_host;
+  Mean in_pool, on_host;
 } Timing;
 enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000, PATIENCE_NSECS = 100000 }; /* small: no thread pays, awake or not */
+enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
+enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
 
 typedef struct {
   TVMFFIObjectHandle function;
@@ -29,6 +37,13 @@ typedef struct {
 static _Thread_local Binding *current;
 static _Thread_local uint64_t current_shape;
 static _Thread_local int inside; /* whether this thread runs a task */
+/* Of this thread's calls: when the last one ended, whether they follow a pause in which the thread slept, and its clocks
+ * after the last pause. */
+static _Thread_local struct {
+  int64_t end;
+  int is_burst;
+  int64_t wall, cpu;
+} calls;
 
 static int64_t read_clock(clockid_t clock) {
   struct timespec t;
@@ -82,7 +97,8 @@ static Timing *timing_of(Binding *binding, Body body) {
   Timing *timing = &binding->timings[key >> 55];
   if (atomic_exchange(&timing->key, key) != key) {
     timing->alone = INT64_MAX; /* not known yet */
-    timing->in_pool = timing->on_host = 0;
+    timing->in_pool.mean = timing->on_host.mean = 0;
+    timing->in_pool.was_slow = timing->on_host.was_slow = 0;
   }
   return timing;
 }
@@ -93,22 +109,42 @@ static void note_alone(Timing *timing, int64_t nsecs) {
   timing->alone = nsecs < last ? nsecs : last + (nsecs - last) / 8;
 }
 
-/* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. */
-static void note_together(_Atomic int64_t *mean, int64_t nsecs) { *mean += (nsecs - *mean) / 4; }
+/* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. What happens once
+ * counts less. */
+static void note_together(Mean *several, int64_t nsecs, int64_t alone) {
+  int is_slow = nsecs > alone, weight = is_slow && several->was_slow ? 4 : 16;
+  several->mean += several->mean ? (nsecs - several->mean) / weight : nsecs < alone ? nsecs : alone;
+  several->was_slow = is_slow;
+}
 
-static void note_run(Timing *timing, const Job *job, int on_host) {
+static int64_t note_run(Timing *timing, const Job *job, int on_host) {
   int64_t now = now_nsecs(), nsecs = now - job->posted;
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own);
-  note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs);
+  note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs, timing->alone);
   if (on_host && nsecs - PATIENCE_NSECS > 2 * timing->alone) note_late(now);
+  return now;
 }
 
 /* Whether several threads are faster; where they were not they are tried again some time later. */
-static int pays(_Atomic int64_t *mean, int64_t alone) {
-  if (*mean <= alone) return 1;
-  *mean -= *mean / 64;
+static int pays(Mean *several, int64_t alone) {
+  if (several->mean <= alone) return 1;
+  several->mean -= several->mean / 64;
   return 0;
+}
+
+/* Whether this thread has slept since its last call, but for the calls that have followed each other at once since then. The
+ * host's team sleeps then too, and the kernel likes to wake it on the caller's core, where it waits until the caller is done;
+ * it leaves it there. The pool's threads stay off that core. */
+static int is_burst(int64_t now) {
+  int64_t gap = now - calls.end;
+  if (gap < FOLLOW_NSECS) return calls.is_burst;
+  if (gap < PAUSE_NSECS && calls.wall) return calls.is_burst = 0;
+  int64_t cpu = cpu_nsecs(), computed = cpu - calls.cpu - (calls.end - calls.wall); /* in the pause */
+  calls.is_burst = calls.wall && computed < gap / 2;
+  calls.wall = now;
+  calls.cpu = cpu;
+  return calls.is_burst;
 }
 
 int launch(Body body, void *data, int num_task) {
@@ -118,6 +154,7 @@ int launch(Body body, void *data, int num_task) {
   int64_t posted = now_nsecs();
   Environment alone = {NULL, 1};
   int size = inside || team == OWN || team == POOL ? 0 : host_size(posted, team == HOST);
+  if (size && team == AUTO && is_burst(posted)) size = 0;
   if (inside || total <= 1 || size == 1) return body(0, &alone, data);
   Timing *timing = current && team < HOST ? timing_of(current, body) : NULL;
   if (timing) {
@@ -128,22 +165,26 @@ int launch(Body body, void *data, int num_task) {
       int status = body(0, &alone, data);
       last_end = now_nsecs();
       note_alone(timing, last_end - posted);
+      calls.end = last_end;
       return status;
     }
   }
   if (size && total > size) total = size;
+  int num_threads = total;
+  if (timing && num_task <= 0 && total <= MAX_THREADS / NUM_PIECES && !pool_is_awake()) total *= NUM_PIECES;
   Job job;
   memset(&job, 0, offsetof(Job, claimed));
   memset(job.claimed, 0, total);
   job.body = body;
   job.data = data;
   job.environment.num_task = job.unclaimed = total;
+  job.num_threads = num_threads;
   job.caller = &inside;
   job.posted = posted;
   if (timing && timing->alone == INT64_MAX) job.cpu_posted = cpu_nsecs(); /* whoever else has the cores now */
   int on_host = size && run_on_host(&job, team == HOST);
   if (!on_host) run_in_pool(&job);
-  if (timing) note_run(timing, &job, on_host);
+  if (timing) calls.end = note_run(timing, &job, on_host);
   return status_of(&job);
 }
 

@@ -44,8 +44,10 @@ static void pause_cpu(void) {
 /* ---- Workers ---- */
 
 static Job *next_job(void) {
-  for (Job *job = jobs; job; job = job->next)
-    if (running < job->limit && atomic_load(&job->unclaimed) > 0) return job;
+  for (Job *job = jobs; job; job = job->next) {
+    int num_attached = (int)(atomic_load(&job->attached) & ~CALLER_SLEEPS);
+    if (running < job->limit && num_attached < job->num_threads - 1 && atomic_load(&job->unclaimed) > 0) return job;
+  }
   return NULL;
 }
 
@@ -101,7 +103,8 @@ static void *work(void *number) {
     if (idle_since) gap = job->posted - idle_since;
     idle_since = 0;
     unlock_and_wake(next_job() ? 2 : 0);
-    run_tasks(job, (int)(intptr_t)number);
+    int part = 1 + ((int)(intptr_t)number - 1) % (job->num_threads - 1);
+    run_tasks(job, part * (job->environment.num_task / job->num_threads));
     /* The caller may return as soon as the last one is off: from here on the job is an address and no more. */
     if (atomic_fetch_sub(&job->attached, 1) == (CALLER_SLEEPS | 1)) futex(&job->attached, FUTEX_WAKE, 1);
     pthread_mutex_lock(&lock);
@@ -165,12 +168,14 @@ int64_t pool_pays_from(int64_t now) {
   return awake || now - last_end < SPIN_NSECS ? 0 : WAKES * wake_nsecs;
 }
 
+int pool_is_awake(void) { return awake > 0; }
+
 void run_in_pool(Job *job) {
-  int total = job->environment.num_task;
+  int most = job->num_threads;
   pthread_mutex_lock(&lock);
-  job->limit = total > num_cores ? total : num_cores;
+  job->limit = most > num_cores ? most : num_cores;
   int helpers = job->limit - ++running;
-  if (helpers > total - 1) helpers = total - 1;
+  if (helpers > most - 1) helpers = most - 1;
   if (helpers > 0) {
     if (running == 1) leave_out_cpu(sched_getcpu());
     start_workers(helpers);

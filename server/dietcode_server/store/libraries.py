@@ -303,7 +303,7 @@ def _check_files(files: Mapping[str, bytes], manifest: dict[str, Any]) -> None:
     LibraryError
         One is missing, altered or not listed.
     """
-    runtime = manifest["runtime"]  # empty for GPUs
+    runtime = manifest["runtime"]  # of an older library; empty since
     listed = {**manifest["files"]}
     if runtime:
         listed[f"{BLOBS}/{blob_name(runtime['sha256'])}"] = runtime

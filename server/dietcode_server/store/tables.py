@@ -246,7 +246,7 @@ class ModelPartRow(Base):
 
 
 class LibraryFile(Base):
-    """A file of a library, ``manifest.json`` and the runtime blob among them."""
+    """A file of a library, ``manifest.json`` and an older one's runtime among them."""
 
     __tablename__ = "library_files"
 
