@@ -26,7 +26,8 @@ from dietcode.runtime.manifest import REPORT, read_json, read_manifest
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.target.cpu import CpuTarget
 
-_COPY = "copy"
+_COPY, _CALM = "copy", "calm"
+_CALM_ELEMENTS = 1 << 18
 _FLOAT_BYTES = 4
 _MODULES = {4: torch.nn.LSTMCell, 3: torch.nn.GRUCell}
 
@@ -51,8 +52,7 @@ def main() -> None:
         paths = {"torch-eager-cell": _cell(operator, False), "torch-compile-cell": _cell(operator, True)}
     if row.beside is not None:
         vendors, paths = (), {row.beside: _contiguous(operator, arguments.build / row.beside)}
-    probes = _copies if row.bar is not None and row.bar.copy is not None else None
-    found = bench(folder, vendors, arguments.instances, arguments.rounds, probes=probes, paths=paths)
+    found = bench(folder, vendors, arguments.instances, arguments.rounds, probes=_copies, paths=paths)
     records = [_record(operator, folder, one) for one in found]
     arguments.result.write_text(json.dumps(records))
 
@@ -85,10 +85,15 @@ def _record(operator: Operator, folder: Path, record: Mapping[str, Any]) -> dict
 
 
 def _copies(num_bytes: int) -> dict[str, Callable[[], Any]]:
-    """Return a copy that moves as many bytes, half of them read."""
+    """Return a copy that moves as many bytes, half of them read, and one that is the same at every instance.
+
+    The latter tells when something else ran: OpenMP's team then takes milliseconds for it.
+    """
+    calm = torch.ones(_CALM_ELEMENTS)
+    beside = torch.empty_like(calm)
     source = torch.ones(max(1, num_bytes // 2 // _FLOAT_BYTES))
     target = torch.empty_like(source)
-    return {_COPY: lambda: target.copy_(source)}
+    return {_COPY: lambda: target.copy_(source), _CALM: lambda: beside.copy_(calm)}
 
 
 def _cell(operator: Operator, compiled: bool) -> Binder:
