@@ -309,8 +309,8 @@ class RowBody:
         if not read.negates:
             return value
         lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
-        place = tirx.truncmod(lane, tirx.Broadcast(tirx.IntImm("int32", within), lanes))
-        wraps = tirx.LT(place, tirx.Broadcast(tirx.IntImm("int32", shift), lanes))
+        position = tirx.truncmod(lane, tirx.Broadcast(tirx.IntImm("int32", within), lanes))
+        wraps = tirx.LT(position, tirx.Broadcast(tirx.IntImm("int32", shift), lanes))
         return named(tirx.Select(wraps, const(-1.0, lanes) * value, value), lanes)
 
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
