@@ -15,8 +15,10 @@ from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.requests import TimeRequest
 from dietcode.runtime.manifest import CODE, REPORT, read_json, read_manifest
-from dietcode.search_space.cpu.limits import Limits, MicroKernel
-from dietcode.search_space.problem import Problem, extents_of
+from dietcode.search_space.candidate import AnyMicroKernel
+from dietcode.search_space.cpu.limits import Limits
+from dietcode.search_space.forms import problem_from_json
+from dietcode.search_space.problem import extents_of
 from dietcode.target.cpu import CpuTarget
 from dietcode.workload.parse import spec_of
 
@@ -38,7 +40,7 @@ class Stand:
         self.folder = folder
         self.report: dict[str, Any] = read_json(folder / REPORT)
         self.spec = spec_of(read_manifest(folder))
-        self.problem = Problem.from_json(self.report["problem"])
+        self.problem = problem_from_json(self.report["problem"])
         self.target = CpuTarget.from_json(self.report["target"])
         self.children = LocalChildren(CpuWorker(self.target.num_cores))
         self._temporary = tempfile.TemporaryDirectory(prefix="dietcode-")
@@ -71,28 +73,51 @@ class Stand:
         measuring.attach(self.report["calibration"])
         return measuring.measurer.read_reference() / float(self.report["calibration"]["reference_secs"])
 
-    def build(self, kernels: Sequence[MicroKernel]) -> dict[str, str]:
+    def calibrate(self) -> dict[str, Any]:
+        """The machine's calibration, now."""
+        return self._measuring.calibrate()
+
+    def full_wave(self, kernel: AnyMicroKernel, anchor: dict[str, int]) -> dict[str, int]:
+        """The anchor grown to a full wave."""
+        return dict(self._measuring.full_wave(kernel, None, anchor))
+
+    def build(self, kernels: Sequence[AnyMicroKernel], folder: Path | None = None) -> dict[str, str]:
         """Libraries of one micro-kernel each, by its name; what does not build is left out."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._measuring.folder = folder
         results = self._measuring.build(kernels, "one")
         return {k.name: r.path for k, r in zip(kernels, results, strict=True) if r.path is not None}
 
     def read(self, path: str | None, binding: dict[str, int]) -> float:
         """Seconds of one call of a library, or of this stand's own, at one instance."""
+        values = tuple(binding[name] for name in self.spec.variables)
         request = TimeRequest(
             self.problem,
             path or str(self.folder / CODE),
             Limits.of(self.target),
             (self.extents(binding),),
-            (tuple(binding[name] for name in self.spec.variables),),
+            (values,),
             _MIN_SECS,
             _REPEATS,
             keeps=True,
         )
+        (secs,) = self._time(request)
+        return secs
+
+    def read_points(
+        self, path: str, points: Sequence[dict[str, int]], min_secs: float, repeats: int
+    ) -> list[float]:
+        """Seconds of one call of a library of one micro-kernel at each point, extents of every index."""
+        values = ((0,) * len(self.spec.variables),) * len(points)
+        limits = Limits.of(self.target)
+        return self._time(TimeRequest(self.problem, path, limits, tuple(points), values, min_secs, repeats))
+
+    def _time(self, request: TimeRequest) -> list[float]:
         result = self.children.time(request, _TIMEOUT_SECS)
         if result.error is not None:
             raise SystemExit(f"{request.path}: {result.error}")
-        (secs,) = result.secs
-        return secs
+        return list(result.secs)
 
 
 def _key(extents: dict[str, int]) -> str:

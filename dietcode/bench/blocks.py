@@ -136,8 +136,11 @@ def _pool_images(torch: Any, node: BlockNode, x: Any, axes: Sequence[PoolAxis]) 
 
 
 def _rotate(torch: Any, node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Any:
-    left, right = operands[0].split([operands[0].shape[-1] - node.attribute("by"), node.attribute("by")], -1)
-    return torch.cat((-right if node.attribute("negate") else right, left), -1)
+    by, within, x = node.attribute("by"), node.attribute("within"), operands[0]
+    groups = x.unflatten(-1, (-1, within)) if within else x
+    left, right = groups.split([groups.shape[-1] - by, by], -1)
+    y = torch.cat((-right if node.attribute("negate") else right, left), -1)
+    return y.flatten(-2) if within else y
 
 
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes

@@ -60,7 +60,12 @@ def _check_rotated(name: str, node: BlockNode, dims: Mapping[str, Dim]) -> None:
     if not dims[axis].is_constant:
         problem = f"given {clip(str(dims[axis]))}; allowed: a number, for {name} rotates along it"
         raise SpecError(f"dims.{axis}", problem)
-    extent = dims[axis].constant_value()
+    extent, within = dims[axis].constant_value(), node.attribute("within")
+    if within is not None:
+        if extent % within:
+            allowed = f"a divisor of {extent}, the extent of {axis}"
+            raise SpecError(field_path((*GRAPH, name, "within")), f"given {within}; allowed: {allowed}")
+        extent = within
     if by >= extent:
         allowed = f"1 to {extent - 1}" if extent > 1 else f"an axis of more than one element than {axis}"
         raise SpecError(field_path((*GRAPH, name, "by")), f"given {by}; allowed: {allowed}")

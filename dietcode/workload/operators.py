@@ -10,6 +10,7 @@ from dietcode.workload.text import clip
 
 LARGEST_NUMBER = 1e30  # of an attribute, or in the place of an operand
 MAX_SLIDE = 2**15  # of windows, strides, padding and rotations, in elements
+MAX_WITHIN = 8  # columns that a rotation turns by themselves: every vector holds whole groups of them
 MAX_GATES = 16  # positions along an index that slices take apart
 
 
@@ -62,6 +63,12 @@ def _shift(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_SLIDE:
         raise ValueError(f"given {clip(given)}; allowed: an integer from 1 to {MAX_SLIDE}, of positions")
     return given
+
+
+def _within(given: object) -> int:
+    if isinstance(given, bool) or given not in (2, 4, MAX_WITHIN):
+        raise ValueError(f"given {clip(given)}; allowed: 2, 4 or {MAX_WITHIN} columns")
+    return int(given)
 
 
 def _flag(given: object) -> bool:
@@ -157,6 +164,7 @@ OPERATORS: dict[str, BlockOperator] = {
             "axis": Attribute(_index, REQUIRED),
             "by": Attribute(_shift, REQUIRED),
             "negate": Attribute(_flag, False),
+            "within": Attribute(_within),
         },
         along_row=True,
     ),

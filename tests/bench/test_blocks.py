@@ -76,6 +76,8 @@ FROM_MEMORY = {
     },
     "rotated": {"rotate": "X", "axis": "c", "by": 2},
     "negated": {"rotate": "X", "axis": "c", "by": 3, "negate": True},
+    "pairs": {"rotate": "X", "axis": "c", "by": 1, "negate": True, "within": 2},
+    "fours": {"rotate": "X", "axis": "c", "by": 3, "within": 4},
 }
 
 
@@ -86,11 +88,12 @@ def test_windows_and_rotations(vendor: str, name: str) -> None:
     if vendor == "torch":
         pytest.importorskip("torch", reason=of_extra("bench"))
     node, tensors = FROM_MEMORY[name], {"X": {"dims": "nhwc", "dtype": "float32"}}
-    dims = {"n": "M", "h": 6, "w": 7, "c": 5}
+    channels = 8 if "within" in node else 5
+    dims = {"n": "M", "h": 6, "w": 7, "c": channels}
     operator = Operator.of_spec(
         spec_from_data(block_data("case", {"Y": node}, ["Y"], tensors=tensors, dims=dims))
     )
-    x = np.random.default_rng(0).standard_normal((2, 6, 7, 5), dtype=np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 6, 7, channels), dtype=np.float32)
     right = rotated(x, node) if "rotate" in node else pooled(x, operator, node)
     paths = vendor_paths(vendor, operator, 1)
     eager = next(bind for path, bind in paths.items() if "compile" not in path)
@@ -99,8 +102,10 @@ def test_windows_and_rotations(vendor: str, name: str) -> None:
 
 
 def rotated(x: Any, node: Any) -> Any:
-    columns = [(c - node["by"]) % 5 for c in range(5)]
-    signs = np.array([-1 if node.get("negate") and c < node["by"] else 1 for c in range(5)])
+    size, by = x.shape[-1], node["by"]
+    within = node.get("within", size)
+    columns = [c // within * within + (c - by) % within for c in range(size)]
+    signs = np.array([-1 if node.get("negate") and c % within < by else 1 for c in range(size)])
     return x[..., columns] * signs
 
 

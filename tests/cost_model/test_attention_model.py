@@ -15,6 +15,7 @@ from dietcode.cost_model.cpu.attention import (
     AttentionEstimator,
     count_attention,
 )
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.measure.records import Measurement, Records
 from dietcode.search_space.attention.problem import AttentionProblem
@@ -70,8 +71,8 @@ def target() -> Any:
 
 def true_secs(problem: Any, kernel: AttentionKernel, limits: Limits, points: list[dict[str, int]]) -> Any:
     counts = count_attention(problem, kernel, limits, columns_of(points))
-    coefficients = np.array([5e-8, 6e-7, 1e-8, 8e-9, 8e-11])
-    return 1e-6 + counts.work() @ coefficients * counts.stretch(0.9)
+    coefficients = np.array([5e-8, 6e-7, 1e-8, 8e-9, 1.2])
+    return 1e-6 + counts.work(Bandwidth.of(CALIBRATION)) @ coefficients * counts.stretch(0.9)
 
 
 def records(target: Any, problem: Any) -> Records:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.depthwise import (
     FEATURES,
     FORM,
@@ -92,9 +93,9 @@ def test_counts(problem: DepthwiseProblem, target: Any, width: int) -> None:
 
 def true_secs(problem: Any, kernel: DepthwiseKernel, limits: Limits, points: list[dict[str, int]]) -> Any:
     counts = count_depthwise(problem, kernel, limits, columns_of(points))
-    coefficients = np.array([4e-9, 3e-10, 1e-10, 2e-11, 8e-11])
+    coefficients = np.array([4e-9, 3e-10, 1e-10, 1.2])
     assert len(coefficients) == len(TERMS)
-    return 1e-6 + counts.work(limits) @ coefficients * counts.stretch(KAPPA)
+    return 1e-6 + counts.work(Bandwidth.of(CALIBRATION)) @ coefficients * counts.stretch(KAPPA)
 
 
 def test_fit_finds_what_it_was_given(problem: DepthwiseProblem, target: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from small_libraries import block_data
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.rows import FEATURES, FORM, TERMS, RowEstimator, count_rows
 from dietcode.cost_model.learned import columns_of, gather
 from dietcode.errors import TuningError
@@ -55,8 +56,8 @@ def target() -> Any:
 
 def true_secs(problem: Any, kernel: RowKernel, limits: Limits, points: list[dict[str, int]]) -> Any:
     counts = count_rows(problem, kernel, limits, columns_of(points))
-    coefficients = np.array([2e-8, 3e-9, 1e-12, 4e-11, 8e-11])
-    return 1e-6 + counts.work(limits) @ coefficients * counts.stretch(KAPPA)
+    coefficients = np.array([2e-8, 3e-9, 1e-9, 1.2])
+    return 1e-6 + counts.work(Bandwidth.of(CALIBRATION)) @ coefficients * counts.stretch(KAPPA)
 
 
 def records(target: Any, problem: Any) -> Records:
@@ -75,6 +76,7 @@ def test_counts(target: Any) -> None:
     counts = count_rows(problem, RowKernel(4, 64), limits, columns_of([{"m": 10, "n": 100}]))
     assert counts.groups[0] == 2  # two of four rows and two single ones, on two cores
     assert counts.vectors[0] == 10 * 7 / 2  # 100 columns in vectors of 16
+    assert counts.tails[0] == 10 * 3 / 2  # three vectors past one step of four
     assert counts.left_over[0] == 0.2
     assert counts.flops[0] / counts.padded_flops[0] == pytest.approx(100 / 112)
     assert counts.num_bytes[0] == 4 * (2 * 10 * 100 + 200)
@@ -108,7 +110,8 @@ def test_records_without_a_calibration_are_refused(target: Any) -> None:
 
 def test_estimates_and_features(target: Any) -> None:
     problem = problem_of("softmax")
-    estimator = RowEstimator.of(Limits.of(target), CALIBRATION)
+    copies = {"bandwidth": {"bytes": [1 << 16, 1 << 22, 1 << 24], "bytes_per_sec": [1e11, 1e11, 2e9]}}
+    estimator = RowEstimator.of(Limits.of(target), CALIBRATION | copies)
     points = [{"m": 24 * q, "n": q} for q in (1, 16, 128, 512)]
     for kernel in KERNELS:
         table, secs = estimator.features(problem, kernel, columns_of(points))

@@ -98,6 +98,18 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         ["Y"],
         {"X": "bhtd", "cos": "td", "sin": "td"},
     ),
+    "interleaved-rotary": (  # pairs of neighbours, and groups of four that are not negated
+        {
+            "R": {"rotate": "X", "axis": "d", "by": 1, "negate": True, "within": 2},
+            "F": {"rotate": "X", "axis": "d", "by": 3, "within": 4},
+            "a": {"mul": ["X", "cos"]},
+            "b": {"mul": ["R", "sin"]},
+            "c": {"add": ["a", "b"]},
+            "Y": {"sub": ["c", "F"]},
+        },
+        ["Y"],
+        {"X": "bhtd", "cos": "td", "sin": "td"},
+    ),
     "shifted": ({"Y": {"rotate": "X", "axis": "n", "by": 5}}, ["Y"], {"X": "mn"}),
     "shifted-norm": (
         {"R": {"rotate": "X", "axis": "n", "by": 16, "negate": True}, "Y": {"layernorm": "R", "axis": "n"}},
@@ -167,7 +179,13 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
 
 
 # Extents of indices that have to be fixed.
-FIXED = {"into-two": {"b": 2}, "rotary": {"d": 16}, "shifted": {"n": 37}, "shifted-norm": {"n": 80}}
+FIXED = {
+    "into-two": {"b": 2},
+    "rotary": {"d": 16},
+    "interleaved-rotary": {"d": 44},
+    "shifted": {"n": 37},
+    "shifted-norm": {"n": 80},
+}
 
 
 def complete(problem: RowProblem, extents: dict[str, int]) -> dict[str, int]:

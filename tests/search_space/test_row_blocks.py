@@ -79,7 +79,7 @@ def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
         assert np.allclose(table, right["E"], atol=1e-6) and np.allclose(y, right["Y"], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary"])
+@pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary", "interleaved-rotary"])
 def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
     problem = block.problem
@@ -233,6 +233,8 @@ def test_plain_data_that_is_no_problem(changes: dict[str, Any]) -> None:
     ("name", "changes"),
     [
         ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 37}}}),
+        ("shifted", {"nodes": {"Y": {"rotate": "X", "axis": "n", "by": 1, "within": 2}}}),
+        ("interleaved-rotary", {"extents": dict.fromkeys("bhtd")}),
         ("shifted", {"extents": {"m": None, "n": None}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npqc", "window": 2, "padding": 2}}}),
         ("maxpool", {"nodes": {"Y": {"maxpool": "X", "dims": "npq", "window": 2}}}),

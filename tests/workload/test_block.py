@@ -275,6 +275,13 @@ def test_positions_of_windows_follow() -> None:
         (of_image(ROTATE | {"by": 64}), f"{GRAPH}.Y.by", "given 64; allowed: 1 to 63"),
         (of_image(ROTATE, c=1), f"{GRAPH}.Y.by", "given 8; allowed: an axis of more than one element"),
         (of_image(ROTATE | {"by": 0}), f"{GRAPH}.Y.by", "given 0; allowed: an integer from 1"),
+        (of_image(ROTATE | {"within": 3}), f"{GRAPH}.Y.within", "given 3; allowed: 2, 4 or 8 columns"),
+        (of_image(ROTATE | {"within": 8}), f"{GRAPH}.Y.by", "given 8; allowed: 1 to 7"),
+        (
+            of_image(ROTATE | {"by": 1, "within": 4}, c=62),
+            f"{GRAPH}.Y.within",
+            "given 4; allowed: a divisor of 62, the extent of c",
+        ),
         (of_image(ROTATE, c="B"), "dims.c", "given 'B'; allowed: a number, for Y rotates along it"),
         (
             of_image(ROTATE | {"rotate": "Z"}, {"Z": {"relu": "X"}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from dietcode.measure.requests import BuildRequest, BuildResult, Point
@@ -12,7 +13,8 @@ from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.block import BlockNode
 
-_BYTES = tuple(1 << exponent for exponent in range(16, 28, 2))  # of both tensors
+# Of both tensors; close where the last cache of most machines ends.
+_BYTES = (*(1 << exponent for exponent in range(16, 24)), *(n << 20 for n in (12, 16, 24, 32, 48, 64)))
 _BYTES_OF_ELEMENT = 8  # read, and written
 
 
@@ -51,12 +53,16 @@ def measure_bandwidth(
     Returns
     -------
     dict
-        Empty where the copy cannot be built.
+        Empty where the copies cannot be built: plain, and ``streamed``, written past the caches.
     """
-    problem = copy_problem()
-    (built,) = run([build([RowKernel(1, 8 * limits.lanes)], "copy", problem)])
-    if built.path is None:
-        return {}
-    secs = time(problem, built.path, [{"n": size // _BYTES_OF_ELEMENT} for size in _BYTES])
-    rates = [size / value for size, value in zip(_BYTES, secs, strict=True)]
-    return {"bandwidth": {"bytes": list(_BYTES), "bytes_per_sec": rates}}
+    problem, plain = copy_problem(), RowKernel(1, 8 * limits.lanes)
+    kernels = {"bytes_per_sec": plain, "streamed_bytes_per_sec": replace(plain, stream=True)}
+    results = run([build([kernel], f"copy_{kernel.name}", problem) for kernel in kernels.values()])
+    points: list[Point] = [{"n": size // _BYTES_OF_ELEMENT} for size in _BYTES]
+    found: dict[str, Any] = {"bytes": list(_BYTES)}
+    for name, built in zip(kernels, results, strict=True):
+        if built.path is None:
+            return {}
+        secs = time(problem, built.path, points)
+        found[name] = [size / value for size, value in zip(_BYTES, secs, strict=True)]
+    return {"bandwidth": found}

@@ -74,6 +74,6 @@ CPU_FORMS: dict[str, CpuForm] = {
     Problem.form: CpuForm(CpuDomain, _share, _no_facts),
     ProductProblem.form: _listed(ProductEstimator, tile_facts),
     RowProblem.form: _listed(RowEstimator, row_facts, measures_bandwidth=True),
-    DepthwiseProblem.form: _listed(DepthwiseEstimator, tile_facts),
+    DepthwiseProblem.form: _listed(DepthwiseEstimator, tile_facts, measures_bandwidth=True),
     AttentionProblem.form: _listed(AttentionEstimator, row_facts, measures_bandwidth=True),
 }

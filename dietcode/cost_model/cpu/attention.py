@@ -4,8 +4,9 @@
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
 The terms are tiles of queries that a core computes (begin and end), the blocks of keys that they take (scores
-and their exponentials), the keys of these (weighted values), the keys that are copied, and bytes beyond the
-last cache that a core has a share of. Blocks that `causal` hides are not counted.
+and their exponentials), the keys of these (weighted values), the keys that are copied, and the seconds that
+a copy of the call's bytes takes on this device beyond those within a cache. Blocks that `causal` hides are
+not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -24,18 +26,16 @@ from dietcode.search_space.cpu.attention.micro_kernel import BLOCK, SEGMENT, Att
 from dietcode.search_space.cpu.attention.space import allows, num_tasks
 from dietcode.search_space.cpu.limits import Limits
 
-_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _SOFTMAX_CYCLES = 18.0  # of a vector of scores
 _ROW_CYCLES = 40.0  # of a query and a block: the maximum of all lanes, the sums
 _COPY_CYCLES = 8.0  # of a vector that is transposed
 _TILE_CYCLES = 100.0
-_FAR_BYTES_PER_CYCLE = 4.0
 TERMS = (
     "secs_per_tile",
     "secs_per_block",
     "secs_per_key",
     "secs_per_copied_key",
-    "secs_per_byte_beyond_caches",
+    "share_of_copy_beyond_caches",
 )
 
 FEATURES = (
@@ -85,10 +85,10 @@ class AttentionCounts:
         """Return 1 / f_spatial."""
         return kappa * self.imbalance + 1.0 - kappa
 
-    def work(self) -> FloatArray:
+    def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
-        far = np.maximum(self.num_bytes / self.tasks - _FAR_BYTES, 0.0)
-        return np.stack([self.tiles, self.blocks, self.keys, self.copied, far], axis=1)
+        beyond = bandwidth.excess_secs(self.num_bytes)
+        return np.stack([self.tiles, self.blocks, self.keys, self.copied, beyond], axis=1)
 
 
 def count_attention(
@@ -129,7 +129,7 @@ def count_attention(
     )
 
 
-FORM = TermForm(TERMS, count_attention, lambda counts, limits: counts.work(), allows)
+FORM = TermForm(TERMS, count_attention, lambda counts, bandwidth: counts.work(bandwidth), allows)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class AttentionEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 4001
+    version: ClassVar[int] = 4002
 
     def cycles(
         self, problem: AttentionProblem, micro_kernel: AttentionKernel, counts: AttentionCounts
@@ -150,9 +150,9 @@ class AttentionEstimator(TermEstimator):
         key, copied = of_step * width / lanes, _COPY_CYCLES * depth / lanes
         if micro_kernel.tiles > 1:
             copied += width / lanes
-        tiles, blocks, keys, copies, far = counts.work().T
+        tiles, blocks, keys, copies, beyond = counts.work(self.bandwidth(micro_kernel)).T
         cycles = tiles * _TILE_CYCLES + blocks * block + keys * key + copies * copied
-        cycles = cycles + far / _FAR_BYTES_PER_CYCLE
+        cycles = cycles + beyond * self.cycles_per_sec
         total: FloatArray = cycles * counts.stretch(self.kappa)
         return total
 

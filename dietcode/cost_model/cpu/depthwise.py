@@ -4,8 +4,8 @@
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
 The terms are the tiles of a core (their begin, and the vectors of the packed kernel that each reads), the
-products of vectors, those of tiles at an edge again (their loads are masked), and the bytes that a call moves
-beyond L2, and beyond the last cache that a core has a share of.
+products of vectors, those of tiles at an edge again (their loads are masked), and the seconds that a copy of
+the call's bytes takes on this device beyond those within a cache.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -26,19 +27,15 @@ from dietcode.search_space.depthwise import DepthwiseProblem
 from dietcode.search_space.partition import NumpyOps, choose_partition
 from dietcode.search_space.problem import IntArray
 
-_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _FLOAT_BYTES = 4
 _TILE_CYCLES = 10.0  # begin and end
 _EDGE_CYCLES = 0.4  # of a product at an edge, more than inside
-_L3_BYTES_PER_CYCLE = 16.0
-_FAR_BYTES_PER_CYCLE = 4.0
 _STREAMED_BYTES_PER_CYCLE = 4.0
 TERMS = (
     "secs_per_tile",
     "secs_per_product",
     "secs_per_edge_product",
-    "secs_per_byte_beyond_l2",
-    "secs_per_byte_beyond_caches",
+    "share_of_copy_beyond_caches",
 )
 
 FEATURES = (
@@ -89,12 +86,10 @@ class DepthwiseCounts:
         """Return 1 / f_spatial."""
         return kappa * self.imbalance + 1.0 - kappa
 
-    def work(self, limits: Limits) -> FloatArray:
+    def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
-        own = self.num_bytes / self.tasks
-        beyond_l2, beyond_caches = (np.maximum(own - b, 0.0) for b in (limits.l2_bytes, _FAR_BYTES))
-        edges = self.products * self.at_edges
-        return np.stack([self.tiles, self.products, edges, beyond_l2, beyond_caches], axis=1)
+        edges, beyond = self.products * self.at_edges, bandwidth.excess_secs(self.num_bytes)
+        return np.stack([self.tiles, self.products, edges, beyond], axis=1)
 
 
 def count_depthwise(
@@ -156,7 +151,7 @@ def _num_bytes(problem: DepthwiseProblem, extents: Extents) -> Any:
     )
 
 
-FORM = TermForm(TERMS, count_depthwise, lambda counts, limits: counts.work(limits), allows)
+FORM = TermForm(TERMS, count_depthwise, lambda counts, bandwidth: counts.work(bandwidth), allows)
 
 
 @dataclass(frozen=True)
@@ -165,12 +160,12 @@ class DepthwiseEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 3001
+    version: ClassVar[int] = 3002
 
     def cycles(
         self, problem: DepthwiseProblem, micro_kernel: DepthwiseKernel, counts: DepthwiseCounts
     ) -> FloatArray:
-        tiles, products, edges, beyond_l2, beyond_caches = counts.work(self.limits).T
+        tiles, products, edges, beyond = counts.work(self.bandwidth(micro_kernel)).T
         window = problem.product(problem.reduction, dict(problem.extents))
         vectors, along = micro_kernel.columns // self.limits.lanes, problem.spatial[-1]
         width = problem.extents[along.kernel] or 1
@@ -180,10 +175,9 @@ class DepthwiseEstimator(TermEstimator):
             {i * along.stride + t * along.dilation for i in range(micro_kernel.rows) for t in range(width)}
         )
         loads = tiles * vectors * window * (positions / width + 1)
+        moved = beyond * self.cycles_per_sec
         if micro_kernel.stream:  # about half of the bytes are written
-            moved = counts.num_bytes / counts.tasks / 2 / _STREAMED_BYTES_PER_CYCLE
-        else:  # what is written is read before
-            moved = beyond_l2 / _L3_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
+            moved = np.maximum(moved, counts.num_bytes / counts.tasks / 2 / _STREAMED_BYTES_PER_CYCLE)
         cycles = np.maximum(np.maximum(products, loads) + edges * _EDGE_CYCLES, moved)
         cycles = cycles + tiles * _TILE_CYCLES
         total: FloatArray = cycles * counts.stretch(self.kappa)

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.features import CpuEstimator
-from dietcode.cost_model.cpu.terms import TermForm
+from dietcode.cost_model.cpu.terms import TermForm, bandwidth_of
 from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.search_space.candidate import AnyMicroKernel
 from dietcode.search_space.cpu.limits import Limits
@@ -32,6 +33,8 @@ class TermEstimator(ABC):
         Of a core, by the calibration.
     launch_secs : float
         Seconds of a call without work.
+    calibration : mapping
+        Of the device.
     form : TermForm
         What is counted.
     columns : tuple of Feature
@@ -44,6 +47,7 @@ class TermEstimator(ABC):
     kappa: float
     cycles_per_sec: float
     launch_secs: float
+    calibration: Mapping[str, Any]
     form: ClassVar[TermForm]
     columns: ClassVar[tuple[Feature, ...]]
     version: ClassVar[int]
@@ -52,7 +56,11 @@ class TermEstimator(ABC):
     def of(cls: type[_Own], limits: Limits, calibration: Mapping[str, Any]) -> _Own:
         """Return a calibration's estimator."""
         known = CpuEstimator.of(limits, calibration)
-        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs)
+        return cls(limits, known.kappa, known.cycles_per_sec, known.launch_secs, calibration)
+
+    def bandwidth(self, micro_kernel: AnyMicroKernel) -> Bandwidth:
+        """Return the bandwidth of copies that write as a micro-kernel does."""
+        return bandwidth_of(micro_kernel, self.calibration)
 
     @abstractmethod
     def cycles(self, problem: Any, micro_kernel: Any, counts: Any) -> FloatArray:

@@ -146,7 +146,7 @@ def _row_depth(problem: ProductProblem, extents: Extents) -> Any:
     return sum(found.values())
 
 
-FORM = TermForm(TERMS, count_products, lambda counts, limits: counts.work(), allows)
+FORM = TermForm(TERMS, count_products, lambda counts, bandwidth: counts.work(), allows)
 
 
 @dataclass(frozen=True)

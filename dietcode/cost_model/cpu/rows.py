@@ -4,9 +4,10 @@
     t      = c₀ + t_work · (κ·x + 1 − κ)           seconds of a call
 
 The terms are groups of rows that a core computes (the begin and end of passes, the accumulators combined),
-the vectors that it computes, and the bytes that a call moves within the caches, beyond L2, and beyond the
-last cache that a core has a share of: the coefficient of the last is one over the bandwidth. With f_local in
-operations a second, as for contractions, bytes a second are f_local · bytes / operations, as the report says.
+the vectors that it computes, those past the last whole step of a row again (they are computed one by one, and
+masked), and the seconds that a copy of the call's bytes takes on this device beyond those within a cache: its
+coefficient tells how much of that is not hidden. With f_local in operations a second, as for contractions,
+bytes a second are f_local · bytes / operations, as the report says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.estimator import TermEstimator
 from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
@@ -27,19 +29,18 @@ from dietcode.search_space.cpu.rows.space import allows, num_tasks
 from dietcode.search_space.partition import NumpyOps, choose_partition
 from dietcode.search_space.rows.problem import RowProblem
 
-_FAR_BYTES = 4 << 20  # of a core: its share of what lies between L2 and memory, nearly always
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0
 _GROUP_CYCLES = 60.0  # begin and end of a pass
 _L2_BYTES_PER_CYCLE = 16.0
-_FAR_BYTES_PER_CYCLE = 4.0
+_TAIL_CYCLES = 4.0  # of a vector past the last whole step, for each pass
 _STREAMED_BYTES_PER_CYCLE = 1.5  # of lines that a cache holds, which it has to give up
+_CACHED_BYTES = 4 << 20  # of a core that writes past the caches: less than this they would have held
 TERMS = (
     "secs_per_group",
     "secs_per_vector",
-    "secs_per_byte_in_caches",
-    "secs_per_byte_beyond_l2",
-    "secs_per_byte_beyond_caches",
+    "secs_per_vector_past_steps",
+    "share_of_copy_beyond_caches",
 )
 
 FEATURES = (
@@ -72,6 +73,7 @@ class RowCounts:
     imbalance : the most loaded core's share over the mean.
     groups : groups of rows of a core that are computed together, single ones included, mean of the cores.
     vectors : vectors of rows that a core computes, mean of the cores.
+    tails : those past the last whole step of a row.
     left_over : rows that are computed one by one over all.
     num_bytes : bytes of all tensors.
     tasks : cores that take part.
@@ -82,6 +84,7 @@ class RowCounts:
     imbalance: FloatArray
     groups: FloatArray
     vectors: FloatArray
+    tails: FloatArray
     left_over: FloatArray
     num_bytes: FloatArray
     tasks: int
@@ -95,11 +98,10 @@ class RowCounts:
         """Return 1 / f_spatial."""
         return kappa * self.imbalance + 1.0 - kappa
 
-    def work(self, limits: Limits) -> FloatArray:
+    def work(self, bandwidth: Bandwidth) -> FloatArray:
         """Return the terms of t_work, [num_instances, num_terms], in the order of `TERMS`."""
-        own = self.num_bytes / self.tasks
-        beyond_l2, beyond_caches = np.maximum(own - limits.l2_bytes, 0.0), np.maximum(own - _FAR_BYTES, 0.0)
-        return np.stack([self.groups, self.vectors, own - beyond_caches, beyond_l2, beyond_caches], axis=1)
+        beyond = bandwidth.excess_secs(self.num_bytes)
+        return np.stack([self.groups, self.vectors, self.tails, beyond], axis=1)
 
 
 def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, extents: Extents) -> RowCounts:
@@ -119,6 +121,7 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
     grid = choose_partition(1 + 0 * rows, row_tiles, column_tiles, tasks, False, NumpyOps(), rows_first=True)
     left = rows % micro_kernel.rows
     vectors = -(-columns // limits.lanes)
+    in_steps = columns // micro_kernel.columns * (micro_kernel.columns // limits.lanes)
     flops = np.broadcast_to(np.asarray(problem.flops(extents), dtype=np.float64), shape)
     return RowCounts(
         flops=flops,
@@ -126,13 +129,14 @@ def count_rows(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, ext
         imbalance=grid.largest_load * tasks / (row_tiles * column_tiles),
         groups=(rows // micro_kernel.rows + left) * grid.column_parts / tasks,
         vectors=rows * vectors / tasks,
+        tails=rows * (vectors - in_steps) / tasks,
         left_over=left / rows,
         num_bytes=np.broadcast_to(np.asarray(problem.num_bytes(extents), dtype=np.float64), shape),
         tasks=tasks,
     )
 
 
-FORM = TermForm(TERMS, count_rows, lambda counts, limits: counts.work(limits), allows)
+FORM = TermForm(TERMS, count_rows, lambda counts, bandwidth: counts.work(bandwidth), allows)
 
 
 @dataclass(frozen=True)
@@ -141,19 +145,18 @@ class RowEstimator(TermEstimator):
 
     form: ClassVar[TermForm] = FORM
     columns: ClassVar[tuple[Feature, ...]] = FEATURES
-    version: ClassVar[int] = 1001
+    version: ClassVar[int] = 1002
 
     def cycles(self, problem: RowProblem, micro_kernel: RowKernel, counts: RowCounts) -> FloatArray:
         passes, costly, elementary = _functions(problem, micro_kernel)
         own = counts.num_bytes / counts.tasks
-        groups, vectors, in_caches, beyond_l2, beyond_caches = counts.work(self.limits).T
+        groups, vectors, tails, beyond = counts.work(self.bandwidth(micro_kernel)).T
         arithmetic = vectors * (costly * _CYCLES_PER_COSTLY + elementary * _CYCLES_PER_PRIMITIVE)
-        moved = own / _L2_BYTES_PER_CYCLE / 2
+        moved = own / _L2_BYTES_PER_CYCLE + beyond * self.cycles_per_sec
         if micro_kernel.stream:  # about half of the bytes are written
-            moved += in_caches / 2 / _STREAMED_BYTES_PER_CYCLE + beyond_caches / _FAR_BYTES_PER_CYCLE
-        else:  # what is written is read before
-            moved += beyond_l2 / _L2_BYTES_PER_CYCLE + 1.5 * beyond_caches / _FAR_BYTES_PER_CYCLE
+            moved += np.minimum(own, _CACHED_BYTES) / 2 / _STREAMED_BYTES_PER_CYCLE
         cycles = np.maximum(arithmetic, moved) + groups * passes * _GROUP_CYCLES
+        cycles += tails * passes * _TAIL_CYCLES
         total: FloatArray = cycles * counts.stretch(self.kappa)
         return total
 

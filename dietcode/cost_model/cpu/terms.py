@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dietcode.cost_model.cpu.bandwidth import Bandwidth
 from dietcode.cost_model.cpu.fitting import fit_each
 from dietcode.cost_model.model import Extents, Factors, Fitted, FloatArray
 from dietcode.cost_model.regression import fit_terms, measured
@@ -34,19 +36,21 @@ class TermForm:
         ``(problem, micro_kernel, limits, extents) -> counts``, with float64 arrays [num_instances] ``flops``,
         ``padded_flops``, ``imbalance`` and ``tiles``, and ``stretch(kappa)``, which is 1 / f_spatial.
     work : callable
-        ``(counts, limits) -> float64 array [num_instances, num_terms]``: the terms.
+        ``(counts, bandwidth) -> float64 array [num_instances, num_terms]``: the terms. The bandwidth is that
+        of copies as the micro-kernel writes its outputs.
     allows : callable
         ``(problem, micro_kernel, limits) -> bool``: whether a micro-kernel computes the problem.
     """
 
     terms: tuple[str, ...]
     count: Callable[..., Any]
-    work: Callable[[Any, Limits], FloatArray]
+    work: Callable[[Any, Bandwidth], FloatArray]
     allows: Callable[..., bool]
 
     def fit(self, problem: AnyProblem, target: CpuTarget, records: Records, extents: Extents) -> Fitted:
         """Fit f_local of every measured micro-kernel; arguments and errors as of `fit_each`."""
-        return fit_each(problem, target, records, extents, (self.allows, self.fit_one))
+        fit = partial(self.fit_one, calibration=records.calibration)
+        return fit_each(problem, target, records, extents, (self.allows, fit))
 
     def fit_one(
         self,
@@ -56,6 +60,7 @@ class TermForm:
         kappa: float,
         points: Sequence[Mapping[str, int]],
         secs: Sequence[float],
+        calibration: Mapping[str, Any] | None = None,
     ) -> TermModel:
         """Fit f_local of one micro-kernel on its measured waves.
 
@@ -67,6 +72,8 @@ class TermForm:
             Extent of every index at each wave.
         secs : sequence of float
             Seconds of one call at each.
+        calibration : mapping, optional
+            Of the device: its bandwidth.
 
         Raises
         ------
@@ -75,9 +82,15 @@ class TermForm:
         """
         waves, times = measured(problem, micro_kernel, points, secs)
         counts = self.count(problem, micro_kernel, limits, waves)
-        work = self.work(counts, limits) * counts.stretch(kappa)[:, None]
+        bandwidth = bandwidth_of(micro_kernel, calibration)
+        work = self.work(counts, bandwidth) * counts.stretch(kappa)[:, None]
         coefficients, error = fit_terms(np.column_stack([np.ones_like(times), work]), times)
-        return TermModel(self, micro_kernel, coefficients, error)
+        return TermModel(self, micro_kernel, coefficients, error, bandwidth)
+
+
+def bandwidth_of(micro_kernel: AnyMicroKernel, calibration: Mapping[str, Any] | None) -> Bandwidth:
+    """Return the bandwidth of copies that write as a micro-kernel does."""
+    return Bandwidth.of(calibration, streamed=getattr(micro_kernel, "stream", False))
 
 
 @dataclass(frozen=True)
@@ -90,12 +103,15 @@ class TermModel:
         c₀, then one for each of the form's terms.
     fit_error : float
         Median relative error on the measured waves.
+    bandwidth : Bandwidth
+        Of the device.
     """
 
     form: TermForm
     micro_kernel: AnyMicroKernel
     coefficients: FloatArray
     fit_error: float
+    bandwidth: Bandwidth
 
     def predict(self, problem: AnyProblem, limits: Limits, kappa: float, extents: Extents) -> Factors:
         """Return the three factors and their product for every instance.
@@ -109,7 +125,7 @@ class TermModel:
         extents : dict of str to int64 array [num_instances]
         """
         counts = self.form.count(problem, self.micro_kernel, limits, extents)
-        work = np.maximum(self.form.work(counts, limits) @ self.coefficients[1:], 1e-12)
+        work = np.maximum(self.form.work(counts, self.bandwidth) @ self.coefficients[1:], 1e-12)
         f_spatial, f_pad = 1.0 / counts.stretch(kappa), counts.flops / counts.padded_flops
         f_local = counts.padded_flops / work
         secs = self.coefficients[0] + work / f_spatial

@@ -28,11 +28,24 @@ def _calibration(body: Mapping[str, Any]) -> dict[str, Any]:
     if len(set(counts)) != len(counts):
         raise ValueError(f"num_tiles {clip(counts)}; allowed: each number once")
     if "bandwidth" in body:
-        sizes, speeds = (checks.array(body["bandwidth"][key], key) for key in ("bytes", "bytes_per_sec"))
-        for size, speed in zip(sizes, speeds, strict=True):
-            checks.whole(size, "bytes")
-            checks.real(speed, "bytes_per_sec", above=0.0)
+        _check_bandwidth(body["bandwidth"])
     return dict(body)
+
+
+def _check_bandwidth(bandwidth: Mapping[str, Any]) -> None:
+    """Refuse what is no list of bytes, ascending, with as many rates."""
+    sizes = checks.array(bandwidth["bytes"], "bytes")
+    for size in sizes:
+        checks.whole(size, "bytes")
+    if not sizes or sorted(set(sizes)) != list(sizes):
+        raise ValueError(f"bytes {clip(sizes)}; allowed: ascending, one at least")
+    for key in ("bytes_per_sec", "streamed_bytes_per_sec"):  # records of before have no streamed copies
+        if key == "bytes_per_sec" or key in bandwidth:
+            speeds = checks.array(bandwidth[key], key)
+            if len(speeds) != len(sizes):
+                raise ValueError(f"{len(speeds)} of {key} for {len(sizes)} bytes; allowed: as many")
+            for speed in speeds:
+                checks.real(speed, key, above=0.0)
 
 
 CPU = RecordFormat("llvm", "a CPU", cpu_micro_kernel, _calibration)

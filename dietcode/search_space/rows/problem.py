@@ -30,6 +30,8 @@ class RowRead:
         How far a column is to the right of where it is read; those that leave at the end begin the row.
     negates : bool
         Whether these are negated.
+    within : int
+        Columns of a group that is shifted by itself; 0 for the whole row.
     """
 
     tensor: str
@@ -37,6 +39,7 @@ class RowRead:
     taps: tuple[tuple[PoolAxis, int], ...] = ()
     shift: int = 0
     negates: bool = False
+    within: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,8 @@ class RowProblem(BlockProblem):
                 found[own_rows(name)] = RowRead(tensor, positions=str(node.operands[1]))
             elif node.operator == "rotate":
                 shift, negates = node.attribute("by"), node.attribute("negate")
-                found[own_rows(name)] = RowRead(tensor, shift=shift, negates=negates)
+                within = node.attribute("within") or 0
+                found[own_rows(name)] = RowRead(tensor, shift=shift, negates=negates, within=within)
             else:
                 axes = self.pools[name]
                 for tap in taps(axes):
@@ -123,7 +127,8 @@ class RowProblem(BlockProblem):
         """Refuse what reads no tensor in its own way, and rotations that are not fixed."""
         fixed = self.product(self.columns, {k: self.extents.get(k) or 0 for k in self.columns})
         for read in self.reads.values():
-            if read.tensor not in self.inputs or read.shift >= (fixed or 1):
+            fits = read.shift < (read.within or fixed or 1) and not (read.within and fixed % read.within)
+            if read.tensor not in self.inputs or not fits or (read.within and not fixed):
                 raise ValueError(
                     f"{clip(read.tensor)} by {read.shift}; allowed: an input, by less than a row"
                 )

@@ -193,11 +193,12 @@ def _pool(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> Float
 
 
 def _rotate(node: BlockNode, operands: Sequence[Any], own: Sequence[str]) -> FloatArray:
-    by = node.attribute("by")
-    y: FloatArray = np.roll(operands[0], by, axis=-1)
+    by, x = node.attribute("by"), operands[0]
+    groups = x.reshape(*x.shape[:-1], -1, node.attribute("within") or x.shape[-1])
+    y: FloatArray = np.roll(groups, by, axis=-1)
     if node.attribute("negate"):
         y[..., :by] *= -1
-    return y
+    return y.reshape(x.shape)
 
 
 _AS_THEY_ARE: dict[str, Callable[..., Any]] = {  # operands keep their own axes

@@ -264,6 +264,8 @@ class RowBody:
             return shared[name]
         read = self.problem.reads.get(name, RowRead(name))
         buffer = self.memory.buffers[read.tensor]
+        if read.within:
+            return self._turned(read, self._load(buffer, self._begins[name, i] + column, mask))
         if read.shift:
             return self._rotated(read, buffer, self._begins[name, i], column, mask)
         value = self._load(buffer, self._begins[name, i] + column, mask)
@@ -297,6 +299,19 @@ class RowBody:
         if read.negates:
             value = minus * value
         return named(tirx.Select(wraps, value, load_masked(buffer, right, self.lanes, other)), self.lanes)
+
+    def _turned(self, read: RowRead, value: Any) -> Any:
+        """Return a vector whose groups of columns, which lie in it as a whole, are shifted to the right."""
+        within, shift, lanes = read.within, read.shift, self.lanes
+        begins = [lane - lane % within for lane in range(lanes)]
+        sources = [begin + (lane - shift) % within for lane, begin in enumerate(begins)]
+        value = named(tirx.Shuffle([named(value, lanes)], [tirx.IntImm("int32", k) for k in sources]), lanes)
+        if not read.negates:
+            return value
+        lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
+        position = tirx.truncmod(lane, tirx.Broadcast(tirx.IntImm("int32", within), lanes))
+        wraps = tirx.LT(position, tirx.Broadcast(tirx.IntImm("int32", shift), lanes))
+        return named(tirx.Select(wraps, const(-1.0, lanes) * value, value), lanes)
 
     def _kept_at(self, name: str, i: int, column: Any) -> Any:
         return (self.schedule.kept.index(name) * len(self._rows) + i) * self.pitch + column
