@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from dietcode.models.exporting import dimension_names
 from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - their rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
+from dietcode.models.importing.refusals import listed, source_in
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
 
@@ -31,7 +31,7 @@ _IGNORED = (
     "aten.sym_constrain_range_for_size",
     "aten._set_grad_enabled",
 )
-_MOST_LISTED = 20
+_MOST_NAMED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -92,7 +92,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
         elif node.op == "output":
             results = _outputs(importer, node, problems)
     if problems:
-        raise ModelError(_listed(list(problems)))
+        raise ModelError(listed(list(problems)))
     graph.signature = described_tree(
         program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program), results
     )
@@ -142,7 +142,7 @@ def _refuse_mutations(program: Any) -> None:
     if any(name.endswith(".num_batches_tracked") or name == "num_batches_tracked" for name in changed):
         raise ModelError(f"{changed[0]}: of a model in training mode; call model.eval() before the export")
     if changed:
-        named = ", ".join(sorted(changed)[:_MOST_LISTED])
+        named = ", ".join(sorted(changed)[:_MOST_NAMED])
         raise ModelError(
             f"the model changes {named} in place, which a compiled model cannot; return the new value as an "
             "output, and give it as an input of the next call"
@@ -182,9 +182,7 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
 
 def source_of(node: Any) -> str:
     """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [(file, line) for file, line in found if "/torch/" not in file and not file.startswith("torch/")]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    return source_in(node.meta.get("stack_trace") or "")
 
 
 def _import_node(importer: Importer, node: Any, problems: dict[str, None]) -> None:
@@ -280,9 +278,3 @@ def _outputs(importer: Importer, node: Any, problems: dict[str, None]) -> list[s
             importer.graph.outputs.append(value)
         found.append(None if value is None else "*")
     return found
-
-
-def _listed(problems: list[str]) -> str:
-    shown = "; ".join(problems[:_MOST_LISTED])
-    more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
-    return f"cannot be compiled: {shown}{more}"

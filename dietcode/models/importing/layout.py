@@ -151,7 +151,7 @@ def _unbind(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _split(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
-    return parts(m, x, axis, [m.symbols.extent(one.shape[axis]) for one in fake])
+    return tuple(parts(m, x, axis, [m.symbols.extent(one.shape[axis]) for one in fake]))
 
 
 @rule("aten.cat.default", "aten.concat.default")

@@ -223,7 +223,8 @@ def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["rounding_mode"] != "trunc":
         return _arithmetic("floor_divide" if a["rounding_mode"] else "div")(m, pair, fake)
     dtype = dtype_name(fake.dtype)
-    return truncated_quotient(m, *(m.cast(m.value(one), dtype) for one in pair.values()), dtype)
+    x, y = (m.cast(m.value(one), dtype) for one in pair.values())
+    return truncated_quotient(m, x, y, dtype)
 
 
 @rule("aten.fmod.Tensor", "aten.fmod.Scalar")

@@ -174,7 +174,7 @@ def enlarged(b: GraphBuilder, x: str, wide: Sequence[Extent]) -> str:
     return b.reshape(b.add("expand", narrow, shape=(*shape[:2], *both)), wide)
 
 
-def parts(b: GraphBuilder, x: str, axis: int, sizes: Sequence[Extent]) -> list[Value]:
+def parts(b: GraphBuilder, x: str, axis: int, sizes: Sequence[Extent]) -> list[str]:
     """Return parts along an axis that follow each other."""
     begins = list(itertools.accumulate(sizes, initial=Extent()))
     return [b.slice(x, axis, begin, begin + size) for begin, size in zip(begins, sizes, strict=False)]
