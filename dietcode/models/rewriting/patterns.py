@@ -80,10 +80,9 @@ def attention(r: Rewriter, node: Node) -> str | None:
     if found is None:
         return None
     product, scale, masks = found
-    query, keys = (str(one) for one in product.operands)
     # Some exporters scale both operands by a root, so that neither overflows in half precision.
-    (query, factor), (keys, other) = scaled(r, query), scaled(r, keys)
-    scale = scale * factor * other
+    bare = [scaled(r, one) for one in product.operands]
+    (query, keys), scale = (str(one) for one, _ in bare), scale * bare[0][1] * bare[1][1]
     values = str(node.operands[1])
     shapes = [r.type(one).shape for one in (query, keys, values)]
     batch = shapes[0][:-2]
@@ -158,7 +157,7 @@ def rotate(r: Rewriter, node: Node) -> str | None:
 
 
 def guarded(r: Rewriter, node: Node) -> str | None:
-    """``where(isnan(p), 0, p)`` of ``p = softmax(x)`` -> ``p``, whose rows that are masked as a whole are 0."""
+    """``where(isnan(p), 0, p)`` of ``p = softmax(x)`` -> ``p``: rows that are masked as a whole are 0."""
     condition = r.producer(node.operands[0], "not_equal") if node.operator == "where" else None
     if condition is None or r.producer(node.operands[2], "softmax") is None or node.operands[1] != 0:
         return None
