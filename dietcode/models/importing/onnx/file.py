@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 from onnx.defs import onnx_opset_version
 
 from dietcode.errors import ModelError
@@ -48,7 +48,7 @@ def load_onnx(path: Path) -> ModelProto:
             "(convert with onnx.version_converter)"
         )
     try:
-        return _inlined(model)
+        return inlined(model)
     except Exception as error:
         raise ModelError(
             f"{path}: its functions cannot be put in place: {one_line(str(error), 120)}"
@@ -60,13 +60,16 @@ def opset_of(model: ModelProto) -> int:
     return max((int(one.version) for one in model.opset_import if one.domain in STANDARD), default=0)
 
 
-def _inlined(model: ModelProto) -> ModelProto:
+def inlined(model: ModelProto) -> ModelProto:
     """Return a model without functions of its own; standard operators without a rule are taken apart too."""
     if model.functions:
         model = inliner.inline_local_functions(model)
     opset = opset_of(model)
     unknown = {one.op_type for one in model.graph.node if one.domain in STANDARD} - set(ONNX_RULES)
     composed = sorted(one for one in unknown if _is_composed(one, opset))
+    for node in model.graph.node:
+        if node.op_type in composed and node.domain in STANDARD:
+            _with_defaults(node, opset)
     if composed:
         model = inliner.inline_selected_functions(
             model, [("", one) for one in composed], inline_schema_functions=True
@@ -80,6 +83,14 @@ def _is_composed(operator: str, opset: int) -> bool:
         return False
     schema = onnx.defs.get_schema(operator, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _with_defaults(node: NodeProto, opset: int) -> None:
+    """Write the default values of attributes, which the function that a node calls would else not see."""
+    given = {one.name for one in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+        if name not in given and attribute.default_value.type:
+            node.attribute.append(attribute.default_value)
 
 
 def array_of(tensor: TensorProto, folder: Path) -> Array:

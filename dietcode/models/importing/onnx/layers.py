@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
-from dietcode.models.importing.onnx.context import OnnxImporter, OnnxNode, OnnxResult, OnnxRule, onnx_rule
+from dietcode.models.importing.onnx.context import (
+    OnnxImporter,
+    OnnxNode,
+    OnnxResult,
+    OnnxRule,
+    OnnxValue,
+    onnx_rule,
+)
+from dietcode.models.importing.onnx.known import Known
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, scaled
 
 
@@ -110,7 +119,13 @@ def _batch_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 def _instance_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
     channels = m.type(x).shape[1].constant
-    return group_norm(m, x, channels, n.tensor(1), n.tensor(2), n.attribute("epsilon", 1e-5))
+    # Exporters write a group norm as this one with weights 1 and bias 0, and its own weights behind it.
+    weight, bias = (None if _is_all(n.value(k), one) else n.tensor(k) for k, one in ((1, 1), (2, 0)))
+    return group_norm(m, x, channels, weight, bias, n.attribute("epsilon", 1e-5))
+
+
+def _is_all(value: OnnxValue | None, number: float) -> bool:
+    return isinstance(value, Known) and value.is_constant and bool((value.array == number).all())
 
 
 @onnx_rule("GroupNormalization")
@@ -143,7 +158,7 @@ def _row_norm(name: str) -> OnnxRule:
 
 
 onnx_rule("LayerNormalization")(_row_norm("layernorm"))
-onnx_rule("RMSNormalization", "SimplifiedLayerNormalization")(_row_norm("rmsnorm"))
+onnx_rule("RMSNormalization")(_row_norm("rmsnorm"))
 
 
 def _along(name: str) -> OnnxRule:
@@ -198,6 +213,41 @@ for _word, _rule in {
     "ReduceLogSumExp": _reduction("log_sum_exp"),
 }.items():
     onnx_rule(_word)(_rule)
+
+
+def _heads(m: OnnxImporter, x: str, count: int | None) -> str:
+    """Return [b, l, heads · d] as [b, heads, l, d]."""
+    if m.rank(x) == 4:
+        return x
+    if m.rank(x) != 3 or not count:
+        raise GraphError(f"{m.type(x)}; allowed: four axes, or three and a number of heads")
+    batch, length, width = m.type(x).shape
+    apart = (batch, length, Extent.of(count), floor_divide(width, Extent.of(count)))
+    return m.transpose(m.reshape(x, apart), (0, 2, 1, 3))
+
+
+@onnx_rule("Attention")
+def _attention(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.is_read(3) or n.value(6) is not None:
+        raise GraphError("its scores, or lengths of keys; allowed: without")
+    n.refuse_others(softcap=0.0)
+    heads = [n.attribute("q_num_heads"), *[n.attribute("kv_num_heads")] * 2]
+    query, key, value = (_heads(m, n.tensor(k), heads[k]) for k in range(3))
+    past = [n.optional(k) for k in (4, 5)]
+    if past[0] is not None and past[1] is not None:
+        key, value = m.add("concat", past[0], key, axis=2), m.add("concat", past[1], value, axis=2)
+    scale = n.attribute("scale", 0.0) or m.type(query).shape[-1].constant ** -0.5
+    mask = n.optional(3)
+    if mask is not None and m.type(mask).dtype == "bool":
+        mask = m.add("where", mask, 0.0, -math.inf, dtype=m.type(query).dtype)
+    causal = ("first" if past[0] is None else "last") if n.attribute("is_causal", 0) else "none"
+    operands = () if mask is None else (mask,)
+    found = m.add("attention", query, key, value, *operands, scale=float(scale), causal=causal)
+    if m.rank(n.tensor(0)) == 3:
+        batch, _, length, _ = m.type(found).shape
+        rows = m.transpose(found, (0, 2, 1, 3))
+        found = m.reshape(rows, (batch, length, floor_divide(m.type(found).num_elements, batch * length)))
+    return [found, key, value]
 
 
 @onnx_rule("Einsum")

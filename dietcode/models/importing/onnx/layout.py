@@ -80,6 +80,8 @@ def _squeeze(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     x = n.tensor(0)
     shape = m.type(x).shape
     axes = n.axes(1, len(shape))
+    if axes is None and any(not e.is_constant and e.bounds(m.graph.ranges)[0] <= 1 for e in shape):
+        raise GraphError(f"of {m.type(x)} without axes, any of which may be 1; allowed: with axes")
     gone = [axis for axis, e in enumerate(shape) if e == ONE] if axes is None else axes
     if any(shape[axis] != ONE for axis in gone):
         raise GraphError(f"axes {gone} of {m.type(x)}; allowed: axes of extent 1")
