@@ -77,14 +77,14 @@ def _output(m: OnnxImporter, declared: Any) -> str:
     """Return the value of an output, compared with what the file says of it, so that a wrong rule shows."""
     name = declared.name
     if name not in m.values:
-        raise ModelError(f"{clip(name)}: an output that nothing computes")
+        raise ModelError(f"{one_line(name, 60)}: an output that nothing computes")
     value = m.tensor(m.values[name])
     type_ = declared.type.tensor_type
     own = m.graph.types[value]
     if type_.elem_type and dtype_of(type_.elem_type) != own.dtype:
-        raise ModelError(f"{clip(name)}: is {own}, where the file says {dtype_of(type_.elem_type)}")
+        raise ModelError(f"{one_line(name, 60)}: is {own}, where the file says {dtype_of(type_.elem_type)}")
     if type_.HasField("shape") and len(type_.shape.dim) != own.rank:
-        raise ModelError(f"{clip(name)}: is {own}, where the file says {len(type_.shape.dim)} axes")
+        raise ModelError(f"{one_line(name, 60)}: is {own}, where the file says {len(type_.shape.dim)} axes")
     return value
 
 
@@ -97,11 +97,13 @@ def _typed_inputs(
     for one in inputs:
         type_ = one.type.tensor_type
         if not one.type.HasField("tensor_type") or not type_.HasField("shape"):
-            raise ModelError(f"{clip(one.name)}: an input without a shape; allowed: tensors of known rank")
+            raise ModelError(
+                f"{one_line(one.name, 60)}: an input without a shape; allowed: tensors of known rank"
+            )
         try:
             dtype = dtype_of(type_.elem_type)
         except GraphError as error:
-            raise ModelError(f"{clip(one.name)}: {error}") from None
+            raise ModelError(f"{one_line(one.name, 60)}: {error}") from None
         shape = [dims.extent(f"{one.name}.{axis}", dim) for axis, dim in enumerate(type_.shape.dim)]
         types[one.name] = TensorType(dtype, tuple(shape))
     names = sorted({name for one in types.values() for extent in one.shape for name in extent.variables})
@@ -142,7 +144,7 @@ class _Names:
         """Return the extent of an axis: a number, a dimension, or as ``2*L`` follows from one."""
         if dim.HasField("dim_value"):
             if dim.dim_value < 0:
-                raise ModelError(f"{clip(label)}: extent {dim.dim_value}; allowed: from 0")
+                raise ModelError(f"{one_line(label, 60)}: extent {dim.dim_value}; allowed: from 0")
             return Extent.of(dim.dim_value)
         text = dim.dim_param or label
         try:
@@ -184,7 +186,7 @@ class _Reader:
                 array = array_of(one, self._folder)
                 m.values[one.name] = m.add_weight(one.name, array)
             except GraphError as error:
-                self._note(f"{clip(one.name)}: {error}", "")
+                self._note(f"{one_line(one.name, 60)}: {error}", "")
         for node in graph.node:
             self._node(node)
 
@@ -207,11 +209,11 @@ class _Reader:
         self._number += 1
         name = node.name or f"node {self._number}"
         line = source_in(metadata(node, "pkg.torch.onnx.stack_trace"))
-        m.source = line or clip(name)
+        m.source = line or one_line(name)
         place = one_line(f"{name}, {line}" if line else name, 120)
         word = node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
         if word not in ONNX_RULES and word != "If":
-            self._note(f"{clip(word)}: not known", place)
+            self._note(f"{one_line(word, 60)}: not known", place)
             return
         missing = [one for one in node.input if one and one not in m.values]
         if missing:
