@@ -51,7 +51,7 @@ def compile_model(
     wanted = read_ranges(ranges or [])
     from dietcode.models.importing.reader import KINDS, read_model
 
-    need_compiler(KINDS.get(model.suffix, "models"), f"reading {model.name}")
+    need_compiler(*KINDS.get(model.suffix, KINDS[".pt2"]))
 
     label = re.sub(r"[^a-z0-9._-]", "-", (name or model.stem).lower()).strip("-._") or "model"
     graph, values = read_model(model, label, wanted)

@@ -16,8 +16,11 @@ from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.lean import with_torch
 
-# The extra that reads a file, by its suffix.
-KINDS = {".pt2": "models", ".onnx": "onnx"}
+# By the suffix of a file, the extra that reads it, and what that is.
+KINDS = {
+    ".pt2": ("models", "reading a program of torch.export"),
+    ".onnx": ("onnx", "reading a model of ONNX"),
+}
 _ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
 _GRAPH, _WEIGHTS, _REFUSAL = "graph.json", "weights.safetensors", "refusal"
 

@@ -111,16 +111,8 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 _REDUCTIONS = {"ReduceSum": operator.add, "ReduceProd": operator.mul}
 # What may be much larger than its operands is computed where its size has been looked at.
 _NOT_HERE = (
-    "Constant",
-    "ConstantOfShape",
-    "CumSum",
-    "If",
-    "OneHot",
-    "Pad",
-    "Range",
-    "Resize",
-    "TopK",
-    "Shape",
+    *("ConstantOfShape", "OneHot", "Pad", "Range", "Resize", "Shape", "Size"),
+    *("AveragePool", "Conv", "MaxPool"),
 )
 
 
