@@ -47,9 +47,17 @@ MODULES: dict[str, dict[str, str]] = {
         "nvidia.cu13.include.cccl": "nvidia-cuda-cccl",
     },
     "models": {"torch": "torch"},
+    "onnx": {"onnx": "onnx"},
     "bench": {"matplotlib": "matplotlib", "torch": "torch"},
 }
-INCLUDED = {"server": ("tune",), "models": ("tune",), "ray": ("tune",), "rpc": ("tune",), "cuda": ("tune",)}
+INCLUDED = {
+    "server": ("tune",),
+    "models": ("tune",),
+    "onnx": ("tune",),
+    "ray": ("tune",),
+    "rpc": ("tune",),
+    "cuda": ("tune",),
+}
 
 
 class MissingExtraError(RequestError, ImportError):

@@ -14,11 +14,15 @@ from dietcode.errors import RequestError
 
 _RANGE = re.compile(r"([A-Za-z_][\w.]*)=(\d+)\.\.(\d+)")
 
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A program of torch.export, model.pt2.")]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A program of torch.export, model.pt2, or a model.onnx.")
+]
 Ranges = Annotated[
     list[str] | None,
     typer.Option(
-        "--range", metavar="L=1..512", help="A narrower range of a dimension; may be given for each."
+        "--range",
+        metavar="L=1..512",
+        help="The range of a dimension, narrower than the export's; ONNX has none.",
     ),
 ]
 
@@ -45,8 +49,9 @@ def compile_model(
 ) -> None:
     """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
     wanted = read_ranges(ranges or [])
-    need_compiler("models", "reading a program of torch.export")
-    from dietcode.models.importing.reader import read_model
+    from dietcode.models.importing.reader import KINDS, read_model
+
+    need_compiler(*KINDS.get(model.suffix, KINDS[".pt2"]))
 
     graph, values = read_model(model, label_of(name or model.stem), wanted)
     from dietcode.cli.progress import ProgressBars

@@ -60,6 +60,7 @@ DOORS: tuple[tuple[str, str, str], ...] = (
     ("cuda", "cuda", "tune gpu.yaml -o lib"),
     ("tune", "tune", "compile model.pt2 -o lib"),
     ("models", "models", "compile model.pt2 -o lib"),
+    ("onnx", "onnx", "compile model.onnx -o lib"),
     ("bench", "bench", "bench library --vs torch"),
     ("bench", "bench", "worker --data-dir data DIETCODE_SERVE_COMPARE=torch"),
 )

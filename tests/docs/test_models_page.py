@@ -52,6 +52,17 @@ def test_every_operator_of_a_graph_and_no_other() -> None:
     assert {attribute for attributes in rows.values() for attribute in attributes} <= known | words
 
 
+@pytest.mark.skipif(find_spec("onnx") is None, reason=of_extra("onnx"))
+def test_every_operator_of_onnx_that_is_read_and_no_other() -> None:
+    import dietcode.models.importing.onnx.model  # noqa: F401 - the rules
+    from dietcode.models.importing.onnx.context import ONNX_RULES
+
+    section = PAGE.read_text(encoding="utf-8").partition("## From ONNX")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section, re.MULTILINE)
+    named = [operator for row in rows for operator in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted([*ONNX_RULES, "If"])
+
+
 @pytest.mark.parametrize("page", [PAGE, ROOT / "README.md"])
 def test_the_export_that_is_shown_can_be_compiled(page: Path, tmp_path: Path) -> None:
     if find_spec("torch") is None:

@@ -212,14 +212,47 @@ def _assert_refused(done: subprocess.CompletedProcess[str], message: str) -> Non
 
 
 def test_files_that_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "model.tflite").write_bytes(b"")
     (tmp_path / "broken.pt2").write_bytes(b"no archive")
     for name, message in (
-        ("none.pt2", "none.pt2: no such file; give a program that torch.export.save wrote"),
-        ("model.onnx", "model.onnx: a .onnx file; allowed: model.pt2, of torch.export.save"),
+        ("none.pt2", "none.pt2: no such file; give model.pt2, of torch.export.save, or model.onnx"),
+        (
+            "model.tflite",
+            "model.tflite: a .tflite file; allowed: model.pt2, of torch.export.save, or model.onnx",
+        ),
         ("broken.pt2", "broken.pt2: "),
     ):
         _assert_refused(run("compile", tmp_path / name, "-o", tmp_path / "out"), message)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("onnx") is None, reason=of_extra("onnx"))
+def test_a_model_of_onnx_from_file_to_result(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((16, 8), np.float32), "b": rng.standard_normal(8, np.float32)}
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["product"]),
+            helper.make_node("Add", ["product", "b"], ["sum"]),
+            helper.make_node("Relu", ["sum"], ["y"]),
+        ],
+        "graph",
+        [value("x", TensorProto.FLOAT, ["L", 16])],
+        [value("y", TensorProto.FLOAT, ["L", 8])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    path = tmp_path / "model.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets).SerializeToString())
+    done = run("compile", path, "-o", tmp_path / "bundle", *_BUDGET, "--range", "L=1..32")
+    assert done.returncode == 0, done.stderr
+    model: Any = dietcode.load(tmp_path / "bundle")
+    for length in (1, 7, 32):
+        x = rng.standard_normal((length, 16), np.float32)
+        _assert_near(model(x=x), np.maximum(x @ weights["w"] + weights["b"], 0))
 
 
 def test_a_folder_of_something_else_is_left_alone(program: tuple[Path, Any], tmp_path: Path) -> None:

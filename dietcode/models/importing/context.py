@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dietcode.graph.extent import Extent, larger, smaller
+from dietcode.graph.extent import Extent, smaller
 from dietcode.graph.graph import Graph, Value
-from dietcode.graph.tensor_type import DTYPES, GraphError, TensorType, axis_of
+from dietcode.graph.tensor_type import DTYPES, GraphError
+from dietcode.models.importing.builder import GraphBuilder
 from dietcode.models.importing.symbols import Symbols
 
 Imported: TypeAlias = Value | tuple[Value, ...] | list[Value]
 
 
-class Importer:
+class Importer(GraphBuilder):
     """Translates one exported program's nodes; rules call its methods.
 
     Parameters
@@ -24,29 +25,10 @@ class Importer:
     """
 
     def __init__(self, graph: Graph, symbols: Symbols) -> None:
-        self.graph, self.symbols = graph, symbols
+        super().__init__(graph)
+        self.symbols = symbols
         self.values: dict[str, Any] = {}
-        self.source = ""
         self.around = ""  # the source of the node that calls this function, for nodes that have none
-
-    def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
-        """Add a node and return the name of its first result."""
-        return self.graph.add(operator, *operands, source=self.source, **attributes)
-
-    def results(self, operator: str, *operands: Value, **attributes: Any) -> tuple[str, ...]:
-        """Add a node and return the names of all of its results."""
-        self.add(operator, *operands, **attributes)
-        return self.graph.nodes[-1].results
-
-    def type(self, name: Value) -> TensorType:
-        """Return the type of a tensor."""
-        if not isinstance(name, str):
-            raise GraphError(f"given {name!r}; allowed: a tensor")
-        return self.graph.types[name]
-
-    def rank(self, name: Value) -> int:
-        """Return the number of axes."""
-        return self.type(name).rank
 
     def value(self, argument: Any) -> Value:
         """Return an argument of PyTorch's as an operand: a name, a number, or None."""
@@ -90,21 +72,6 @@ class Importer:
         """Return where the node is that is imported, as messages end."""
         return f" ({self.source})" if self.source else ""
 
-    def at_most(self, first: Extent, second: Extent) -> Extent:
-        """Return the smaller of two extents, told by what sizes are at most where ranges do not."""
-        for one, other in ((first, second), (second, first)):
-            if self._known_below(one, other):
-                return one
-        return smaller(first, second, self.graph.ranges)
-
-    def _known_below(self, first: Extent, second: Extent) -> bool:
-        (name,) = first.variables if len(first.variables) == 1 else ("",)
-        most = self.graph.sizes.get(name)
-        if most is None or first != Extent.of(name):
-            return False
-        above = (second - most).bounds(self.graph.ranges)[0] >= 0
-        return above or (most.terms != () and self._known_below(most, second))
-
     def bounded_by(self, first: Extent, second: Extent) -> bool:
         """Note that a size is at most an extent, where its node can check it; returns whether it can."""
         (name,) = first.variables if len(first.variables) == 1 else ("",)
@@ -116,54 +83,9 @@ class Importer:
         self.graph.sizes[name] = smaller(self.graph.sizes[name], second, self.graph.ranges)
         return True
 
-    def cast(self, value: Value, dtype: str) -> Value:
-        """Return a value in a dtype; numbers stay."""
-        if not isinstance(value, str) or self.type(value).dtype == dtype:
-            return value
-        return self.add("cast", value, dtype=dtype)
-
-    def reshape(self, value: Value, shape: Sequence[Extent | int]) -> str:
-        """Return a value in another shape, itself where it has this one."""
-        wanted = tuple(Extent.of(one) for one in shape)
-        if self.type(value).shape == wanted:
-            return str(value)
-        return self.add("reshape", value, shape=wanted)
-
-    def transpose(self, value: Value, axes: Sequence[int]) -> str:
-        """Return a value with its axes in another order, itself where it is the same."""
-        if list(axes) == list(range(len(axes))):
-            return str(value)
-        return self.add("transpose", value, axes=tuple(axes))
-
     def within(self, position: Any, length: Extent, default: Extent) -> Extent:
         """Return a bound of a slice, counted from the front and between 0 and the length."""
-        if position is None:
-            return default
-        found = self.extent(position)
-        ranges = self.graph.ranges
-        low, high = found.bounds(ranges)
-        if high < 0:
-            found = found + length
-        elif low < 0:
-            raise GraphError(f"a slice that begins or ends at {found}, whose sign is not known")
-        return self.at_most(larger(found, Extent(), ranges), length)
-
-    def slice(self, value: Value, axis: int, start: Extent | int, stop: Extent | int, step: int = 1) -> str:
-        """Return elements along an axis, all of them as they are."""
-        start, stop = Extent.of(start), Extent.of(stop)
-        type_ = self.type(value)
-        axis = axis_of(axis, type_.rank)
-        if not start.terms and stop == type_.shape[axis] and step == 1:
-            return str(value)
-        return self.add("slice", value, axis=axis, start=start, stop=stop, step=step)
-
-    def select(self, value: Value, axis: int, position: Extent | int) -> str:
-        """Return one position along an axis, without the axis."""
-        start = Extent.of(position)
-        axis = axis_of(axis, self.rank(value))
-        taken = self.slice(value, axis, start, start + 1)
-        shape = self.type(taken).shape
-        return self.reshape(taken, (*shape[:axis], *shape[axis + 1 :]))
+        return default if position is None else self.bounded(self.extent(position), length)
 
 
 Rule: TypeAlias = Callable[[Importer, Mapping[str, Any], Any], Imported]

@@ -8,7 +8,7 @@ from typing import Any
 
 from dietcode.errors import ModelError
 from dietcode.graph.extent import parse_extent
-from dietcode.workload.text import clip
+from dietcode.models.importing.refusals import unknown_range
 
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIZE = re.compile(r"L((?:\['\w+'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
@@ -67,10 +67,9 @@ class Dimensions:
             self.symbols.setdefault(symbol, self.symbols.get(same.get(symbol, symbol), symbol))
         known = {label: self.symbols[symbol] for label, symbol in labels.items()}
         wanted = {known.get(key, key): value for key, value in ranges.items()}
-        allowed = ", ".join([*dict.fromkeys(self.symbols.values()), *known]) or "none: all sizes are fixed"
         for key in wanted:
             if key not in self.symbols.values():
-                raise ModelError(f"--range {clip(key)}: no dimension of the model; allowed: {allowed}")
+                raise unknown_range(key, [*self.symbols.values(), *known])
         self.ranges = self._ranges(program, symbols, wanted, known)
 
     def _ranges(

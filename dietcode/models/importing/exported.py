@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from dietcode.models.importing import layers, layout, pointwise  # noqa: F401 - 
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
+from dietcode.models.importing.refusals import listed, source_in
 from dietcode.models.importing.sizes import import_check, import_item
 from dietcode.models.importing.symbols import Symbols, UnknownSizeError
 from dietcode.workload.text import clip
@@ -33,7 +33,7 @@ _IGNORED = (
 )
 _ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 _CHECKS = ("aten._assert_scalar", "aten._assert_async")
-_MOST_LISTED = 20
+_MOST_NAMED = 20
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -94,7 +94,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
     returned = _import_nodes(importer, program.graph_module, problems)
     results = [] if problems else _outputs(importer, returned)
     if problems:
-        raise ModelError(_listed(list(problems)))
+        raise ModelError(listed(list(problems)))
     graph.signature = described_tree(
         program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program), results
     )
@@ -152,7 +152,7 @@ def _refuse_mutations(program: Any) -> None:
     if any(name.endswith(".num_batches_tracked") or name == "num_batches_tracked" for name in changed):
         raise ModelError(f"{changed[0]}: of a model in training mode; call model.eval() before the export")
     if changed:
-        named = ", ".join(sorted(changed)[:_MOST_LISTED])
+        named = ", ".join(sorted(changed)[:_MOST_NAMED])
         raise ModelError(
             f"the model changes {named} in place, which a compiled model cannot; return the new value as an "
             "output, and give it as an input of the next call"
@@ -192,11 +192,7 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
 
 def source_of(node: Any) -> str:
     """Return where the author of a model wrote a node, as ``file.py:12``; '' where that is not known."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [
-        (file, line) for file, line in found if "/torch/" not in file and not file.startswith(("torch/", "<"))
-    ]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    return source_in(node.meta.get("stack_trace") or "")
 
 
 def _import_nodes(importer: Importer, module: Any, problems: dict[str, None]) -> list[Any]:
@@ -342,9 +338,3 @@ def _outputs(importer: Importer, returned: list[Any]) -> list[str | None]:
             importer.graph.outputs.append(value)
         found.append(None if value is None else "*")
     return found
-
-
-def _listed(problems: list[str]) -> str:
-    shown = "; ".join(problems[:_MOST_LISTED])
-    more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
-    return f"cannot be compiled: {shown}{more}"

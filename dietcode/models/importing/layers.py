@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp
 
 
 def _axes(m: Importer, x: str, dims: Any) -> tuple[int, ...]:
@@ -107,10 +108,7 @@ def _length(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _logsumexp(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axes, keep = _axes(m, x, a["dim"]), bool(a["keepdim"])
-    largest = m.add("max", x, axes=axes, keep=True)
-    total = m.add("sum", m.add("exp", m.add("sub", x, largest)), axes=axes, keep=keep)
-    shape = m.type(total).shape
-    return m.add("add", m.add("log", total), m.reshape(largest, shape))
+    return log_sum_exp(m, x, axes, keep)
 
 
 @rule("aten.cumsum.default")
@@ -126,11 +124,6 @@ def _softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.log_softmax.int", "aten._log_softmax.default")
 def _log_softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("log_softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
-
-
-def _scaled(m: Importer, x: str, weight: Value, bias: Value) -> str:
-    x = x if weight is None else m.add("mul", x, weight)
-    return x if bias is None else m.add("add", x, bias)
 
 
 def _layer_norm_of(m: Importer, a: Mapping[str, Any]) -> str:
@@ -160,24 +153,9 @@ def _rms_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("rmsnorm", m.tensor(a["input"]), *operands, eps=eps, num_axes=len(a["normalized_shape"]))
 
 
-def _per_channel(m: Importer, value: Value, rank: int) -> Value:
-    if value is None:
-        return None
-    return m.reshape(value, (*m.type(value).shape, *[1] * (rank - 2)))
-
-
-def _group_norm_of(m: Importer, x: str, groups: int, weight: Value, bias: Value, eps: float) -> str:
-    type_ = m.type(x)
-    inner = type_.num_elements
-    rows = (type_.shape[0], Extent.of(groups), floor_divide(inner, type_.shape[0] * groups))
-    flat = m.add("layernorm", m.reshape(x, rows), eps=eps, num_axes=1)
-    whole = m.reshape(flat, type_.shape)
-    return _scaled(m, whole, _per_channel(m, weight, type_.rank), _per_channel(m, bias, type_.rank))
-
-
 @rule("aten.group_norm.default")
 def _group_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _group_norm_of(
+    return group_norm(
         m, m.tensor(a["input"]), a["num_groups"], m.value(a["weight"]), m.value(a["bias"]), a["eps"]
     )
 
@@ -188,21 +166,16 @@ def _instance_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         raise GraphError("instance_norm with running statistics; allowed: those of the input")
     x = m.tensor(a["input"])
     channels = m.type(x).shape[1].constant
-    return _group_norm_of(m, x, channels, m.value(a["weight"]), m.value(a["bias"]), a["eps"])
+    return group_norm(m, x, channels, m.value(a["weight"]), m.value(a["bias"]), a["eps"])
 
 
 @rule("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
 def _batch_norm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a.get("training"):
         raise GraphError("batch_norm of a model in training mode; call model.eval() before the export")
-    x, rank = m.tensor(a["input"]), m.rank(m.tensor(a["input"]))
-    mean, var = m.tensor(a["running_mean"]), m.tensor(a["running_var"])
-    scale = m.add("rsqrt", m.add("add", var, float(a["eps"])))
-    weight, bias = m.value(a["weight"]), m.value(a["bias"])
-    scale = scale if weight is None else m.add("mul", weight, scale)
-    shift = m.add("neg", m.add("mul", mean, scale))
-    shift = shift if bias is None else m.add("add", bias, shift)
-    result = _scaled(m, x, _per_channel(m, scale, rank), _per_channel(m, shift, rank))
+    x, weight, bias = m.tensor(a["input"]), m.value(a["weight"]), m.value(a["bias"])
+    mean, variance = m.tensor(a["running_mean"]), m.tensor(a["running_var"])
+    result = batch_norm(m, x, weight, bias, mean, variance, a["eps"])
     return (result, None, None) if isinstance(fake, tuple | list) else result
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.sizes import masked
+from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
 
 
 def _known_shape(m: Importer, x: str, sizes: Any) -> tuple[Extent, ...]:
     """Return sizes with -1 replaced by what is left of the elements."""
     shape = [None if isinstance(one, int) and one == -1 else m.extent(one) for one in sizes]
-    rest = reduce(lambda a, b: a * b, (one for one in shape if one is not None), ONE)
-    total = m.type(x).num_elements
-    return tuple(floor_divide(total, rest) if one is None else one for one in shape)
+    return completed(m.type(x).num_elements, shape)
 
 
 @rule("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.view_copy.default")
@@ -32,10 +29,7 @@ def _reshape(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.flatten.using_ints")
 def _flatten(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
-    shape = m.type(x).shape
-    first, last = axis_of(a["start_dim"], len(shape)), axis_of(a["end_dim"], len(shape))
-    middle = reduce(lambda one, other: one * other, shape[first : last + 1], ONE)
-    return m.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
+    return flattened(m, x, axis_of(a["start_dim"], m.rank(x)), axis_of(a["end_dim"], m.rank(x)))
 
 
 @rule("aten.unflatten.int")
@@ -44,9 +38,7 @@ def _unflatten(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     shape = m.type(x).shape
     axis = axis_of(a["dim"], len(shape))
     sizes = [None if isinstance(one, int) and one == -1 else m.extent(one) for one in a["sizes"]]
-    rest = reduce(lambda one, other: one * other, (one for one in sizes if one is not None), ONE)
-    inner = [floor_divide(shape[axis], rest) if one is None else one for one in sizes]
-    return m.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
+    return m.reshape(x, (*shape[:axis], *completed(shape[axis], sizes), *shape[axis + 1 :]))
 
 
 @rule("aten.unsqueeze.default")
@@ -106,15 +98,7 @@ def _expand(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.repeat.default", "aten.tile.default")
 def _repeat(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    repeats = m.shape(list(a.values())[1])
-    own = m.type(x).shape
-    repeats = (ONE,) * (len(own) - len(repeats)) + repeats
-    own = (ONE,) * (len(repeats) - len(own)) + own
-    apart = [extent for pair in zip(repeats, own, strict=True) for extent in pair]
-    spread = [one if k % 2 else ONE for k, one in enumerate(apart)]
-    whole = tuple(count * extent for count, extent in zip(repeats, own, strict=True))
-    return m.reshape(m.add("expand", m.reshape(x, spread), shape=tuple(apart)), whole)
+    return repeated(m, m.tensor(a["self"]), m.shape(list(a.values())[1]))
 
 
 @rule("aten.repeat_interleave.self_int")
@@ -161,11 +145,6 @@ def _unbind(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return [m.select(x, a["dim"], k) for k in range(len(fake))]
 
 
-def _parts(m: Importer, x: str, axis: int, sizes: list[Extent]) -> list[Value]:
-    begins = list(itertools.accumulate(sizes, initial=Extent()))
-    return [m.slice(x, axis, begin, begin + size) for begin, size in zip(begins, sizes, strict=False)]
-
-
 @rule(
     *("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes", "aten.chunk.default"),
     *("aten.tensor_split.sections", "aten.unsafe_chunk.default", "aten.unsafe_split.Tensor"),
@@ -173,7 +152,7 @@ def _parts(m: Importer, x: str, axis: int, sizes: list[Extent]) -> list[Value]:
 def _split(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     axis = axis_of(a["dim"], m.rank(x))
-    return _parts(m, x, axis, [m.symbols.extent(one.shape[axis]) for one in fake])
+    return tuple(parts(m, x, axis, [m.symbols.extent(one.shape[axis]) for one in fake]))
 
 
 @rule("aten.cat.default", "aten.concat.default")
@@ -225,16 +204,7 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 
 @rule("aten.upsample_nearest2d.vec", "aten.upsample_nearest1d.vec")
 def _upsample(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["input"])
-    shape, wide = m.type(x).shape, m.symbols_shape(fake.shape)
-    counts = [floor_divide(one, own) for own, one in zip(shape[2:], wide[2:], strict=True)]
-    pairs = zip(shape[2:], counts, wide[2:], strict=True)
-    if not all(count.is_constant and own * count == one for own, count, one in pairs):
-        raise GraphError(f"interpolation of {m.type(x)}; allowed: to whole multiples, as scale_factor=2")
-    apart = [e for pair in zip(shape[2:], counts, strict=True) for e in pair]
-    spread = [e if k % 2 == 0 else ONE for k, e in enumerate(apart)]
-    narrow = m.reshape(x, (*shape[:2], *spread))
-    return m.reshape(m.add("expand", narrow, shape=(*shape[:2], *apart)), wide)
+    return enlarged(m, m.tensor(a["input"]), m.symbols_shape(fake.shape))
 
 
 @rule("aten.constant_pad_nd.default", "aten.pad.default")

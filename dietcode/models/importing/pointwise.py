@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode.graph.graph import Value
-from dietcode.graph.tensor_type import INTEGERS, GraphError
+from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.spelled_out import (
+    clipped,
+    elu,
+    hard_sigmoid,
+    leaky_relu,
+    prelu,
+    softplus,
+    towards_zero,
+    truncated_quotient,
+    truncated_remainder,
+)
 
 _INFINITY = math.inf
 
@@ -80,24 +91,13 @@ def _tan(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("div", m.add("sin", x), m.add("cos", x))
 
 
-def _towards_zero(m: Importer, x: Value) -> str:
-    return m.add("mul", m.add("sign", x), m.add("floor", m.add("abs", x)))
-
-
 @rule("aten.trunc.default", "aten.fix.default")
 def _trunc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    return x if m.type(x).dtype in INTEGERS else _towards_zero(m, x)
+    return towards_zero(m, m.tensor(a["self"]))
 
 
 def _clipped(m: Importer, x: Any, low: Any, high: Any) -> str:
-    bounds: list[Any] = [m.value(one) for one in (low, high)]
-    if any(isinstance(one, str) for one in bounds):
-        result = m.tensor(x)
-        for operator, bound in (("maximum", bounds[0]), ("minimum", bounds[1])):
-            result = result if bound is None else m.add(operator, result, bound)
-        return result
-    return m.add("clip", m.tensor(x), low=bounds[0], high=bounds[1])
+    return clipped(m, m.tensor(x), m.value(low), m.value(high))
 
 
 @rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default")
@@ -125,52 +125,38 @@ def _relu6(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _clipped(m, a["self"], 0.0, 6.0)
 
 
-def _hard(m: Importer, x: str) -> str:
-    return m.add("mul", m.add("clip", m.add("add", x, 3.0), low=0.0, high=6.0), 1.0 / 6.0)
-
-
 @rule("aten.hardsigmoid.default")
 def _hardsigmoid(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _hard(m, m.tensor(a["self"]))
+    return hard_sigmoid(m, m.tensor(a["self"]))
 
 
 @rule("aten.hardswish.default")
 def _hardswish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
-    return m.add("mul", x, _hard(m, x))
+    return m.add("mul", x, hard_sigmoid(m, x))
 
 
 @rule("aten.leaky_relu.default")
 def _leaky_relu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    below = m.add("mul", m.add("minimum", x, 0.0), float(a["negative_slope"]))
-    return m.add("add", m.add("relu", x), below)
+    return leaky_relu(m, m.tensor(a["self"]), a["negative_slope"])
 
 
 @rule("aten.elu.default")
 def _elu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    below = m.add("minimum", x, 0.0)
-    power = m.add("exp", m.add("mul", below, float(a["input_scale"])) if a["input_scale"] != 1 else below)
-    bent = m.add("mul", m.add("sub", power, 1.0), float(a["alpha"]))
-    whole = m.add("add", m.add("relu", x), bent)
-    return whole if a["scale"] == 1 else m.add("mul", whole, float(a["scale"]))
+    return elu(m, m.tensor(a["self"]), a["alpha"], a["scale"], a["input_scale"])
 
 
 @rule("aten.softplus.default")
 def _softplus(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["beta"] != 1:
         raise GraphError(f"softplus with beta {a['beta']}; allowed: 1")
-    x = m.tensor(a["self"])  # max(x, 0) + log(1 + exp(-|x|)) overflows nowhere
-    small = m.add("exp", m.add("neg", m.add("abs", x)))
-    return m.add("add", m.add("relu", x), m.add("log", m.add("add", small, 1.0)))
+    return softplus(m, m.tensor(a["self"]))
 
 
 @rule("aten.mish.default")
 def _mish(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    plus = _softplus(m, {"self": a["self"], "beta": 1}, fake)
-    assert isinstance(plus, str)
-    return m.add("mul", m.tensor(a["self"]), m.add("tanh", plus))
+    x = m.tensor(a["self"])
+    return m.add("mul", x, m.add("tanh", softplus(m, x)))
 
 
 @rule("aten.prelu.default", "aten._prelu_kernel.default")
@@ -178,7 +164,7 @@ def _prelu(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, weight = m.tensor(a["self"]), m.tensor(a["weight"])
     if m.rank(weight) == 1 and m.rank(x) > 2:
         weight = m.reshape(weight, (*m.type(weight).shape, *[1] * (m.rank(x) - 2)))
-    return m.add("add", m.add("relu", x), m.add("mul", weight, m.add("minimum", x, 0.0)))
+    return prelu(m, x, weight)
 
 
 def _arithmetic(name: str, swapped: bool = False) -> Rule:
@@ -237,25 +223,15 @@ def _div_mode(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["rounding_mode"] != "trunc":
         return _arithmetic("floor_divide" if a["rounding_mode"] else "div")(m, pair, fake)
     dtype = dtype_name(fake.dtype)
-    if dtype not in INTEGERS:
-        return _towards_zero(m, str(_arithmetic("div")(m, pair, fake)))
-    (x, x_sign), (y, y_sign) = (_apart(m, m.cast(m.value(one), dtype)) for one in pair.values())
-    return m.add("mul", m.add("floor_divide", x, y), m.add("mul", x_sign, y_sign))
-
-
-def _apart(m: Importer, x: Value) -> tuple[Value, Value]:
-    """Return the absolute value and the sign."""
-    if isinstance(x, str):
-        return m.add("abs", x), m.add("sign", x)
-    assert x is not None
-    return abs(x), (x > 0) - (x < 0)
+    x, y = (m.cast(m.value(one), dtype) for one in pair.values())
+    return truncated_quotient(m, x, y, dtype)
 
 
 @rule("aten.fmod.Tensor", "aten.fmod.Scalar")
 def _fmod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     dtype = dtype_name(fake.dtype)
     x, y = (m.cast(m.value(a[key]), dtype) for key in ("self", "other"))
-    return m.add("mul", m.add("sign", x), m.add("remainder", m.add("abs", x), _apart(m, y)[0]))
+    return truncated_remainder(m, x, y)
 
 
 @rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")

@@ -1,4 +1,4 @@
-"""Reading a model in a process of its own: that one finds PyTorch, the one that tunes does not."""
+"""Reading a model in a process of its own: that one finds PyTorch and ONNX, the one that tunes neither."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.lean import with_torch
 
+# By the suffix of a file, the extra that reads it, and what that is.
+KINDS = {
+    ".pt2": ("models", "reading a program of torch.export"),
+    ".onnx": ("onnx", "reading a model of ONNX"),
+}
+_ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
 _GRAPH, _WEIGHTS, _REFUSAL = "graph.json", "weights.safetensors", "refusal"
 
 
@@ -28,11 +34,9 @@ def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> 
         There is no such file, it is of no known kind, or the model cannot be compiled.
     """
     if not path.is_file():
-        raise ModelError(f"{path}: no such file; give a program that torch.export.save wrote, model.pt2")
-    if path.suffix != ".pt2":
-        raise ModelError(
-            f"{path}: a {path.suffix or 'nameless'} file; allowed: model.pt2, of torch.export.save"
-        )
+        raise ModelError(f"{path}: no such file; give {_ALLOWED}")
+    if path.suffix not in KINDS:
+        raise ModelError(f"{path}: a {path.suffix or 'nameless'} file; allowed: {_ALLOWED}")
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
         asked = json.dumps([str(path), name, ranges, folder])
@@ -56,16 +60,25 @@ def _read_weights(path: Path, graph: Graph) -> dict[str, Any]:
     return dict(load_file(path)) if graph.weights else {}
 
 
+def _imported(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, dict[str, Any]]:
+    """Return the graph and the weights of a file, by the importer of its kind."""
+    if path.suffix == ".onnx":
+        from dietcode.models.importing.onnx.file import load_onnx
+        from dietcode.models.importing.onnx.model import import_onnx
+
+        return import_onnx(load_onnx(path), path.parent, name, ranges)
+    from dietcode.models.importing.exported import import_exported, load_exported
+
+    return import_exported(load_exported(path), name, ranges)
+
+
 def _main(asked: str) -> None:
     """Read a model and write its graph and weights, or why it is refused."""
     path, name, ranges, folder = json.loads(asked)
     place = Path(folder)
-    from dietcode.models.importing.exported import import_exported, load_exported
-
     try:
-        program = load_exported(Path(path))
-        graph, weights = import_exported(
-            program, name, {key: (low, high) for key, (low, high) in ranges.items()}
+        graph, weights = _imported(
+            Path(path), name, {key: (low, high) for key, (low, high) in ranges.items()}
         )
     except DietCodeError as error:
         (place / _REFUSAL).write_text(str(error))

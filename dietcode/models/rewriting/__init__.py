@@ -1,13 +1,16 @@
 """Rewrites of a graph before it is taken apart into calls; each gives a graph that computes the same.
 
-``rewriter`` how a graph is written anew, ``patterns`` functions put together again, ``convolutions`` scales
-folded and channels put last, ``transposition`` transposes moved to where they cost nothing.
+``rewriter`` how a graph is written anew, ``patterns`` and ``activations`` functions put together again,
+``dense`` products with weights, ``convolutions`` scales folded and channels put last, ``transposition``
+transposes moved to where they cost nothing.
 """
 
 from __future__ import annotations
 
 from dietcode.graph.graph import Graph
+from dietcode.models.rewriting.activations import ACTIVATIONS
 from dietcode.models.rewriting.convolutions import CHANNELS_LAST, FOLDING
+from dietcode.models.rewriting.dense import DENSE
 from dietcode.models.rewriting.patterns import PATTERNS
 from dietcode.models.rewriting.recurrent import RECURRENT
 from dietcode.models.rewriting.rewriter import rewritten
@@ -18,6 +21,7 @@ __all__ = ["rewrite"]
 
 def rewrite(graph: Graph) -> Graph:
     """Return the graph that is taken apart."""
-    for rules in ((*PATTERNS, *RECURRENT), PATTERNS, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
+    together = (*PATTERNS, *ACTIVATIONS, *DENSE)
+    for rules in ((*together, *RECURRENT), together, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
         graph = rewritten(graph, rules)
     return graph

@@ -1,4 +1,4 @@
-"""Functions that models spell out: attention, RMSnorm, SiLU and rotary embeddings, put together again."""
+"""Layers that models spell out: attention, RMSnorm and rotary embeddings, put together again."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dietcode.models.rewriting.rewriter import Rewriter
 _HIDDEN = -1e30  # a mask's number at most: what it is added to vanishes
 
 
-def _number_and_tensor(node: Node) -> tuple[float, str] | None:
+def number_and_tensor(node: Node) -> tuple[float, str] | None:
     """Return the number and the tensor of a node of one each."""
     numbers = [one for one in node.operands if isinstance(one, int | float)]
     tensors = [one for one in node.operands if isinstance(one, str)]
     return (float(numbers[0]), tensors[0]) if len(numbers) == 1 and len(tensors) == 1 else None
 
 
-def _scaled(r: Rewriter, value: Value) -> tuple[Value, float]:
+def scaled(r: Rewriter, value: Value) -> tuple[Value, float]:
     """Return what a value is a multiple of, and the factor."""
     factor = 1.0
     while True:
         node = r.producer(value, "mul", "div")
-        pair = None if node is None else _number_and_tensor(node)
+        pair = None if node is None else number_and_tensor(node)
         if (
             node is None
             or pair is None
@@ -38,7 +38,7 @@ def _scores(r: Rewriter, value: Value) -> tuple[Node, float, list[str]] | None:
     """Return the product, the scale and the masks of scores."""
     masks: list[str] = []
     while True:
-        value, factor = _scaled(r, value)
+        value, factor = scaled(r, value)
         product = r.producer(value, "matmul")
         if product is not None:
             return product, factor, masks
@@ -63,7 +63,7 @@ def _scores(r: Rewriter, value: Value) -> tuple[Node, float, list[str]] | None:
 
 
 def _is_scores(r: Rewriter, value: Value) -> bool:
-    value, _ = _scaled(r, value)
+    value, _ = scaled(r, value)
     node = r.producer(value, "add", "where")
     if node is not None:
         return any(_is_scores(r, one) for one in node.tensors)
@@ -80,7 +80,9 @@ def attention(r: Rewriter, node: Node) -> str | None:
     if found is None:
         return None
     product, scale, masks = found
-    query, keys = (str(one) for one in product.operands)
+    # Some exporters scale both operands by a root, so that neither overflows in half precision.
+    bare = [scaled(r, one) for one in product.operands]
+    (query, keys), scale = (str(one) for one, _ in bare), scale * bare[0][1] * bare[1][1]
     values = str(node.operands[1])
     shapes = [r.type(one).shape for one in (query, keys, values)]
     batch = shapes[0][:-2]
@@ -110,7 +112,7 @@ def rmsnorm(r: Rewriter, node: Node) -> str | None:
 def _inverse_of_mean_square(r: Rewriter, x: str, scale: str) -> float | None:
     root = r.producer(scale, "rsqrt")
     total = None if root is None else r.producer(root.operands[0], "add")
-    pair = None if total is None else _number_and_tensor(total)
+    pair = None if total is None else number_and_tensor(total)
     mean = None if pair is None else r.producer(pair[1], "mean")
     if pair is None or mean is None or not mean.attributes["keep"]:
         return None
@@ -120,17 +122,6 @@ def _inverse_of_mean_square(r: Rewriter, x: str, scale: str) -> float | None:
         return None
     same = set(square.operands) == {x}
     return pair[0] if same and pair[0] > 0 else None
-
-
-def silu(r: Rewriter, node: Node) -> str | None:
-    """``x · sigmoid(x)`` -> ``silu(x)``."""
-    if node.operator != "mul" or len(node.tensors) != 2:
-        return None
-    for x, gate in (node.tensors, node.tensors[::-1]):
-        found = r.producer(gate, "sigmoid")
-        if found is not None and found.operands[0] == x:
-            return r.add("silu", x)
-    return None
 
 
 def rotate(r: Rewriter, node: Node) -> str | None:
@@ -165,4 +156,13 @@ def rotate(r: Rewriter, node: Node) -> str | None:
     return r.add("rotate", x, by=by, negate=minus is not None)
 
 
-PATTERNS = (attention, rmsnorm, silu, rotate)
+def guarded(r: Rewriter, node: Node) -> str | None:
+    """``where(isnan(p), 0, p)`` of ``p = softmax(x)`` -> ``p``: rows that are masked as a whole are 0."""
+    condition = r.producer(node.operands[0], "not_equal") if node.operator == "where" else None
+    if condition is None or r.producer(node.operands[2], "softmax") is None or node.operands[1] != 0:
+        return None
+    weights = str(node.operands[2])
+    return weights if condition.operands == (weights, weights) else None
+
+
+PATTERNS = (attention, rmsnorm, rotate, guarded)

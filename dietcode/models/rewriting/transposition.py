@@ -9,6 +9,7 @@ from typing import Any
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Node, Value
 from dietcode.models.block_builder import POINTWISE
+from dietcode.models.rewriting.dense import is_matrix
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
 
 _ALONG_LAST = ("softmax", "layernorm", "rmsnorm", "rotate")
@@ -133,8 +134,10 @@ def sliced(r: Rewriter, node: Node) -> str | None:
         return r.transpose(taken, axes)
     if before.operator == "reshape":
         return _of_part(r, before, axis, bounds)
-    constants = [one for one in before.operands[1:] if one not in r.graph.weights]
-    if axis != rank - 1 or constants or bounds["step"] != 1:
+    computed = [
+        one for one in before.operands[1:] if one not in r.graph.weights and not is_matrix(r, str(one))
+    ]
+    if axis != rank - 1 or computed or bounds["step"] != 1:
         return None
     return r.add(
         "linear", before.operands[0], *(r.add("slice", w, axis=0, **bounds) for w in before.operands[1:])

@@ -1,0 +1,108 @@
+"""What every importer does with the graph that it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dietcode.graph.extent import Extent, larger, smaller
+from dietcode.graph.graph import Graph, Value
+from dietcode.graph.tensor_type import GraphError, TensorType, axis_of
+
+
+class GraphBuilder:
+    """Adds nodes to a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Attributes
+    ----------
+    source : str
+        Where the model's author wrote what is read now.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.source = ""
+
+    def add(self, operator: str, *operands: Value, **attributes: Any) -> str:
+        """Add a node and return the name of its first result."""
+        return self.graph.add(operator, *operands, source=self.source, **attributes)
+
+    def results(self, operator: str, *operands: Value, **attributes: Any) -> tuple[str, ...]:
+        """Add a node and return the names of all of its results."""
+        self.add(operator, *operands, **attributes)
+        return self.graph.nodes[-1].results
+
+    def type(self, name: Value) -> TensorType:
+        """Return the type of a tensor."""
+        if not isinstance(name, str):
+            raise GraphError(f"given {name!r}; allowed: a tensor")
+        return self.graph.types[name]
+
+    def rank(self, name: Value) -> int:
+        """Return the number of axes."""
+        return self.type(name).rank
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a value in a dtype; numbers stay."""
+        if not isinstance(value, str) or self.type(value).dtype == dtype:
+            return value
+        return self.add("cast", value, dtype=dtype)
+
+    def reshape(self, value: Value, shape: Sequence[Extent | int]) -> str:
+        """Return a value in another shape, itself where it has this one."""
+        wanted = tuple(Extent.of(one) for one in shape)
+        if self.type(value).shape == wanted:
+            return str(value)
+        return self.add("reshape", value, shape=wanted)
+
+    def transpose(self, value: Value, axes: Sequence[int]) -> str:
+        """Return a value with its axes in another order, itself where it is the same."""
+        if list(axes) == list(range(len(axes))):
+            return str(value)
+        return self.add("transpose", value, axes=tuple(axes))
+
+    def slice(self, value: Value, axis: int, start: Extent | int, stop: Extent | int, step: int = 1) -> str:
+        """Return elements along an axis, all of them as they are."""
+        start, stop = Extent.of(start), Extent.of(stop)
+        type_ = self.type(value)
+        axis = axis_of(axis, type_.rank)
+        if not start.terms and stop == type_.shape[axis] and step == 1:
+            return str(value)
+        return self.add("slice", value, axis=axis, start=start, stop=stop, step=step)
+
+    def select(self, value: Value, axis: int, position: Extent | int) -> str:
+        """Return one position along an axis, without the axis."""
+        start = Extent.of(position)
+        axis = axis_of(axis, self.rank(value))
+        taken = self.slice(value, axis, start, start + 1)
+        shape = self.type(taken).shape
+        return self.reshape(taken, (*shape[:axis], *shape[axis + 1 :]))
+
+    def bounded(self, position: Extent, length: Extent) -> Extent:
+        """Return a bound of a slice, counted from the front and between 0 and the length."""
+        ranges = self.graph.ranges
+        low, high = position.bounds(ranges)
+        if high < 0:
+            position = position + length
+        elif low < 0:
+            raise GraphError(f"a slice that begins or ends at {position}, whose sign is not known")
+        return self.at_most(larger(position, Extent(), ranges), length)
+
+    def at_most(self, first: Extent, second: Extent) -> Extent:
+        """Return the smaller of two extents, told by what sizes are at most where ranges do not."""
+        for one, other in ((first, second), (second, first)):
+            if self._known_below(one, other):
+                return one
+        return smaller(first, second, self.graph.ranges)
+
+    def _known_below(self, first: Extent, second: Extent) -> bool:
+        (name,) = first.variables if len(first.variables) == 1 else ("",)
+        most = self.graph.sizes.get(name)
+        if most is None or first != Extent.of(name):
+            return False
+        above = (second - most).bounds(self.graph.ranges)[0] >= 0
+        return above or (most.terms != () and self._known_below(most, second))

@@ -1,0 +1,239 @@
+"""What a rule sees: the graph that is built, and the node of ONNX that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from onnx import AttributeProto, NodeProto, helper, numpy_helper
+
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph, Value
+from dietcode.graph.tensor_type import DTYPES, GraphError, TensorType, axis_of
+from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.onnx.known import Array, Known, as_extents, known
+
+OnnxValue: TypeAlias = str | Known
+OnnxResult: TypeAlias = OnnxValue | Sequence[OnnxValue | None] | None
+_FAR = 2**31  # a bound of a slice from here on means the end
+UNKNOWN_SIZE = "a size that depends on values; allowed: sizes that follow from shapes"
+
+
+def dtype_of(element: int) -> str:
+    """Return the name of a dtype of ONNX's.
+
+    Raises
+    ------
+    GraphError
+        Models do not have it.
+    """
+    try:
+        name = str(helper.tensor_dtype_to_np_dtype(element))
+    except KeyError:
+        name = f"number {element}"
+    if name not in DTYPES:
+        raise GraphError(f"dtype {name}; allowed: {', '.join(DTYPES)} (convert with model.float())")
+    return name
+
+
+class OnnxImporter(GraphBuilder):
+    """Translates the nodes of a file; rules call its methods.
+
+    Parameters
+    ----------
+    graph : Graph
+        What nodes are added to.
+    opset : int
+        The version of the file's operators.
+
+    Attributes
+    ----------
+    values : dict of str to OnnxValue
+        By the name that the file has for it.
+    weights : dict of str to array
+    """
+
+    def __init__(self, graph: Graph, opset: int) -> None:
+        super().__init__(graph)
+        self.opset = opset
+        self.values: dict[str, OnnxValue] = {}
+        self.weights: dict[str, Array] = {}
+
+    def add_weight(self, name: str, array: Array) -> Known:
+        """Add a constant to the weights, under another name where there is a value of this one."""
+        own, number = name, 1
+        while own in self.graph.types:
+            own, number = f"{name}.{number}", number + 1
+        found = known(array, weight=own)
+        self.graph.add_weight(own, TensorType(found.dtype, tuple(Extent.of(one) for one in array.shape)))
+        self.weights[own] = array
+        return found
+
+    def tensor(self, value: OnnxValue | None) -> str:
+        """Return a value as a tensor of the graph."""
+        if isinstance(value, str):
+            return value
+        if value is None:
+            raise GraphError("an operand is missing; allowed: a tensor")
+        if value.weight:
+            return value.weight
+        if value.is_constant:
+            return self._constant(value.array)
+        pieces = [self._size(one, value.dtype) for one in value.array.flat]
+        flat = pieces[0] if len(pieces) == 1 else self.add("concat", *pieces, axis=0)
+        return self.reshape(flat, value.array.shape)
+
+    def _constant(self, array: Array) -> str:
+        first = array.flat[0].item() if array.size else 0
+        if array.size <= 1 or bool((array == first).all()):
+            return self.add("full", shape=array.shape, value=first, dtype=str(array.dtype))
+        return self.add_weight("constant", array).weight
+
+    def _size(self, extent: Extent, dtype: str) -> str:
+        if extent.is_constant:
+            return self.add("full", shape=(1,), value=extent.constant, dtype=dtype)
+        return self.reshape(self.cast(self.add("extent", value=extent), dtype), (1,))
+
+    def dtype(self, value: OnnxValue | None) -> str:
+        """Return the dtype of a value."""
+        return value.dtype if isinstance(value, Known) else self.type(value).dtype
+
+    def shape(self, value: OnnxValue | None) -> tuple[Extent, ...]:
+        """Return the shape of a value."""
+        if isinstance(value, Known):
+            return tuple(Extent.of(one) for one in value.array.shape)
+        return self.type(value).shape
+
+    def operand(self, value: OnnxValue | None, rank: int) -> Value:
+        """Return a value as an operand of functions of elements: a constant of one element is a number.
+
+        Parameters
+        ----------
+        value : OnnxValue
+        rank : int
+            Of the other operands; a number has no axes to add to theirs.
+        """
+        if not isinstance(value, Known) or not value.is_constant or value.dtype == "bool":
+            return self.tensor(value)
+        if value.array.size == 1 and value.array.ndim <= rank:
+            number: int | float = value.array.item()
+            return number
+        return self.tensor(value)
+
+    def operands(self, values: Sequence[OnnxValue | None]) -> list[Value]:
+        """Return operands of one function of elements, of which one at least is a tensor."""
+        ranks = [self.type(one).rank for one in values if isinstance(one, str)]
+        if not ranks:
+            return [self.tensor(values[0]), *(self.tensor(one) for one in values[1:])]
+        return [self.operand(one, max(ranks)) for one in values]
+
+
+class OnnxNode:
+    """One node of a file, as a rule reads it.
+
+    Parameters
+    ----------
+    m : OnnxImporter
+    proto : onnx.NodeProto
+
+    Attributes
+    ----------
+    values : list of OnnxValue or None
+        The operands; None for one that is left out.
+    """
+
+    def __init__(self, m: OnnxImporter, proto: NodeProto) -> None:
+        self._m, self.proto = m, proto
+        self.values: list[OnnxValue | None] = [m.values[name] if name else None for name in proto.input]
+        self._attributes = {one.name: one for one in proto.attribute}
+
+    @property
+    def num_results(self) -> int:
+        """Number of results that have a name."""
+        return len(self.proto.output)
+
+    def is_read(self, number: int) -> bool:
+        """Whether a result has a name."""
+        return number < len(self.proto.output) and bool(self.proto.output[number])
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute: a number, a text, a list or an array."""
+        found = self._attributes.get(name)
+        if found is None:
+            return default
+        if found.type == AttributeProto.TENSOR:
+            return numpy_helper.to_array(found.t)
+        value = helper.get_attribute_value(found)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return list(value) if hasattr(value, "__len__") and not isinstance(value, str) else value
+
+    def refuse_others(self, **allowed: Any) -> None:
+        """Refuse attributes that have another value than the one that is known."""
+        for name, value in allowed.items():
+            given = self.attribute(name, value)
+            if given != value:
+                raise GraphError(f"{name} {given}; allowed: {value}")
+
+    def value(self, number: int) -> OnnxValue | None:
+        """Return an operand; None where it is left out."""
+        return self.values[number] if number < len(self.values) else None
+
+    def tensor(self, number: int) -> str:
+        """Return an operand as a tensor."""
+        return self._m.tensor(self.value(number))
+
+    def optional(self, number: int) -> str | None:
+        """Return an operand as a tensor, or None where it is left out."""
+        value = self.value(number)
+        return None if value is None else self._m.tensor(value)
+
+    def extents(self, number: int) -> tuple[Extent, ...]:
+        """Return an operand that is sizes."""
+        value = self.value(number)
+        if not isinstance(value, Known) or value.dtype not in ("int32", "int64"):
+            raise GraphError(UNKNOWN_SIZE)
+        return tuple(as_extents(value.array).flat)
+
+    def numbers(self, number: int, default: Any = None) -> Any:
+        """Return the elements of an operand that is constant, as a list."""
+        value = self.value(number)
+        if value is None:
+            return default
+        if not isinstance(value, Known) or not value.is_constant:
+            raise GraphError(f"operand {number} depends on values; allowed: a constant")
+        return value.array.reshape(-1).tolist()
+
+    def number(self, number: int, default: Any = None) -> Any:
+        """Return an operand that is one constant number."""
+        found = self.numbers(number, [default])
+        if len(found) != 1:
+            raise GraphError(f"operand {number}: {len(found)} numbers; allowed: one")
+        return found[0]
+
+    def axes(self, number: int, rank: int) -> list[int] | None:
+        """Return axes: an operand in newer versions of an operator, an attribute in older ones."""
+        given = self.numbers(number, self.attribute("axes"))
+        return None if given is None else [axis_of(int(one), rank) for one in given]
+
+
+OnnxRule: TypeAlias = Callable[[OnnxImporter, OnnxNode], OnnxResult]
+ONNX_RULES: dict[str, OnnxRule] = {}
+
+
+def onnx_rule(*names: str) -> Callable[[OnnxRule], OnnxRule]:
+    """Register a rule for operators of ONNX, as ``Add``; it returns the value of each result."""
+
+    def register(function: OnnxRule) -> OnnxRule:
+        for name in names:
+            if name in ONNX_RULES:
+                raise ValueError(f"{name} has a rule already")
+            ONNX_RULES[name] = function
+        return function
+
+    return register
+
+
+def is_far(extent: Extent) -> bool:
+    """Whether a bound of a slice means the end, or the beginning."""
+    return extent.is_constant and abs(extent.constant) >= _FAR - 1

@@ -1,0 +1,143 @@
+"""A file of ONNX as anybody may have written it: its model, and its weights from the model's own folder."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
+from onnx.defs import onnx_opset_version
+
+from dietcode.errors import ModelError
+from dietcode.graph.tensor_type import GraphError
+from dietcode.models.importing.onnx.context import ONNX_RULES, dtype_of
+from dietcode.models.importing.onnx.known import Array
+from dietcode.workload.text import clip, one_line
+
+OLDEST_OPSET = 13  # before it some operators mean something else
+_MOST_BYTES = 2**31  # protobuf has no longer messages; larger models keep their weights apart
+STANDARD = ("", "ai.onnx")
+
+
+def load_onnx(path: Path) -> ModelProto:
+    """Return the model of a file, functions put in place of their calls; weights that lie apart stay there.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read as one, or its operators are older than those that are known.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise ModelError(
+            f"{path}: more than 2 GiB; allowed: weights apart, as of onnx.save(…, save_as_external_data=True)"
+        )
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+        if not model.graph.node or not model.opset_import:
+            raise ValueError("it has no operators")
+    except Exception as error:
+        reason = one_line(str(error) or type(error).__name__, 120)
+        raise ModelError(f"{path}: no model of ONNX: {reason}; write it by torch.onnx.export") from None
+    opset = opset_of(model)
+    if not OLDEST_OPSET <= opset <= onnx_opset_version():
+        raise ModelError(
+            f"{path}: operators of version {opset}; allowed: {OLDEST_OPSET} to {onnx_opset_version()} "
+            "(convert with onnx.version_converter)"
+        )
+    try:
+        return inlined(model)
+    except Exception as error:
+        raise ModelError(
+            f"{path}: its functions cannot be put in place: {one_line(str(error), 120)}"
+        ) from None
+
+
+def opset_of(model: ModelProto) -> int:
+    """Return the version of the standard operators."""
+    return max((int(one.version) for one in model.opset_import if one.domain in STANDARD), default=0)
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Return a model without functions of its own; standard operators without a rule are taken apart too."""
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    opset = opset_of(model)
+    unknown = {one.op_type for one in model.graph.node if one.domain in STANDARD} - set(ONNX_RULES)
+    composed = sorted(one for one in unknown if _is_composed(one, opset))
+    for node in model.graph.node:
+        if node.op_type in composed and node.domain in STANDARD:
+            _with_defaults(node, opset)
+    if composed:
+        model = inliner.inline_selected_functions(
+            model, [("", one) for one in composed], inline_schema_functions=True
+        )
+    return model
+
+
+def _is_composed(operator: str, opset: int) -> bool:
+    """Whether the standard says what an operator does by others."""
+    if not onnx.defs.has(operator):
+        return False
+    schema = onnx.defs.get_schema(operator, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _with_defaults(node: NodeProto, opset: int) -> None:
+    """Write the default values of attributes, which the function that a node calls would else not see."""
+    given = {one.name for one in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+        if name not in given and attribute.default_value.type:
+            node.attribute.append(attribute.default_value)
+
+
+def array_of(tensor: TensorProto, folder: Path) -> Array:
+    """Return the elements of a tensor.
+
+    Raises
+    ------
+    GraphError
+        Models do not have its dtype, or what it says of its data is not so.
+    """
+    dtype = dtype_of(tensor.data_type)
+    if any(one < 0 for one in tensor.dims):
+        raise GraphError(f"shape {list(tensor.dims)}; allowed: extents from 0")
+    try:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _external(tensor, dtype, folder)
+        return np.asarray(numpy_helper.to_array(tensor), order="C")
+    except (ValueError, TypeError, OSError) as error:
+        raise GraphError(one_line(str(error), 160)) from None
+
+
+def _external(tensor: TensorProto, dtype: str, folder: Path) -> Array:
+    """Read data that lie in a file of their own, which has to be in the model's folder."""
+    said: dict[str, Any] = {one.key: one.value for one in tensor.external_data}
+    location = str(said.get("location", ""))
+    path = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(folder.resolve()):
+        raise GraphError(f"data in {clip(location)}; allowed: a file in the folder of the model")
+    if not path.is_file():
+        raise GraphError(f"data in {clip(location)}, which is not there; copy it beside the model")
+    count = math.prod(tensor.dims)
+    num_bytes = count * np.dtype(dtype).itemsize
+    offset, length = int(said.get("offset", 0)), int(said.get("length", num_bytes))
+    if offset < 0 or length != num_bytes or offset + num_bytes > path.stat().st_size:
+        raise GraphError(f"{num_bytes} bytes at {offset} of {clip(location)}; allowed: what the file has")
+    if count == 0:
+        return np.zeros(tuple(tensor.dims), dtype)
+    little = np.dtype(dtype).newbyteorder("<")
+    whole = np.fromfile(path, little, count, offset=offset)
+    return np.asarray(whole.astype(dtype, copy=False).reshape(tuple(tensor.dims)))
+
+
+def metadata(node: Any, key: str) -> str:
+    """Return what an exporter noted of a node; '' where it did not."""
+    return next((str(one.value) for one in node.metadata_props if one.key == key), "")
+
+
+def attribute_of(node: Any, name: str) -> Any:
+    """Return an attribute of a node, as a sub-graph."""
+    return next(helper.get_attribute_value(one) for one in node.attribute if one.name == name)

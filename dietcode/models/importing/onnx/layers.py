@@ -1,0 +1,296 @@
+"""Products, convolutions, pooling, norms and reductions of ONNX."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import GraphError, axis_of
+from dietcode.models.importing.onnx.context import (
+    OnnxImporter,
+    OnnxNode,
+    OnnxResult,
+    OnnxRule,
+    OnnxValue,
+    onnx_rule,
+)
+from dietcode.models.importing.onnx.known import Known
+from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, scaled
+
+
+@onnx_rule("MatMul")
+def _matmul(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return m.add("matmul", n.tensor(0), n.tensor(1))
+
+
+def _turned(m: OnnxImporter, x: str, turn: bool) -> str:
+    return m.transpose(x, (1, 0)) if turn else x
+
+
+@onnx_rule("Gemm")
+def _gemm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, w, bias = n.tensor(0), n.tensor(1), n.optional(2)
+    alpha, beta = n.attribute("alpha", 1.0), n.attribute("beta", 1.0)
+    x, w = _turned(m, x, bool(n.attribute("transA", 0))), _turned(m, w, not n.attribute("transB", 0))
+    columns = m.type(w).shape[:1]
+    if bias is not None and alpha == beta == 1 and m.type(bias).shape == columns:
+        return m.add("linear", x, w, bias)
+    product = m.add("linear", x, w)
+    product = product if alpha == 1 else m.add("mul", product, alpha)
+    if bias is None or beta == 0:
+        return product
+    return m.add("add", product, bias if beta == 1 else m.add("mul", bias, beta))
+
+
+def _same_pads(extent: Extent, span: int, stride: int, mode: str) -> tuple[int, int]:
+    """Return elements before and after, by which one window begins at each stride."""
+    if stride == 1:
+        total = span
+    elif extent.is_constant:
+        windows = -(-extent.constant // stride)
+        total = max((windows - 1) * stride + span + 1 - extent.constant, 0)
+    else:
+        raise GraphError(f"auto_pad {mode} with stride {stride} over {extent}; allowed: constant extents")
+    return (total // 2, total - total // 2) if mode == "SAME_UPPER" else (total - total // 2, total // 2)
+
+
+def _window_options(m: OnnxImporter, n: OnnxNode, x: str, window: list[int]) -> dict[str, Any]:
+    """Return strides, dilation and pads of a window over the last axes."""
+    rank = len(window)
+    strides, dilation = n.attribute("strides", [1] * rank), n.attribute("dilations", [1] * rank)
+    mode = n.attribute("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        spans = [(k - 1) * d for k, d in zip(window, dilation, strict=True)]
+        extents = m.type(x).shape[-rank:]
+        pads = [_same_pads(e, s, t, mode) for e, s, t in zip(extents, spans, strides, strict=True)]
+    else:
+        flat = n.attribute("pads", [0] * (2 * rank)) if mode == "NOTSET" else [0] * (2 * rank)
+        pads = list(zip(flat[:rank], flat[rank:], strict=True))
+    return {"strides": tuple(strides), "dilation": tuple(dilation), "pads": tuple(pads)}
+
+
+@onnx_rule("Conv")
+def _convolution(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, w, bias = n.tensor(0), n.tensor(1), n.optional(2)
+    window = m.type(w).shape[2:]
+    if not all(one.is_constant for one in window):
+        raise GraphError(f"weights {m.type(w)}; allowed: a constant window")
+    options = _window_options(m, n, x, [one.constant for one in window])
+    operands = () if bias is None else (bias,)
+    return m.add("conv", x, w, *operands, groups=n.attribute("group", 1), **options)
+
+
+@onnx_rule("MaxPool", "AveragePool")
+def _pool(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.is_read(1):
+        raise GraphError("positions of the largest elements; allowed: MaxPool with one result")
+    n.refuse_others(storage_order=0)
+    x, window = n.tensor(0), n.attribute("kernel_shape")
+    options = _window_options(m, n, x, window)
+    options |= {"window": tuple(window), "ceil": bool(n.attribute("ceil_mode", 0))}
+    if n.proto.op_type == "MaxPool":
+        return m.add("max_pool", x, **options)
+    return m.add("avg_pool", x, count_pads=bool(n.attribute("count_include_pad", 0)), **options)
+
+
+def _global(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        x = n.tensor(0)
+        return m.add(name, x, axes=tuple(range(2, m.rank(x))), keep=True)
+
+    return translate
+
+
+onnx_rule("GlobalAveragePool")(_global("mean"))
+onnx_rule("GlobalMaxPool")(_global("max"))
+
+
+@onnx_rule("BatchNormalization")
+def _batch_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.attribute("training_mode", 0):
+        raise GraphError("a norm of a model in training mode; call model.eval() before the export")
+    x, weight, bias, mean, variance = (n.tensor(k) for k in range(5))
+    return batch_norm(m, x, weight, bias, mean, variance, n.attribute("epsilon", 1e-5))
+
+
+@onnx_rule("InstanceNormalization")
+def _instance_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    channels = m.type(x).shape[1].constant
+    # Exporters write a group norm as this one with weights 1 and bias 0, and its own weights behind it.
+    weight, bias = (None if _is_all(n.value(k), one) else n.tensor(k) for k, one in ((1, 1), (2, 0)))
+    return group_norm(m, x, channels, weight, bias, n.attribute("epsilon", 1e-5))
+
+
+def _is_all(value: OnnxValue | None, number: float) -> bool:
+    return isinstance(value, Known) and value.is_constant and bool((value.array == number).all())
+
+
+@onnx_rule("GroupNormalization")
+def _group_norm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, groups = n.tensor(0), n.attribute("num_groups")
+    weights = [n.tensor(k) for k in (1, 2)]
+    if m.opset < 21:  # one weight for each group
+        each = floor_divide(m.type(x).shape[1], Extent.of(groups))
+        wide = [m.add("expand", m.reshape(one, (groups, 1)), shape=(groups, each)) for one in weights]
+        weights = [m.reshape(one, m.type(x).shape[1:2]) for one in wide]
+    return group_norm(m, x, groups, weights[0], weights[1], n.attribute("epsilon", 1e-5))
+
+
+def _row_norm(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        if n.is_read(1) or n.is_read(2):
+            raise GraphError("mean and deviation of a norm; allowed: its first result")
+        x = n.tensor(0)
+        first = axis_of(n.attribute("axis", -1), m.rank(x))
+        last, num_axes = m.type(x).shape[first:], m.rank(x) - first
+        eps = n.attribute("epsilon", 1e-5)
+        weights: list[Value] = [n.optional(k) for k in (1, 2)]
+        fits = all(one is None or m.type(one).shape == last for one in weights)
+        if fits and weights[0] is not None:
+            given = [one for one in weights if one is not None]
+            return m.add(name, x, *given, eps=eps, num_axes=num_axes)
+        return scaled(m, m.add(name, x, eps=eps, num_axes=num_axes), *weights)
+
+    return translate
+
+
+onnx_rule("LayerNormalization")(_row_norm("layernorm"))
+onnx_rule("RMSNormalization")(_row_norm("rmsnorm"))
+
+
+def _along(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        x = n.tensor(0)
+        return m.add(name, x, axis=axis_of(n.attribute("axis", -1), m.rank(x)))
+
+    return translate
+
+
+onnx_rule("Softmax")(_along("softmax"))
+onnx_rule("LogSoftmax")(_along("log_softmax"))
+
+
+@onnx_rule("CumSum")
+def _cumsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    axis = axis_of(int(n.number(1)), m.rank(x))
+    backward = bool(n.attribute("reverse", 0))
+    given = m.add("flip", x, axes=(axis,)) if backward else x
+    total = m.add("cumsum", given, axis=axis)
+    total = m.add("sub", total, given) if n.attribute("exclusive", 0) else total
+    return m.add("flip", total, axes=(axis,)) if backward else total
+
+
+def _reduction(name: str, before: str = "", after: str = "") -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        x, keep = n.tensor(0), bool(n.attribute("keepdims", 1))
+        axes = n.axes(1, m.rank(x))
+        if not axes and n.attribute("noop_with_empty_axes", 0):
+            return x
+        axes = axes or list(range(m.rank(x)))
+        if name == "log_sum_exp":
+            return log_sum_exp(m, x, axes, keep)
+        x = m.add(before, x) if before else x
+        found = m.add(name, x, axes=tuple(axes), keep=keep) if axes else x
+        return m.add(after, found) if after else found
+
+    return translate
+
+
+for _word, _rule in {
+    "ReduceSum": _reduction("sum"),
+    "ReduceMean": _reduction("mean"),
+    "ReduceMax": _reduction("max"),
+    "ReduceMin": _reduction("min"),
+    "ReduceProd": _reduction("prod"),
+    "ReduceSumSquare": _reduction("sum", before="square"),
+    "ReduceL1": _reduction("sum", before="abs"),
+    "ReduceL2": _reduction("sum", before="square", after="sqrt"),
+    "ReduceLogSum": _reduction("sum", after="log"),
+    "ReduceLogSumExp": _reduction("log_sum_exp"),
+}.items():
+    onnx_rule(_word)(_rule)
+
+
+def _heads(m: OnnxImporter, x: str, count: int | None) -> str:
+    """Return [b, l, heads · d] as [b, heads, l, d]."""
+    if m.rank(x) == 4:
+        return x
+    if m.rank(x) != 3 or not count:
+        raise GraphError(f"{m.type(x)}; allowed: four axes, or three and a number of heads")
+    batch, length, width = m.type(x).shape
+    apart = (batch, length, Extent.of(count), floor_divide(width, Extent.of(count)))
+    return m.transpose(m.reshape(x, apart), (0, 2, 1, 3))
+
+
+@onnx_rule("Attention")
+def _attention(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.is_read(3) or n.value(6) is not None:
+        raise GraphError("its scores, or lengths of keys; allowed: without")
+    n.refuse_others(softcap=0.0)
+    heads = [n.attribute("q_num_heads"), *[n.attribute("kv_num_heads")] * 2]
+    query, key, value = (_heads(m, n.tensor(k), heads[k]) for k in range(3))
+    past = [n.optional(k) for k in (4, 5)]
+    if past[0] is not None and past[1] is not None:
+        key, value = m.add("concat", past[0], key, axis=2), m.add("concat", past[1], value, axis=2)
+    scale = n.attribute("scale", 0.0) or m.type(query).shape[-1].constant ** -0.5
+    mask = n.optional(3)
+    if mask is not None and m.type(mask).dtype == "bool":
+        mask = m.add("where", mask, 0.0, -math.inf, dtype=m.type(query).dtype)
+    causal = ("first" if past[0] is None else "last") if n.attribute("is_causal", 0) else "none"
+    operands = () if mask is None else (mask,)
+    found = m.add("attention", query, key, value, *operands, scale=float(scale), causal=causal)
+    if m.rank(n.tensor(0)) == 3:
+        batch, _, length, _ = m.type(found).shape
+        rows = m.transpose(found, (0, 2, 1, 3))
+        found = m.reshape(rows, (batch, length, floor_divide(m.type(found).num_elements, batch * length)))
+    return [found, key, value]
+
+
+@onnx_rule("Einsum")
+def _einsum(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return a product of two operands, none of whose indices occurs twice in one of them."""
+    text = n.attribute("equation").replace(" ", "")
+    inputs, arrow, output = text.partition("->")
+    terms = inputs.split(",")
+    plain = arrow and text.replace(",", "").replace("->", "").isalpha()
+    once = all(len(set(one)) == len(one) for one in (*terms, output))
+    if not plain or not once or len(terms) != 2 or len(n.values) != 2:
+        raise GraphError(
+            f"equation {text!r}; allowed: of two operands, each index once in one, as bij,bjk->bik"
+        )
+    pair = [n.tensor(0), n.tensor(1)]
+    extents = {
+        index: extent
+        for term, one in zip(terms, pair, strict=True)
+        for index, extent in zip(term, m.type(one).shape, strict=True)
+    }
+    for k, other in ((0, 1), (1, 0)):  # what one operand alone has is summed first
+        alone = [i for i in terms[k] if i not in terms[other] and i not in output]
+        if alone:
+            pair[k] = m.add("sum", pair[k], axes=tuple(terms[k].index(i) for i in alone))
+            terms[k] = "".join(i for i in terms[k] if i not in alone)
+    batch = [i for i in terms[0] if i in terms[1] and i in output]
+    rows, columns = ([i for i in terms[k] if i not in terms[1 - k]] for k in (0, 1))
+    inner = [i for i in terms[0] if i in terms[1] and i not in output]
+
+    def matrix(k: int, order: list[list[str]]) -> str:
+        letters = [*batch, *order[0], *order[1]]
+        turned = m.transpose(pair[k], [terms[k].index(i) for i in letters])
+        sizes = [_product(extents[i] for i in group) for group in order]
+        return m.reshape(turned, [*(extents[i] for i in batch), *sizes])
+
+    product = m.add("matmul", matrix(0, [rows, inner]), matrix(1, [inner, columns]))
+    found = [*batch, *rows, *columns]
+    wide = m.reshape(product, [extents[i] for i in found])
+    return m.transpose(wide, [found.index(i) for i in output])
+
+
+def _product(extents: Any) -> Extent:
+    total = ONE
+    for one in extents:
+        total = total * one
+    return total

@@ -1,0 +1,309 @@
+"""Shapes, slices, positions, and tensors that are made, of ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.tensor_type import FLOATS, GraphError, axis_of, broadcast
+from dietcode.models.importing.onnx.context import (
+    UNKNOWN_SIZE,
+    OnnxImporter,
+    OnnxNode,
+    OnnxResult,
+    OnnxRule,
+    is_far,
+    onnx_rule,
+)
+from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
+from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
+
+
+@onnx_rule("Constant")
+def _constant(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    for name in ("value", "value_int", "value_ints", "value_float", "value_floats"):
+        given = n.attribute(name)
+        if given is not None:
+            array = given if name == "value" else np.array(given, "int64" if "int" in name else "float32")
+            found = known(array)
+            return found if array.size <= MOST_ELEMENTS else m.add_weight(n.proto.output[0], array)
+    raise GraphError("a constant that is no tensor; allowed: numbers")
+
+
+@onnx_rule("Shape")
+def _shape(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    shape = m.shape(n.value(0))
+    return sizes_of(shape[slice(n.attribute("start", 0), n.attribute("end"))])
+
+
+@onnx_rule("Size")
+def _size(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    total = ONE
+    for extent in m.shape(n.value(0)):
+        total = total * extent
+    found = np.empty((), object)
+    found[()] = total
+    return known(found, "int64")
+
+
+@onnx_rule("Reshape")
+def _reshape(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, keep_zeros = n.tensor(0), n.attribute("allowzero", 0)
+    own = m.type(x).shape
+    sizes: list[Extent | None] = []
+    for axis, one in enumerate(n.extents(1)):
+        if one.is_constant and one.constant == -1:
+            sizes.append(None)
+        elif not one.terms and not keep_zeros:
+            if axis >= len(own):
+                raise GraphError(f"size 0 for axis {axis} of {m.type(x)}; allowed: of an axis that is there")
+            sizes.append(own[axis])
+        else:
+            sizes.append(one)
+    if sizes.count(None) > 1:
+        raise GraphError("more than one size -1; allowed: one")
+    return m.reshape(x, completed(m.type(x).num_elements, sizes))
+
+
+@onnx_rule("Flatten")
+def _flatten(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, axis = n.tensor(0), n.attribute("axis", 1)
+    rank = m.rank(x)
+    axis = rank if axis == rank else axis_of(axis, rank)
+    ones = m.reshape(x, (ONE, *m.type(x).shape, ONE))
+    rows = flattened(m, ones, 0, axis)
+    return flattened(m, rows, 1, m.rank(rows) - 1)
+
+
+@onnx_rule("Squeeze")
+def _squeeze(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    shape = m.type(x).shape
+    axes = n.axes(1, len(shape))
+    if axes is None and any(not e.is_constant and e.bounds(m.graph.ranges)[0] <= 1 for e in shape):
+        raise GraphError(f"of {m.type(x)} without axes, any of which may be 1; allowed: with axes")
+    gone = [axis for axis, e in enumerate(shape) if e == ONE] if axes is None else axes
+    if any(shape[axis] != ONE for axis in gone):
+        raise GraphError(f"axes {gone} of {m.type(x)}; allowed: axes of extent 1")
+    return m.reshape(x, [e for axis, e in enumerate(shape) if axis not in gone])
+
+
+@onnx_rule("Unsqueeze")
+def _unsqueeze(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    given = n.numbers(1, n.attribute("axes", []))
+    rank = m.rank(x) + len(given)
+    new = [axis_of(int(one), rank) for one in given]
+    rest = iter(m.type(x).shape)
+    return m.reshape(x, [ONE if axis in new else next(rest) for axis in range(rank)])
+
+
+@onnx_rule("Transpose")
+def _transpose(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.transpose(x, n.attribute("perm", list(range(m.rank(x)))[::-1]))
+
+
+@onnx_rule("Expand")
+def _expand(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    shape = broadcast([m.type(x).shape, n.extents(1)])
+    return x if shape == m.type(x).shape else m.add("expand", x, shape=shape)
+
+
+@onnx_rule("Tile")
+def _tile(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return repeated(m, n.tensor(0), n.extents(1))
+
+
+@onnx_rule("Concat")
+def _concat(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    tensors = [m.tensor(one) for one in n.values]
+    axis = axis_of(n.attribute("axis"), m.rank(tensors[0]))
+    filled = [one for one in tensors if m.type(one).shape[axis].terms] or tensors[:1]
+    return filled[0] if len(filled) == 1 else m.add("concat", *filled, axis=axis)
+
+
+@onnx_rule("Split")
+def _split(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    axis = axis_of(n.attribute("axis", 0), m.rank(x))
+    length, count = m.type(x).shape[axis], n.num_results
+    if n.value(1) is not None:
+        sizes = list(n.extents(1))
+    else:
+        each = floor_divide(length + (count - 1), Extent.of(count))
+        sizes = [each] * (count - 1)
+        sizes.append(length - each * (count - 1))
+    return parts(m, x, axis, sizes)
+
+
+@onnx_rule("Slice")
+def _slice(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    starts, stops = n.extents(1), n.extents(2)
+    axes = n.axes(3, m.rank(x)) or list(range(len(starts)))
+    steps = n.numbers(4, [1] * len(starts))
+    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+        length = m.type(x).shape[axis]
+        if step == -1 and is_far(stop) and (is_far(start) or start == Extent.of(-1)):
+            x = m.add("flip", x, axes=(axis,))
+            continue
+        if step < 1:
+            raise GraphError(f"a slice with step {step}; allowed: from 1, or -1 over a whole axis")
+        begin = Extent() if is_far(start) else m.bounded(start, length)
+        x = m.slice(x, axis, begin, length if is_far(stop) else m.bounded(stop, length), step)
+    return x
+
+
+@onnx_rule("Gather")
+def _gather(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, positions = n.tensor(0), n.value(1)
+    axis = axis_of(n.attribute("axis", 0), m.rank(x))
+    if isinstance(positions, Known) and positions.array.size == 1 and positions.array.ndim < 2:
+        position = m.bounded(n.extents(1)[0], m.type(x).shape[axis])
+        if positions.array.ndim:
+            return m.slice(x, axis, position, position + 1)
+        return m.select(x, axis, position)
+    return m.add("take", x, m.tensor(positions), axis=axis)
+
+
+@onnx_rule("GatherElements")
+def _gather_elements(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("take_along", x, n.tensor(1), axis=axis_of(n.attribute("axis", 0), m.rank(x)))
+
+
+@onnx_rule("GatherND")
+def _gather_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.refuse_others(batch_dims=0)
+    x, positions = n.tensor(0), n.tensor(1)
+    width = m.type(positions).shape[-1]
+    if not width.is_constant:
+        raise GraphError(f"positions {m.type(positions)}; allowed: a constant number of axes")
+    columns = [m.select(positions, -1, k) for k in range(width.constant)]
+    return m.add("take_points", x, *columns)
+
+
+@onnx_rule("Pad")
+def _pad(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.refuse_others(mode="constant")
+    x, given = n.tensor(0), n.numbers(1)
+    axes = n.axes(3, m.rank(x)) or list(range(m.rank(x)))
+    pairs = [(0, 0)] * m.rank(x)
+    for number, axis in enumerate(axes):
+        pairs[axis] = (int(given[number]), int(given[number + len(axes)]))
+    return m.add("pad", x, pads=tuple(pairs), value=n.number(2, 0))
+
+
+def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:
+    """Whether the nearest element is the one that a whole multiple repeats."""
+    where, nearest = n.attribute("coordinate_transformation_mode", "half_pixel"), n.attribute("nearest_mode")
+    if where == "asymmetric":
+        return bool(nearest == "floor")
+    return where in ("half_pixel", "pytorch_half_pixel") and nearest in (
+        *(None, "round_prefer_floor", "round_prefer_ceil"),
+    )
+
+
+@onnx_rule("Resize")
+def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.refuse_others(mode="nearest", antialias=0)
+    if not _interpolated(m, n) or n.attribute("axes") is not None:
+        raise GraphError("interpolation between elements; allowed: nearest, as of torch.nn.Upsample")
+    x = n.tensor(0)
+    shape = m.type(x).shape
+    if n.value(3) is not None:
+        return enlarged(m, x, n.extents(3))
+    scales = n.numbers(2, [])
+    if len(scales) != len(shape) or any(one != int(one) or one < 1 for one in scales):
+        raise GraphError(f"interpolation by {scales}; allowed: whole multiples")
+    return enlarged(m, x, [e * int(one) for e, one in zip(shape, scales, strict=True)])
+
+
+def _blocks(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return blocks of space as channels, or channels as blocks of space."""
+    x, size = n.tensor(0), Extent.of(n.attribute("blocksize"))
+    batch, channels, height, width = m.type(x).shape
+    if n.proto.op_type == "SpaceToDepth":
+        rows, columns = floor_divide(height, size), floor_divide(width, size)
+        apart = m.reshape(x, (batch, channels, rows, size, columns, size))
+        return m.reshape(
+            m.transpose(apart, (0, 3, 5, 1, 2, 4)), (batch, channels * size * size, rows, columns)
+        )
+    inner = floor_divide(channels, size * size)
+    if n.attribute("mode", "DCR") == "DCR":
+        spread, axes = (batch, size, size, inner, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        spread, axes = (batch, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    return m.reshape(m.transpose(m.reshape(x, spread), axes), (batch, inner, height * size, width * size))
+
+
+onnx_rule("SpaceToDepth", "DepthToSpace")(_blocks)
+
+
+@onnx_rule("ConstantOfShape")
+def _filled(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    shape, value = n.extents(0), n.attribute("value", np.zeros(1, np.float32))
+    if len(shape) < 2 and all(one.is_constant and 0 <= one.constant <= MOST_ELEMENTS for one in shape):
+        return known(np.full([one.constant for one in shape], value.reshape(-1)[0], value.dtype))
+    return m.add("full", shape=shape, value=value.reshape(-1)[0].item(), dtype=known(value).dtype)
+
+
+@onnx_rule("Range")
+def _range(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    dtype = m.dtype(n.value(0))
+    if dtype in FLOATS:
+        numbers = [n.number(k) for k in range(3)]
+        if any(one != int(one) for one in numbers):
+            raise GraphError(f"a range of fractions {numbers}; allowed: whole numbers")
+        start, stop = (Extent.of(int(one)) for one in numbers[:2])
+        step = int(numbers[2])
+    else:
+        (start,), (stop,), step = n.extents(0), n.extents(1), n.number(2)
+    if start.is_constant and stop.is_constant:
+        first, last = start.constant, stop.constant
+        if step and abs(last - first) <= MOST_ELEMENTS:
+            return known(np.arange(first, last, step).astype(dtype))
+    return str(m.cast(m.add("arange", start=start, stop=stop, step=step, dtype="int64"), dtype))
+
+
+@onnx_rule("Trilu")
+def _triangle(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    side = "upper" if n.attribute("upper", 1) else "lower"
+    return m.add("triangle", n.tensor(0), side=side, diagonal=n.number(1, 0))
+
+
+@onnx_rule("OneHot")
+def _one_hot(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, values = n.tensor(0), n.numbers(2)
+    (depth,) = n.extents(1)
+    axis = axis_of(n.attribute("axis", -1), m.rank(x) + 1)
+    shape = m.type(x).shape
+    classes = m.add("arange", stop=depth, dtype=m.type(x).dtype)
+    along = m.reshape(classes, (depth, *[1] * (len(shape) - axis)))
+    hit = m.add("equal", m.reshape(x, (*shape[:axis], ONE, *shape[axis:])), along)
+    return m.add("where", hit, values[1], values[0], dtype=m.dtype(n.value(2)))
+
+
+@onnx_rule("TopK")
+def _top(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, counts = n.tensor(0), n.extents(1)
+    if len(counts) != 1:
+        raise GraphError(UNKNOWN_SIZE)
+    axis = axis_of(n.attribute("axis", -1), m.rank(x))
+    return m.results("top", x, axis=axis, num=counts[0], largest=bool(n.attribute("largest", 1)))
+
+
+def _position(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        n.refuse_others(select_last_index=0)
+        x = n.tensor(0)
+        axis = axis_of(n.attribute("axis", 0), m.rank(x))
+        return m.add(name, x, axis=axis, keep=bool(n.attribute("keepdims", 1)))
+
+    return translate
+
+
+onnx_rule("ArgMax")(_position("argmax"))
+onnx_rule("ArgMin")(_position("argmin"))

@@ -1,0 +1,255 @@
+"""The graph of a model of ONNX, node by node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from dietcode.errors import ModelError
+from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.tensor_type import GraphError, TensorType
+from dietcode.models.importing.onnx import layers, layout, pointwise, recurrent  # noqa: F401 - their rules
+from dietcode.models.importing.onnx.context import (
+    ONNX_RULES,
+    OnnxImporter,
+    OnnxNode,
+    OnnxResult,
+    OnnxValue,
+    dtype_of,
+)
+from dietcode.models.importing.onnx.file import STANDARD, array_of, attribute_of, metadata, opset_of
+from dietcode.models.importing.onnx.known import Array, Known, computed
+from dietcode.models.importing.refusals import listed, source_in, unknown_range
+from dietcode.workload.text import clip, one_line
+
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+_NAMED = 3  # nodes of one problem that are named
+Ranges = Mapping[str, tuple[int, int]]
+
+
+def import_onnx(model: ModelProto, folder: Path, name: str, ranges: Ranges) -> tuple[Graph, dict[str, Array]]:
+    """Return a graph and its weights.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        As `dietcode.models.importing.onnx.file.load_onnx` returns it.
+    folder : Path
+        Where the model lies, with the weights that it keeps apart.
+    name : str
+        Of the model.
+    ranges : mapping of str to (int, int)
+        Of dimensions, by name or by ``input.axis``. ONNX has names of dimensions alone, so that each needs a
+        range.
+
+    Raises
+    ------
+    ModelError
+        The model has what cannot be compiled; all of it is named.
+    """
+    own = {one.name for one in model.graph.initializer}
+    inputs = [one for one in model.graph.input if one.name not in own]
+    types, found = _typed_inputs(inputs, ranges)
+    reader = _Reader(OnnxImporter(Graph(name, found), opset_of(model)), folder)
+    m = reader.importer
+    for key, type_ in types.items():
+        m.values[key] = m.graph.add_input(key, type_)
+    reader.read(model.graph)
+    reader.finish()
+    for one in model.graph.output:
+        m.graph.outputs.append(_output(m, one))
+    star: Any = ["*"] * len(m.graph.outputs)
+    m.graph.signature = {
+        "positional": list(types),
+        "keyword": {},
+        "output": star[0] if len(star) == 1 else {"tuple": star},
+    }
+    m.graph.without_unused()
+    return m.graph, {key: value for key, value in m.weights.items() if key in m.graph.weights}
+
+
+def _output(m: OnnxImporter, declared: Any) -> str:
+    """Return the value of an output, compared with what the file says of it, so that a wrong rule shows."""
+    name = declared.name
+    if name not in m.values:
+        raise ModelError(f"{one_line(name, 60)}: an output that nothing computes")
+    value = m.tensor(m.values[name])
+    type_ = declared.type.tensor_type
+    own = m.graph.types[value]
+    if type_.elem_type and dtype_of(type_.elem_type) != own.dtype:
+        raise ModelError(f"{one_line(name, 60)}: is {own}, where the file says {dtype_of(type_.elem_type)}")
+    if type_.HasField("shape") and len(type_.shape.dim) != own.rank:
+        raise ModelError(f"{one_line(name, 60)}: is {own}, where the file says {len(type_.shape.dim)} axes")
+    return value
+
+
+def _typed_inputs(
+    inputs: Sequence[Any], wanted: Ranges
+) -> tuple[dict[str, TensorType], dict[str, tuple[int, int]]]:
+    """Return the types of inputs, and the range of each dimension."""
+    dims = _Names()
+    types: dict[str, TensorType] = {}
+    for one in inputs:
+        type_ = one.type.tensor_type
+        if not one.type.HasField("tensor_type") or not type_.HasField("shape"):
+            raise ModelError(
+                f"{one_line(one.name, 60)}: an input without a shape; allowed: tensors of known rank"
+            )
+        try:
+            dtype = dtype_of(type_.elem_type)
+        except GraphError as error:
+            raise ModelError(f"{one_line(one.name, 60)}: {error}") from None
+        shape = [dims.extent(f"{one.name}.{axis}", dim) for axis, dim in enumerate(type_.shape.dim)]
+        types[one.name] = TensorType(dtype, tuple(shape))
+    names = sorted({name for one in types.values() for extent in one.shape for name in extent.variables})
+    given = {dims.called.get(key, key): value for key, value in wanted.items()}
+    for key in given:
+        if key not in names:
+            raise unknown_range(key, [*names, *dims.called])
+    for key, (low, high) in given.items():
+        if low > high:
+            raise ModelError(f"--range {key}={low}..{high}: allowed: the least number first")
+    missing = [name for name in names if name not in given]
+    if missing:
+        labels = {own: f" ({label})" for label, own in list(dims.labels.items())[::-1]}
+        raise ModelError(
+            f"{', '.join(name + labels.get(name, '') for name in missing)}: no range; "
+            f"give {' '.join(f'--range {name}=1..512' for name in missing)}"
+        )
+    return types, {name: given[name] for name in names}
+
+
+class _Names:
+    """Names of dimensions.
+
+    Attributes
+    ----------
+    called : dict of str to str
+        The dimension by the file's text for it, and by ``input.axis``.
+    labels : dict of str to str
+        The dimension of each ``input.axis``.
+    """
+
+    def __init__(self) -> None:
+        self.called: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+
+    def extent(self, label: str, dim: Any) -> Extent:
+        """Return the extent of an axis: a number, a dimension, or as ``2*L`` follows from one."""
+        if dim.HasField("dim_value"):
+            if dim.dim_value < 0:
+                raise ModelError(f"{one_line(label, 60)}: extent {dim.dim_value}; allowed: from 0")
+            return Extent.of(dim.dim_value)
+        text = dim.dim_param or label
+        try:
+            found = parse_extent(text)
+            if found.variables and all(one not in ("min", "max") for one in found.variables):
+                self._note(label, str(found))
+                return found
+        except ValueError:
+            pass
+        if text not in self._texts:
+            plain = _NOT_A_NAME.sub("_", text)[:60]
+            plain = plain if re.match(r"[A-Za-z_]", plain) and plain not in ("min", "max") else f"d_{plain}"
+            while plain in self._texts.values():
+                plain += "_"
+            self._texts[text] = plain
+        self.called[text] = self._texts[text]
+        self._note(label, self._texts[text])
+        return Extent.of(self._texts[text])
+
+    def _note(self, label: str, name: str) -> None:
+        self.called[label] = self.labels[label] = name
+
+
+class _Reader:
+    """Reads the nodes of a graph and of graphs within it, and notes what cannot be compiled."""
+
+    def __init__(self, importer: OnnxImporter, folder: Path) -> None:
+        self.importer, self._folder = importer, folder
+        self._problems: dict[str, list[str]] = {}
+        self._number = 0
+
+    def read(self, graph: GraphProto) -> None:
+        """Add the weights and the nodes of a graph."""
+        m = self.importer
+        if graph.sparse_initializer:
+            self._note("sparse weights; allowed: dense ones", "")
+        for one in graph.initializer:
+            try:
+                array = array_of(one, self._folder)
+                m.values[one.name] = m.add_weight(one.name, array)
+            except GraphError as error:
+                self._note(f"{one_line(one.name, 60)}: {error}", "")
+        for node in graph.node:
+            self._node(node)
+
+    def finish(self) -> None:
+        """Raise `ModelError` where there were problems."""
+        if not self._problems:
+            return
+        texts = []
+        for problem, places in self._problems.items():
+            named = [one for one in places if one]
+            more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+            texts.append(problem + (f" ({', '.join(named[:_NAMED])}{more})" if named else ""))
+        raise ModelError(listed(texts))
+
+    def _note(self, problem: str, place: str) -> None:
+        self._problems.setdefault(problem, []).append(place)
+
+    def _node(self, node: NodeProto) -> None:
+        m = self.importer
+        self._number += 1
+        name = node.name or f"node {self._number}"
+        line = source_in(metadata(node, "pkg.torch.onnx.stack_trace"))
+        m.source = line or one_line(name)
+        place = one_line(f"{name}, {line}" if line else name, 120)
+        word = node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
+        if word not in ONNX_RULES and word != "If":
+            self._note(f"{one_line(word, 60)}: not known", place)
+            return
+        missing = [one for one in node.input if one and one not in m.values]
+        if missing:
+            if not self._problems:  # what depends on a node that was refused says nothing new
+                self._note(f"{word}: reads {clip(missing[0])}, which is not there", place)
+            return
+        try:
+            results = self._chosen(node) if word == "If" else self._translated(node)
+        except GraphError as error:
+            self._note(f"{word}: {error}", place)
+        except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
+            self._note(
+                f"{word}: operands or attributes that it does not take: {one_line(str(error), 100)}", place
+            )
+        else:
+            for key, value in zip(node.output, results, strict=False):
+                if key and value is not None:
+                    m.values[key] = value
+
+    def _translated(self, node: NodeProto) -> Sequence[OnnxValue | None]:
+        m = self.importer
+        values = [m.values[name] if name else None for name in node.input]
+        if all(one is None or isinstance(one, Known) for one in values):
+            operands = [one if isinstance(one, Known) else None for one in values]
+            found = computed(node, operands, m.opset, m.graph.ranges)
+            if found is not None:
+                return found
+        result: OnnxResult = ONNX_RULES[node.op_type](m, OnnxNode(m, node))
+        return [result] if isinstance(result, str | Known) or result is None else result
+
+    def _chosen(self, node: NodeProto) -> Sequence[OnnxValue | None]:
+        """Return the results of the branch of an If that is taken whatever is called."""
+        m = self.importer
+        condition = m.values[node.input[0]]
+        if not isinstance(condition, Known) or not condition.is_constant or condition.array.size != 1:
+            raise GraphError("a condition that depends on values; allowed: one that follows from shapes")
+        branch = attribute_of(node, "then_branch" if condition.array.item() else "else_branch")
+        self.read(branch)
+        return [m.values.get(one.name) for one in branch.output]

@@ -1,0 +1,258 @@
+"""Functions of elements, comparisons and casts of ONNX."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import INTEGERS, GraphError
+from dietcode.models.importing.onnx.context import (
+    OnnxImporter,
+    OnnxNode,
+    OnnxResult,
+    OnnxRule,
+    dtype_of,
+    onnx_rule,
+)
+from dietcode.models.importing.onnx.known import Known
+from dietcode.models.importing.spelled_out import (
+    clipped,
+    elu,
+    hard_sigmoid,
+    leaky_relu,
+    prelu,
+    softplus,
+    truncated_quotient,
+    truncated_remainder,
+)
+
+
+def _unary(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        return m.add(name, n.tensor(0))
+
+    return translate
+
+
+for _word, _name in {
+    **{word: word.lower() for word in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu")},
+    **{word: word.lower() for word in ("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh")},
+}.items():
+    onnx_rule(_word)(_unary(_name))
+
+
+@onnx_rule("Identity", "Dropout")
+def _same(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.proto.op_type == "Dropout":
+        if n.value(2) is not None and n.number(2):
+            raise GraphError("dropout of a model in training mode; call model.eval() before the export")
+        if n.is_read(1):
+            raise GraphError("the mask of a dropout; allowed: its first result")
+    return n.value(0)
+
+
+@onnx_rule("Reciprocal")
+def _reciprocal(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return m.add("div", 1.0, n.tensor(0))
+
+
+@onnx_rule("Tan")
+def _tan(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("div", m.add("sin", x), m.add("cos", x))
+
+
+@onnx_rule("Gelu")
+def _gelu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return m.add("gelu", n.tensor(0), form="tanh" if n.attribute("approximate", "none") == "tanh" else "erf")
+
+
+@onnx_rule("Swish")
+def _swish(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    alpha = n.attribute("alpha", 1.0)
+    x = n.tensor(0)
+    if alpha == 1:
+        return m.add("silu", x)
+    return m.add("mul", x, m.add("sigmoid", m.add("mul", x, alpha)))
+
+
+@onnx_rule("HardSigmoid")
+def _hard_sigmoid(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    alpha, beta = n.attribute("alpha", 0.2), n.attribute("beta", 0.5)
+    if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
+        return hard_sigmoid(m, n.tensor(0))
+    line = m.add("add", m.add("mul", n.tensor(0), alpha), beta)
+    return m.add("clip", line, low=0.0, high=1.0)
+
+
+@onnx_rule("HardSwish")
+def _hard_swish(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("mul", x, hard_sigmoid(m, x))
+
+
+@onnx_rule("LeakyRelu")
+def _leaky_relu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return leaky_relu(m, n.tensor(0), n.attribute("alpha", 0.01))
+
+
+@onnx_rule("ThresholdedRelu")
+def _thresholded(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    above = m.add("less", n.attribute("alpha", 1.0), x)
+    return m.add("where", above, x, 0.0, dtype=m.type(x).dtype)
+
+
+@onnx_rule("Elu")
+def _elu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return elu(m, n.tensor(0), n.attribute("alpha", 1.0))
+
+
+@onnx_rule("Selu")
+def _selu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    alpha, gamma = n.attribute("alpha", 1.6732632423543772), n.attribute("gamma", 1.0507009873554805)
+    return elu(m, n.tensor(0), alpha, scale=gamma)
+
+
+@onnx_rule("Celu")
+def _celu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    alpha = n.attribute("alpha", 1.0)
+    return elu(m, n.tensor(0), alpha, input_scale=1 / alpha)
+
+
+@onnx_rule("Softplus")
+def _softplus(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return softplus(m, n.tensor(0))
+
+
+@onnx_rule("Softsign")
+def _softsign(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("div", x, m.add("add", m.add("abs", x), 1.0))
+
+
+@onnx_rule("Mish")
+def _mish(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("mul", x, m.add("tanh", softplus(m, x)))
+
+
+@onnx_rule("PRelu")
+def _prelu(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return prelu(m, n.tensor(0), n.tensor(1))
+
+
+def _arithmetic(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        return m.add(name, *m.operands(n.values))
+
+    return translate
+
+
+for _name in ("Add", "Sub", "Mul"):
+    onnx_rule(_name)(_arithmetic(_name.lower()))
+
+
+@onnx_rule("Div")
+def _div(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    dtype = m.dtype(n.value(0))
+    x, y = m.operands(n.values)
+    return truncated_quotient(m, x, y, dtype) if dtype in INTEGERS else m.add("div", x, y)
+
+
+@onnx_rule("Mod")
+def _mod(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    if n.attribute("fmod", 0):
+        return truncated_remainder(m, n.tensor(0), m.operand(n.value(1), len(m.shape(n.value(0)))))
+    return m.add("remainder", *m.operands(n.values))
+
+
+@onnx_rule("Pow")
+def _pow(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    dtype = m.dtype(n.value(0))
+    x, exponent = m.operands(n.values)
+    known = {2: "square", 0.5: "sqrt", 1: ""}
+    if isinstance(x, str) and isinstance(exponent, int | float) and exponent in known:
+        return m.add(known[exponent], x) if known[exponent] else x
+    if isinstance(x, str) and exponent == 3:
+        return m.add("mul", x, m.add("square", x))
+    return m.add("pow", x, m.cast(exponent, dtype))
+
+
+def _of_all(name: str) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        if len(n.values) == 1:
+            return n.value(0)
+        total: Value = reduce(lambda a, b: m.add(name, a, b), m.operands(n.values))
+        assert isinstance(total, str)
+        return m.add("div", total, float(len(n.values))) if n.proto.op_type == "Mean" else total
+
+    return translate
+
+
+for _word, _name in {"Max": "maximum", "Min": "minimum", "Sum": "add", "Mean": "add"}.items():
+    onnx_rule(_word)(_of_all(_name))
+
+
+@onnx_rule("Clip")
+def _clip(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    bounds = [None if n.value(k) is None else m.operand(n.value(k), 0) for k in (1, 2)]
+    return clipped(m, n.tensor(0), *bounds)
+
+
+def _comparison(name: str, swapped: bool) -> OnnxRule:
+    def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+        pair = m.operands(n.values)
+        return m.add(name, *(pair[::-1] if swapped else pair))
+
+    return translate
+
+
+for _word, _name, _swapped in (
+    ("Less", "less", False),
+    ("Greater", "less", True),
+    ("LessOrEqual", "less_equal", False),
+    ("GreaterOrEqual", "less_equal", True),
+    ("Equal", "equal", False),
+):
+    onnx_rule(_word)(_comparison(_name, _swapped))
+for _name in ("And", "Or", "Xor", "Not"):
+    onnx_rule(_name)(_arithmetic(_name.lower()))
+
+
+@onnx_rule("Where")
+def _where(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    dtype = m.dtype(n.value(1))
+    rank = max(len(m.shape(one)) for one in n.values if one is n.value(0) or isinstance(one, str))
+    values = [m.operand(one, rank) for one in n.values[1:]]
+    return m.add("where", n.tensor(0), *values, dtype=dtype)
+
+
+@onnx_rule("IsNaN")
+def _isnan(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    return m.add("not_equal", x, x)
+
+
+@onnx_rule("IsInf")
+def _isinf(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.refuse_others(detect_negative=1, detect_positive=1)
+    return m.add("equal", m.add("abs", n.tensor(0)), math.inf)
+
+
+def _cast_to(m: OnnxImporter, value: object, dtype: str) -> OnnxResult:
+    if isinstance(value, Known) and value.is_constant and value.array.size == 1:
+        return Known(value.array.astype(dtype), dtype)
+    assert isinstance(value, str | Known)
+    return str(m.cast(m.tensor(value), dtype))
+
+
+@onnx_rule("Cast")
+def _cast(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return _cast_to(m, n.value(0), dtype_of(n.attribute("to")))
+
+
+@onnx_rule("CastLike")
+def _cast_like(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return _cast_to(m, n.value(0), m.dtype(n.value(1)))

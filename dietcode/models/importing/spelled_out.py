@@ -1,0 +1,180 @@
+"""Functions that graphs have no operator for, in operators that they have; importers share them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import INTEGERS, GraphError
+from dietcode.models.importing.builder import GraphBuilder
+
+
+def towards_zero(b: GraphBuilder, x: str) -> str:
+    """Return the elements rounded towards zero."""
+    return (
+        x if b.type(x).dtype in INTEGERS else b.add("mul", b.add("sign", x), b.add("floor", b.add("abs", x)))
+    )
+
+
+def apart(b: GraphBuilder, x: Value) -> tuple[Value, Value]:
+    """Return the absolute value and the sign of a tensor or a number."""
+    if isinstance(x, str):
+        return b.add("abs", x), b.add("sign", x)
+    assert x is not None
+    return abs(x), (x > 0) - (x < 0)
+
+
+def truncated_quotient(b: GraphBuilder, x: Value, y: Value, dtype: str) -> str:
+    """Return quotients rounded towards zero."""
+    if dtype not in INTEGERS:
+        return towards_zero(b, b.add("div", x, y))
+    (x, x_sign), (y, y_sign) = apart(b, x), apart(b, y)
+    return b.add("mul", b.add("floor_divide", x, y), b.add("mul", x_sign, y_sign))
+
+
+def truncated_remainder(b: GraphBuilder, x: Value, y: Value) -> str:
+    """Return remainders with the sign of the dividend."""
+    return b.add("mul", b.add("sign", x), b.add("remainder", b.add("abs", x), apart(b, y)[0]))
+
+
+def clipped(b: GraphBuilder, x: str, low: Value, high: Value) -> str:
+    """Return elements brought between bounds, numbers or tensors, of which either may be left out."""
+    if isinstance(low, str) or isinstance(high, str):
+        for operator, bound in (("maximum", low), ("minimum", high)):
+            x = x if bound is None else b.add(operator, x, bound)
+        return x
+    return b.add("clip", x, low=low, high=high)
+
+
+def hard_sigmoid(b: GraphBuilder, x: str) -> str:
+    """Return ``clip(x + 3, 0, 6) / 6``."""
+    return b.add("mul", b.add("clip", b.add("add", x, 3.0), low=0.0, high=6.0), 1.0 / 6.0)
+
+
+def leaky_relu(b: GraphBuilder, x: str, slope: float) -> str:
+    """Return x, and below 0 a multiple of it."""
+    return b.add("add", b.add("relu", x), b.add("mul", b.add("minimum", x, 0.0), float(slope)))
+
+
+def elu(b: GraphBuilder, x: str, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> str:
+    """Return ``scale · x``, and below 0 ``scale · alpha · (exp(input_scale · x) - 1)``."""
+    below = b.add("minimum", x, 0.0)
+    power = b.add("exp", b.add("mul", below, float(input_scale)) if input_scale != 1 else below)
+    bent = b.add("mul", b.add("sub", power, 1.0), float(alpha))
+    above = b.add("relu", x)
+    whole = b.add("add", above, bent)
+    return whole if scale == 1 else b.add("mul", whole, float(scale))
+
+
+def softplus(b: GraphBuilder, x: str) -> str:
+    """Return ``log(1 + exp(x))`` as ``max(x, 0) + log(1 + exp(-|x|))``, which overflows nowhere."""
+    small = b.add("exp", b.add("neg", b.add("abs", x)))
+    return b.add("add", b.add("relu", x), b.add("log", b.add("add", small, 1.0)))
+
+
+def prelu(b: GraphBuilder, x: str, weight: str) -> str:
+    """Return x, and below 0 its product with a weight that broadcasts."""
+    return b.add("add", b.add("relu", x), b.add("mul", weight, b.add("minimum", x, 0.0)))
+
+
+def log_sum_exp(b: GraphBuilder, x: str, axes: Sequence[int], keep: bool) -> str:
+    """Return ``log(sum(exp(x)))`` over axes."""
+    largest = b.add("max", x, axes=tuple(axes), keep=True)
+    total = b.add("sum", b.add("exp", b.add("sub", x, largest)), axes=tuple(axes), keep=keep)
+    return b.add("add", b.add("log", total), b.reshape(largest, b.type(total).shape))
+
+
+def scaled(b: GraphBuilder, x: str, weight: Value, bias: Value) -> str:
+    """Return ``x · weight + bias``, of which either may be left out."""
+    x = x if weight is None else b.add("mul", x, weight)
+    return x if bias is None else b.add("add", x, bias)
+
+
+def per_channel(b: GraphBuilder, value: Value, rank: int) -> Value:
+    """Return a vector of the channels that goes with ``[n, c, spatial…]`` of a rank."""
+    return None if value is None else b.reshape(value, (*b.type(value).shape, *[1] * (rank - 2)))
+
+
+def batch_norm(
+    b: GraphBuilder, x: str, weight: Value, bias: Value, mean: str, variance: str, eps: float
+) -> str:
+    """Return the norm of ``[n, c, spatial…]`` by statistics that were learned.
+
+    Parameters
+    ----------
+    x : str
+    weight, bias : str or None
+    mean, variance : str
+        Of each channel, as are weight and bias.
+    eps : float
+    """
+    scale = b.add("rsqrt", b.add("add", variance, float(eps)))
+    scale = scale if weight is None else b.add("mul", weight, scale)
+    shift = b.add("neg", b.add("mul", mean, scale))
+    shift = shift if bias is None else b.add("add", bias, shift)
+    rank = b.rank(x)
+    return scaled(b, x, per_channel(b, scale, rank), per_channel(b, shift, rank))
+
+
+def group_norm(b: GraphBuilder, x: str, groups: int, weight: Value, bias: Value, eps: float) -> str:
+    """Return the norm of ``[n, c, spatial…]`` over groups of channels.
+
+    Parameters
+    ----------
+    x : str
+    groups : int
+    weight, bias : str or None
+        Of each channel.
+    eps : float
+    """
+    type_ = b.type(x)
+    rows = (type_.shape[0], Extent.of(groups), floor_divide(type_.num_elements, type_.shape[0] * groups))
+    flat = b.add("layernorm", b.reshape(x, rows), eps=eps, num_axes=1)
+    whole = b.reshape(flat, type_.shape)
+    return scaled(b, whole, per_channel(b, weight, type_.rank), per_channel(b, bias, type_.rank))
+
+
+def completed(total: Extent, sizes: Sequence[Extent | None]) -> tuple[Extent, ...]:
+    """Return sizes with None replaced by what is left of all elements."""
+    rest = reduce(lambda one, other: one * other, (one for one in sizes if one is not None), ONE)
+    return tuple(floor_divide(total, rest) if one is None else one for one in sizes)
+
+
+def flattened(b: GraphBuilder, x: str, first: int, last: int) -> str:
+    """Return x with its axes from `first` to `last` as one."""
+    shape = b.type(x).shape
+    middle = reduce(lambda one, other: one * other, shape[first : last + 1], ONE)
+    return b.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
+
+
+def repeated(b: GraphBuilder, x: str, repeats: Sequence[Extent]) -> str:
+    """Return copies of x, one after the other along each axis."""
+    own, repeats = b.type(x).shape, tuple(repeats)
+    repeats = (ONE,) * (len(own) - len(repeats)) + repeats
+    own = (ONE,) * (len(repeats) - len(own)) + own
+    both = [extent for pair in zip(repeats, own, strict=True) for extent in pair]
+    spread = [one if k % 2 else ONE for k, one in enumerate(both)]
+    whole = tuple(count * extent for count, extent in zip(repeats, own, strict=True))
+    return b.reshape(b.add("expand", b.reshape(x, spread), shape=tuple(both)), whole)
+
+
+def enlarged(b: GraphBuilder, x: str, wide: Sequence[Extent]) -> str:
+    """Return ``[n, c, spatial…]`` in a larger shape, each element repeated, as the nearest one does."""
+    shape, wide = b.type(x).shape, tuple(wide)
+    counts = [floor_divide(one, own) for own, one in zip(shape[2:], wide[2:], strict=True)]
+    pairs = zip(shape[2:], counts, wide[2:], strict=True)
+    if not all(count.is_constant and own * count == one for own, count, one in pairs):
+        raise GraphError(f"interpolation of {b.type(x)}; allowed: to whole multiples, as scale_factor=2")
+    both = [e for pair in zip(shape[2:], counts, strict=True) for e in pair]
+    spread = [e if k % 2 == 0 else ONE for k, e in enumerate(both)]
+    narrow = b.reshape(x, (*shape[:2], *spread))
+    return b.reshape(b.add("expand", narrow, shape=(*shape[:2], *both)), wide)
+
+
+def parts(b: GraphBuilder, x: str, axis: int, sizes: Sequence[Extent]) -> list[str]:
+    """Return parts along an axis that follow each other."""
+    begins = list(itertools.accumulate(sizes, initial=Extent()))
+    return [b.slice(x, axis, begin, begin + size) for begin, size in zip(begins, sizes, strict=False)]
