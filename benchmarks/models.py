@@ -17,6 +17,7 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,9 +71,22 @@ def _example(name: str) -> ModuleType:
     return module
 
 
+def _built(example: ModuleType, config: Any) -> torch.nn.Module:
+    """Return the model; configurations of some examples are the model itself."""
+    if isinstance(config, torch.nn.Module):
+        return config
+    return example.build() if config is None else example.build(config)
+
+
+def _args(example: ModuleType, config: Any, size: Sequence[int] = ()) -> Any:
+    own = {} if config is None or isinstance(config, torch.nn.Module) else {"config": config}
+    return example.example_args(*size, **own)
+
+
 def _program(example: ModuleType, config: Any) -> Any:
-    args = example.example_args(config=config)
-    return export(example.build(config), args, dynamic_shapes=example.dynamic_shapes(config))
+    own = () if config is None or isinstance(config, torch.nn.Module) else (config,)
+    model, args = _built(example, config), _args(example, config)
+    return export(model, args, dynamic_shapes=example.dynamic_shapes(*own))
 
 
 def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any) -> None:
@@ -82,7 +96,7 @@ def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any) ->
     begin = time.perf_counter()
     own = dietcode.load(arguments.bundle)
     load_secs = time.perf_counter() - begin
-    model = example.build(config)
+    model = _built(example, config)
     paths = {"torch-eager": model, "torch-compile-freezing": torch.compile(model, dynamic=True)}
     if arguments.aoti:
         package = torch._inductor.aoti_compile_and_package(_program(example, config))
@@ -90,7 +104,7 @@ def _measure(arguments: argparse.Namespace, example: ModuleType, config: Any) ->
     rows = []
     with torch.no_grad():
         for one in sizes:
-            rows.append(_row(own, paths, example.example_args(*one, config=config), one, arguments.rounds))
+            rows.append(_row(own, paths, _args(example, config, one), one, arguments.rounds))
         memory = _memory(own, example, config, sizes, arguments.calls)
     ratios = [row["ratio"] for row in rows]
     mean = float(np.exp(np.mean(np.log(ratios))))
@@ -124,12 +138,12 @@ def _row(own: Any, paths: dict[str, Any], args: Any, size: tuple[int, ...], roun
 def _memory(own: Any, example: ModuleType, config: Any, sizes: list[Any], num_calls: int) -> dict[str, Any]:
     """Return the resident memory, in bytes, before, amid and after calls of random sizes."""
     low, high = sizes[0], sizes[-1]
-    own(*example.example_args(*high, config=config))
+    own(*_args(example, config, high))
     generator = random.Random(0)
     readings = [_resident()]
     for number in range(num_calls):
         size = [generator.randint(min(a, b), max(a, b)) for a, b in zip(low, high, strict=True)]
-        own(*example.example_args(*size, config=config))
+        own(*_args(example, config, size))
         if number + 1 in (num_calls // 2, num_calls):
             readings.append(_resident())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

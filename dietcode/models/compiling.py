@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,15 @@ from dietcode.errors import LibraryError, ModelError, TuningError
 from dietcode.graph.graph import Graph
 from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
+from dietcode.models.budgets import (
+    LEAST_MEASURED,
+    PartBudget,
+    PartSearch,
+    kept_search,
+    search_of,
+    shared_budgets,
+    unfinished,
+)
 from dietcode.models.grouping import make_units
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.lowering import Lowered, lower
@@ -42,12 +51,13 @@ from dietcode.runtime.models.loading import BUNDLE_FORMAT
 from dietcode.runtime.models.model import guard_of
 from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.result import TuneResult
+from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 
 Weights = Mapping[str, "np.ndarray[Any, Any]"]
-TRIALS, SECONDS = 32, 60.0  # of each part
+TRIALS, SECONDS = 32, 60.0  # of each part, on average
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,10 @@ class Options:
 
     Attributes
     ----------
-    trials, seconds
-        The budget of each part.
+    trials : int
+        Of each part.
+    seconds : float
+        Of each part on average; `shared_budgets` divides the sum.
     target : dict
         As a spec has it; this machine's CPU where it is empty.
     objective : dict
@@ -126,25 +138,30 @@ def compile_graph(
     graph = rewrite(graph)
     lowered = lower(graph, make_units(graph))
     _check_loads(lowered)
-    parts = _specs(lowered, options)
+    flops = _flops(graph, lowered)
+    parts = _specs(lowered, options, shared_budgets(flops, options.trials, options.seconds))
     on_event(Event("plan", f"{len(graph.nodes)} operators become {len(parts)} parts to tune", 1, 1))
     built: dict[str, Path] = {}
+    searches: dict[str, PartSearch | None] = {}
     engine = engine or LocalMachine()
     device = _device_of(parts, engine)
     num_tuned = 0
     for number, (digest, spec) in enumerate(parts.items(), 1):
         path = _cached(spec, digest, device)
         known = None if options.force else _known(path)
-        if known is None:
+        budget = PartBudget(spec.budget.trials, spec.budget.seconds)
+        search = kept_search(_search_file(path))
+        if known is None or (search is not None and search.goes_on_with(budget)):
             label = f"part {number} of {len(parts)}, {spec.name}"
-            built[digest] = _tuned(spec, path, options, engine, _labelled(on_event, label))
+            built[digest], search = _tuned(spec, path, options, engine, _labelled(on_event, label))
             num_tuned += 1
         else:
             on_event(
                 Event("part", f"{number} of {len(parts)}, {spec.name}: built before", number, len(parts))
             )
             built[digest] = known
-    report = _report(graph, lowered, parts, built)
+        searches[digest] = search
+    report = _report(graph, lowered, parts, built, searches)
     _write(folder, lowered, built, report, weights if keep_weights else {})
     on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
@@ -174,7 +191,16 @@ def _labelled(on_event: OnEvent, label: str) -> OnEvent:
     return lambda event: on_event(replace(event, message=f"{label}: {event.message}"))
 
 
-def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
+def _flops(graph: Graph, lowered: Lowered) -> dict[str, int]:
+    """Return the FLOPs of all calls of each part, at the largest shapes."""
+    largest = {name: high for name, (_, high) in graph.ranges.items()}
+    return {
+        digest: sum((call.num_flops.evaluate(largest) for call in calls), 0)
+        for digest, calls in lowered.calls.items()
+    }
+
+
+def _specs(lowered: Lowered, options: Options, budgets: Mapping[str, PartBudget]) -> dict[str, Spec]:
     """Return the whole spec of each library."""
     specs = {}
     for digest, spec in lowered.specs.items():
@@ -184,7 +210,7 @@ def _specs(lowered: Lowered, options: Options) -> dict[str, Spec]:
                 "name": f"{kind}-{digest[:12]}",
                 **spec,
                 **({"target": dict(options.target)} if options.target else {}),
-                "budget": {"trials": options.trials, "seconds": options.seconds},
+                "budget": asdict(budgets[digest]),
                 "objective": dict(options.objective),
             }
         )
@@ -206,24 +232,38 @@ def _known(path: Path) -> Path | None:
     return path
 
 
-def _tuned(spec: Spec, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> Path:
+def _search_file(path: Path) -> Path:
+    """Return where it is kept how far the search of a library went; beside its folder, which is one."""
+    return path.with_name(f"{path.name}.json")
+
+
+def _tuned(
+    spec: Spec, path: Path, options: Options, engine: Engine, on_event: OnEvent
+) -> tuple[Path, PartSearch]:
     try:
-        result: TuneResult = make_library(spec, force=options.force, engine=engine, on_event=on_event)
+        result: TuneResult = make_library(
+            spec, force=options.force, engine=engine, on_event=on_event, search=Search(least=LEAST_MEASURED)
+        )
     except TuningError as error:
         raise TuningError(f"{spec.name}: {error}") from error
+    search = search_of(result.report, PartBudget(spec.budget.trials, spec.budget.seconds))
     write_folder(path, result.files)
-    return path
+    _search_file(path).write_bytes(pretty_json(search.to_json()))
+    return path, search
 
 
 def _report(
-    graph: Graph, lowered: Lowered, parts: Mapping[str, Spec], built: Mapping[str, Path]
+    graph: Graph,
+    lowered: Lowered,
+    parts: Mapping[str, Spec],
+    built: Mapping[str, Path],
+    searches: Mapping[str, PartSearch | None],
 ) -> dict[str, Any]:
     """Return what ``dietcode inspect`` shows of a model."""
-    largest = {name: high for name, (_, high) in graph.ranges.items()}
-    rows = []
+    flops, rows = _flops(graph, lowered), []
     for digest, spec in parts.items():
         calls: list[KernelCall] = lowered.calls[digest]
-        manifest = read_manifest(built[digest])
+        manifest, search = read_manifest(built[digest]), searches[digest]
         rows.append(
             {
                 "digest": digest,
@@ -231,8 +271,9 @@ def _report(
                 "kind": calls[0].kind,
                 "operator": str(spec.op),
                 "calls": len(calls),
-                "flops_at_most": sum((call.num_flops.evaluate(largest) for call in calls), 0),
+                "flops_at_most": flops[digest],
                 "code_bytes": manifest["files"]["library.so"]["bytes"],
+                "search": None if search is None else search.to_json(),
             }
         )
     steps = lowered.description["steps"]
@@ -251,6 +292,7 @@ def _report(
         "workspace_bytes": lowered.description["storages"]["max_bytes"],
         "num_calls": sum("kernel" in step for step in steps),
         "host_operators": host,
+        "warning": unfinished(rows),
         "parts": sorted(rows, key=lambda row: -int(row["flops_at_most"])),
     }
 

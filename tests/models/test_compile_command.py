@@ -242,6 +242,7 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
     facts = json.loads(run("inspect", bundle, "--json").stdout)
     assert sum(part["flops_at_most"] for part in facts["report"]["parts"]) > 0
     for part in facts["report"]["parts"]:
+        assert part["search"]["measured"] == 2 and part["search"]["stop"] == "trials"
         own = json.loads(run("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
         assert len(own["dispatch"]["categories"]) == part["categories"] >= 1
         assert part["digest"][:12] in done.stdout

@@ -120,6 +120,10 @@ class Executable:
         """The libraries that it calls, each once."""
         return list(dict.fromkeys(step.digest for step in self.steps if isinstance(step, KernelStep)))
 
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value: an input, a weight, or what a step computes."""
+        return next(group[name] for group in (self.values, self.inputs, self.weights) if name in group)
+
     @property
     def used_dimensions(self) -> frozenset[str]:
         """The dimensions that some value's shape follows from."""
