@@ -16,12 +16,13 @@ from dietcode.errors import TensorError
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json, sha256_file
-from dietcode.runtime.models.executable import Executable
+from dietcode.runtime.models.executable import Executable, HostStep, KernelStep
 from dietcode.runtime.models.guard import ShapeGuard
 from dietcode.runtime.models.prepared import Kernels, Prepared, StorageMemory, storage_offsets
 from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
+_MAX_BOUND = 4096
 
 
 def guard_of(executable: Executable) -> ShapeGuard:
@@ -104,6 +105,7 @@ class Model:
         self._kernels = alone, beside_torch
         self.guard = guard_of(executable)
         self._free: list[Workplace] = []
+        self._bindings: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
 
     def __repr__(self) -> str:
         """Return one line with the inputs and their ranges."""
@@ -188,15 +190,36 @@ class Model:
         digest = hashlib.sha256("".join(facts).encode()).hexdigest()[:16]
         return f"{self.executable.name}-{digest}"
 
-    def _run(self, arrays: Sequence[Any], beside_torch: bool) -> list[Any]:
-        binding = self.guard.bind([array.shape for array in arrays])
+    def step_secs(self, *positional: Any, **keyword: Any) -> list[tuple[KernelStep | HostStep, float]]:
+        """Return the seconds of each step of a call, for a profile; arguments are those of a call."""
+        given = flatten_arguments(self.executable.signature, positional, keyword)
+        arrays = [_array(name, given[name], type_)[0] for name, type_ in self.executable.inputs.items()]
+        return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
+
+    def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        """Return the value of each dimension; shapes that came before are not checked again."""
+        binding = self._bindings.get(shapes)
+        if binding is None:
+            binding = self.guard.bind(shapes)
+            if len(self._bindings) >= _MAX_BOUND:
+                self._bindings.clear()
+            self._bindings[shapes] = binding
+        return binding
+
+    def _run(
+        self,
+        arrays: Sequence[Any],
+        beside_torch: bool,
+        run: Callable[[Prepared, Sequence[Any]], list[Any]] = Prepared.__call__,
+    ) -> list[Any]:
+        binding = self._bound(tuple([array.shape for array in arrays]))
         try:
             workplace = self._free.pop()
         except IndexError:  # another thread has the others
             workplace = Workplace(self.executable)
         try:
             kernels = self._kernels[beside_torch]
-            return workplace.prepared(kernels, binding, beside_torch)(arrays)
+            return run(workplace.prepared(kernels, binding, beside_torch), arrays)
         finally:
             self._free.append(workplace)
 

@@ -7,6 +7,7 @@ on the tensors of a call, which are its inputs and outputs, is done at each.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
+from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.host_operators import HOST
 from dietcode.runtime.models.executable import (
@@ -37,7 +39,7 @@ class StorageMemory:
     """The bytes that all storages of a model lie in; it grows, and is never shared by two calls at once."""
 
     def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
+        self._bytes, self._begin = np.empty(0, np.uint8), 0
         self.generation = 0
 
     def reserve(self, num_bytes: int) -> None:
@@ -45,14 +47,12 @@ class StorageMemory:
         if num_bytes > len(self._bytes) - ALIGNMENT:
             self._bytes = np.empty(0, np.uint8)  # the old one is given back first
             self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8)
+            self._begin = -self._bytes.ctypes.data % ALIGNMENT
             self.generation += 1
 
     def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
         """Return an array at an offset."""
-        dtype = np.dtype(type_.dtype)
-        begin = -self._bytes.ctypes.data % ALIGNMENT + offset
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self._bytes[begin : begin + size].view(dtype).reshape(shape)
+        return np.ndarray(shape, type_.dtype, self._bytes, self._begin + offset)
 
 
 def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple[list[int], int]:
@@ -103,15 +103,17 @@ class Prepared:
         self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: StorageMemory
     ) -> None:
         self._executable, self._kernels, self._binding = executable, kernels, binding
+        self._shapes: dict[int, tuple[int, ...]] = {}
         offsets, _ = storage_offsets(executable, binding)
         self._fixed: dict[str, Array] = dict(kernels.constants)
         for name, number in executable.storage_of.items():
             type_ = executable.values[name]
-            self._fixed[name] = memory.view(offsets[number], type_, self._shape(type_))
+            self._fixed[name] = memory.view(offsets[number], type_, self._shape(type_.shape))
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
         self._actions: list[Action] = []
         self._allocate_outputs()
+        self._sources: list[KernelStep | HostStep] = []
         for step in executable.steps:
             if isinstance(step, KernelStep) and step.repeat is not None:
                 self._add_repeated(step, step.repeat)
@@ -121,6 +123,7 @@ class Prepared:
                 self._add_view(step)
             else:
                 self._add_host(step)
+            self._sources += [step] * (len(self._actions) - len(self._sources))
         self._given = [self._fixed.get(name) for name in executable.outputs]
         self._from_slot = [self._slots.get(name, -1) for name in executable.outputs]
         own = {number for number, _, _ in self._new}  # new arrays of the call; the rest is shared with others
@@ -129,11 +132,27 @@ class Prepared:
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Return the outputs, new arrays; `inputs` are contiguous and of the shapes of the binding."""
+        slots = self._begun(inputs)
+        for action in self._actions:
+            action(slots)
+        return self._outputs(slots)
+
+    def step_secs(self, inputs: Sequence[Array]) -> list[tuple[KernelStep | HostStep, float]]:
+        """Run the steps as a call does, and return the seconds of each that does something."""
+        slots, found = self._begun(inputs), []
+        for step, action in zip(self._sources, self._actions, strict=True):
+            begin = time.perf_counter()
+            action(slots)
+            found.append((step, time.perf_counter() - begin))
+        return found
+
+    def _begun(self, inputs: Sequence[Array]) -> Slots:
         slots: Slots = [*inputs, *[None] * (self._num_slots - len(inputs))]
         for number, shape, dtype in self._new:
             slots[number] = np.empty(shape, dtype)
-        for action in self._actions:
-            action(slots)
+        return slots
+
+    def _outputs(self, slots: Slots) -> list[Array]:
         return [
             np.array(slots[number] if number >= 0 else fixed, order="C", copy=True)
             if copies
@@ -141,8 +160,13 @@ class Prepared:
             for number, fixed, copies in zip(self._from_slot, self._given, self._copies, strict=True)
         ]
 
-    def _shape(self, type_: TensorType) -> tuple[int, ...]:
-        return tuple(extent.evaluate(self._binding) for extent in type_.shape)
+    def _shape(self, shape: tuple[Extent, ...]) -> tuple[int, ...]:
+        """Return a shape of the executable as numbers; by identity, since equal ones are one object."""
+        found = self._shapes.get(id(shape))
+        if found is None:
+            found = tuple(extent.evaluate(self._binding) for extent in shape)
+            self._shapes[id(shape)] = found
+        return found
 
     def _allocate_outputs(self) -> None:
         """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
@@ -155,7 +179,7 @@ class Prepared:
                 if name not in self._fixed:
                     type_ = executable.values[name]
                     number = self._slots[name] = len(self._slots)
-                    self._new.append((number, self._shape(type_), np.dtype(type_.dtype)))
+                    self._new.append((number, self._shape(type_.shape), np.dtype(type_.dtype)))
 
     def _add_view(self, step: HostStep) -> None:
         attributes = evaluated_attributes(step, self._binding)
@@ -185,7 +209,7 @@ class Prepared:
             elif read.value in self._fixed:
                 arguments.append(self._reshaped(self._fixed[read.value], read))
             else:
-                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                shape = self._shape(read.shape)
                 changing.append((len(arguments), self._slots[read.value], shape))
                 arguments.append(None)
         values = [step.variables[name].evaluate(self._binding) for name in variables]
@@ -211,7 +235,7 @@ class Prepared:
         """Whether a kernel has no element to compute; kernels do not take extents of 0 otherwise."""
         if min(values, default=1) > 0:
             return False
-        sizes = [math.prod(extent.evaluate(self._binding) for extent in one.shape) for one in step.results]
+        sizes = [math.prod(self._shape(one.shape)) for one in step.results]
         if any(sizes):
             zero = next(name for name, value in zip(variables, values, strict=True) if value < 1)
             raise ShapeError(f"{step.variables[zero]} is 0 in these shapes; allowed: at least 1")
@@ -231,7 +255,7 @@ class Prepared:
             if key in self._kernels.packed:
                 inputs.append((name, self._kernels.packed[key], None))
             else:
-                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                shape = self._shape(read.shape)
                 inputs.append((name, self._operand(read.value), shape))
 
         def act(slots: Slots) -> None:
@@ -254,9 +278,11 @@ class Prepared:
         self._actions.append(act)
 
     def _reshaped(self, array: Array, read: TensorRead) -> Any:
-        shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+        shape = self._shape(read.shape)
+        if array.shape == shape and array.flags.c_contiguous:
+            return array
         result = array.reshape(shape)
-        if result.size and not np.shares_memory(result, array):
+        if not array.flags.c_contiguous and result.size and not np.shares_memory(result, array):
             raise ShapeError(f"{read.value}: is not contiguous")
         return result
 

@@ -7,14 +7,15 @@ order. `Model.torch_module` imports it when it is asked for, since it imports Py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.graph.extent import Extent
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.models.model import Model
+from dietcode.runtime.models.executable import Executable
+from dietcode.runtime.models.guard import ShapeGuard
 from dietcode.runtime.torch_registry import (  # first: it says what to install where PyTorch is missing
     NAMESPACE,
     REGISTRY,
@@ -26,17 +27,33 @@ from dietcode.runtime.torch_registry import (  # first: it says what to install 
 import torch  # isort: skip
 
 _NAME = "model"
-_models: WeakValueDictionary[str, Model] = WeakValueDictionary()
 
 
-def model_operator(model: Model) -> str:
+class RunnableModel(Protocol):
+    """What the operator calls: a `dietcode.runtime.models.model.Model`."""
+
+    executable: Executable
+    guard: ShapeGuard
+
+    @property
+    def identity(self) -> str:
+        """What no model that computes something else has."""
+
+    def flat_call(self, values: Sequence[Any]) -> list[Any]:
+        """Return the outputs in order, for inputs in order."""
+
+
+_models: WeakValueDictionary[str, RunnableModel] = WeakValueDictionary()
+
+
+def model_operator(model: RunnableModel) -> str:
     """Let the operator find a model, and return the text that names it."""
     key = model.identity
     _models[key] = model
     return key
 
 
-def _model(key: str) -> Model:
+def _model(key: str) -> RunnableModel:
     model = _models.get(key)
     if model is None:
         raise TensorError(
@@ -45,7 +62,7 @@ def _model(key: str) -> Model:
     return model
 
 
-def _named(model: Model, tensors: Sequence[Any]) -> dict[str, Any]:
+def _named(model: RunnableModel, tensors: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(model.executable.inputs, tensors, strict=True))
 
 
@@ -123,7 +140,7 @@ class ModelModule(torch.nn.Module):
 
     Parameters
     ----------
-    model : Model
+    model : RunnableModel
         Of one input at least.
 
     Raises
@@ -132,7 +149,7 @@ class ModelModule(torch.nn.Module):
         It has no input.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: RunnableModel) -> None:
         super().__init__()
         if not model.executable.inputs:
             raise TensorError("torch_module: given a model without inputs; allowed: one at least")
