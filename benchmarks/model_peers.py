@@ -77,7 +77,7 @@ def _onnxruntime(program: Path) -> Path_:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = available_cores()
+    options.intra_op_num_threads, options.log_severity_level = available_cores(), 3
     file = _there(onnx_file(program))
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
