@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,6 +29,8 @@ from dietcode.runtime.models.executable import (
     evaluated,
 )
 from dietcode.runtime.models.steps import WRITERS
+
+_MAX_KEPT_POSITIONS = 256  # arguments of repeated calls that are kept, which costs a kilobyte for each
 
 Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = list[Any]
@@ -258,7 +260,7 @@ class Prepared:
                 shape = self._shape(read.shape)
                 inputs.append((name, self._operand(read.value), shape))
 
-        def act(slots: Slots) -> None:
+        def calls(slots: Slots) -> Iterator[tuple[Any, ...]]:
             outputs = [one(slots) for one in results]
             given = [(n, one if shape is None else one(slots), shape) for n, one, shape in inputs]
             before: list[Array] | None = None
@@ -273,9 +275,23 @@ class Prepared:
                         own = array[position] if name in repeat.each else array
                         arguments.append(own.reshape(shape))
                 before = [one[position] for one in outputs]
-                run(*arguments, *before, *values)
+                yield (*arguments, *before, *values)
 
-        self._actions.append(act)
+        def act(slots: Slots) -> None:
+            for arguments in calls(slots):
+                run(*arguments)
+
+        kept: list[tuple[Any, ...]] = []
+
+        def act_again(slots: Slots) -> None:
+            if not kept:
+                kept.extend(calls(slots))
+            for arguments in kept:
+                run(*arguments)
+
+        values_of = (*(one.value for one in step.results), *(one.value for one in step.arguments.values()))
+        is_fixed = not any(value in self._slots for value in values_of)
+        self._actions.append(act_again if is_fixed and count <= _MAX_KEPT_POSITIONS else act)
 
     def _reshaped(self, array: Array, read: TensorRead) -> Any:
         shape = self._shape(read.shape)
