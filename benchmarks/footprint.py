@@ -71,15 +71,13 @@ def main() -> None:
 
 
 def _inputs(bundle: Path, values: list[int]) -> list[tuple[list[int], str]]:
-    """Return the shape and dtype of each input."""
+    """Return the shape and dtype of each input, in the order of a call."""
     from dietcode.runtime.models.executable import read_executable
 
     executable = read_executable(json.loads((bundle / "model.json").read_text()))
     binding = dict(zip(executable.ranges, values, strict=True))
-    return [
-        ([extent.evaluate(binding) for extent in type_.shape], type_.dtype)
-        for type_ in executable.inputs.values()
-    ]
+    types = [executable.inputs[name] for name in executable.signature["positional"]]
+    return [([extent.evaluate(binding) for extent in type_.shape], type_.dtype) for type_ in types]
 
 
 def installed_bytes(distribution: str) -> int:
