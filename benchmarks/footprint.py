@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -21,10 +22,12 @@ from packaging.requirements import Requirement
 
 from benchmarks.facts import write
 from benchmarks.models import ROOT
+from dietcode.lean import with_torch, without_torch
 
+# The peak is read from /proc: that of getrusage begins with the parent's, which has PyTorch loaded.
 _SHIPPED = {".py", ".pyi", ".so", ".h", ".typed"}
 _OWN = """
-import json, resource, sys
+import json, sys
 import numpy as np
 if sys.argv[1] == "import":
     import dietcode
@@ -33,18 +36,18 @@ else:
     model = dietcode.load(sys.argv[1])
     sizes = json.loads(sys.argv[2])
     model(*[np.zeros(shape, dtype) for shape, dtype in sizes])
-assert "torch" not in sys.modules and "tvm" not in sys.modules
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+assert "tvm" not in sys.modules and not hasattr(sys.modules.get("torch"), "Tensor")
+print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 _TORCH = """
-import json, resource, sys
+import json, sys
 import torch
 if sys.argv[1] != "import":
     module = torch.export.load(sys.argv[1]).module()
     sizes = json.loads(sys.argv[2])
     with torch.no_grad():
         module(*[torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, dtype in sizes])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
@@ -103,9 +106,10 @@ def installed_bytes(distribution: str) -> int:
 
 
 def _peak(code: str, first: str, second: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", code, first, second], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    # tvm-ffi imports PyTorch where it is installed; a process without it is measured here.
+    env = without_torch(os.environ) if code is _OWN else with_torch(os.environ)
+    arguments = [sys.executable, "-c", code, first, second]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
