@@ -18,7 +18,7 @@ def facts() -> dict[str, Any]:
     if commit and _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results"):
         commit += "-dirty"
     versions: dict[str, str | None] = {}
-    for package in ("dietcode", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"):
+    for package in ("dietcode", "apache-tvm", "apache-tvm-ffi", "torch", "numpy", "onnxruntime", "openvino"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -36,7 +36,8 @@ def compile_model(
         int | None, typer.Option(help="Most candidates to measure, of each part. [default: 32]")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Most seconds of measuring, for each part. [default: 60]")
+        float | None,
+        typer.Option(help="Seconds of measuring, for a part on average; more FLOPs get more. [default: 60]"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Measure and build again what is already known.")
@@ -71,6 +72,8 @@ def compile_model(
             on_event=progress.on_event,
             keep_weights=weights,
         )
+    if result.report["warning"]:
+        typer.echo(f"dietcode: warning: {result.report['warning']}", err=True)
     if as_json:
         print_json({"folder": str(output), "secs": result.secs} | result.report)
         return

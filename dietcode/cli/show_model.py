@@ -30,13 +30,18 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     console.print(f"on the host {host or 'nothing'}")
     if parts:
         _show_parts(parts)
+        if report.get("warning"):
+            console.print(f"warning     {report['warning']}")
         console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
 
 
 def _show_parts(parts: Any) -> None:
     columns = [
         *(TableColumn("part", whole=True), TableColumn("operator")),
-        *(TableColumn(name, right=True, whole=True) for name in ("calls", "FLOPs", "code", "categories")),
+        *(
+            TableColumn(name, right=True, whole=True)
+            for name in ("calls", "FLOPs", "code", "measured", "categories")
+        ),
     ]
     total = sum(part["flops_at_most"] for part in parts) or 1
     rows = [
@@ -46,11 +51,12 @@ def _show_parts(parts: Any) -> None:
             str(part["calls"]),
             _share(part["flops_at_most"] / total),
             _bytes(part["code_bytes"]),
+            str((part.get("search") or {}).get("measured", "")),
             str(part["categories"]),
         )
         for part in parts
     ]
-    caption = "FLOPs: share of a call with the largest shapes"
+    caption = "FLOPs: share of a call with the largest shapes; measured: micro-kernels of the search"
     print_table(columns, rows, title="Parts", caption=caption)
 
 

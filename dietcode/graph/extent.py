@@ -116,8 +116,15 @@ class Extent:
         factors = (factor for _, monomial in self.terms for factor, _ in monomial)
         return sum(1 + one.first.num_atoms + one.second.num_atoms for one in factors if isinstance(one, Atom))
 
-    def evaluate(self, binding: Mapping[str, int]) -> int:
+    def evaluate(
+        self, binding: Mapping[str, int], functions: Mapping[str, Callable[[int, int], int]] | None = None
+    ) -> int:
         """Return the value for values of the dimensions.
+
+        Parameters
+        ----------
+        functions : mapping of str to callable, optional
+            Instead of those of `FUNCTIONS`, for values that are no plain numbers.
 
         Raises
         ------
@@ -133,8 +140,10 @@ class Extent:
                 if isinstance(factor, str):
                     value = binding[factor]
                 else:
-                    first, second = factor.first.evaluate(binding), factor.second.evaluate(binding)
-                    value = FUNCTIONS[factor.function](first, second)
+                    first = factor.first.evaluate(binding, functions)
+                    second = factor.second.evaluate(binding, functions)
+                    own = functions and functions.get(factor.function)
+                    value = (own or FUNCTIONS[factor.function])(first, second)
                 product *= value**power
             total += product
         return total

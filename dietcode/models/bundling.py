@@ -6,19 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from dietcode._version import __version__
+from dietcode.models.budgets import PartSearch, unfinished
 from dietcode.models.planning import ModelPlan
 from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, REPORT, pretty_json
 
 
-def report_of_model(plan: ModelPlan, code_bytes: Mapping[str, int]) -> dict[str, Any]:
+def report_of_model(
+    plan: ModelPlan, code_bytes: Mapping[str, int], searches: Mapping[str, PartSearch | None]
+) -> dict[str, Any]:
     """Return what ``dietcode inspect`` shows of a model.
 
     Parameters
     ----------
     code_bytes : mapping of str to int
         Of each part, by its digest.
+    searches : mapping of str to PartSearch or None
+        How far that of each part went; None, or left out, where that is not known.
     """
-    rows = [
+    known = {digest: search.to_json() for digest, search in searches.items() if search is not None}
+    rows: list[dict[str, Any]] = [
         {
             "digest": part.digest,
             "name": part.name,
@@ -27,10 +33,12 @@ def report_of_model(plan: ModelPlan, code_bytes: Mapping[str, int]) -> dict[str,
             "calls": part.calls,
             "flops_at_most": part.flops_at_most,
             "code_bytes": code_bytes[part.digest],
+            "search": known.get(part.digest),
         }
         for part in plan.parts
     ]
-    return {**plan.facts, "parts": sorted(rows, key=lambda row: -int(row["flops_at_most"]))}
+    by_work = sorted(rows, key=lambda row: -int(row["flops_at_most"]))
+    return {**plan.facts, "warning": unfinished(rows), "parts": by_work}
 
 
 def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, bytes]:

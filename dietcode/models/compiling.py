@@ -18,6 +18,14 @@ from dietcode.graph.graph import Graph
 from dietcode.graph.model_request import OBJECTIVE, SECONDS, TRIALS
 from dietcode.measure.engine import Engine
 from dietcode.measure.local import LocalMachine
+from dietcode.models.budgets import (
+    LEAST_MEASURED,
+    PartBudget,
+    PartSearch,
+    kept_search,
+    search_of,
+    shared_budgets,
+)
 from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
 from dietcode.models.planning import ModelPlan, PlannedPart, plan_graph
 from dietcode.runtime.cache import cache_dir
@@ -37,7 +45,9 @@ from dietcode.runtime.manifest import (
 )
 from dietcode.tuner.events import Event, OnEvent, silent
 from dietcode.tuner.result import TuneResult
+from dietcode.tuner.search import Search
 from dietcode.tuner.tune import make_library
+from dietcode.workload.spec import Spec
 
 Weights = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -48,8 +58,10 @@ class Options:
 
     Attributes
     ----------
-    trials, seconds
-        The budget of each part.
+    trials : int
+        Of each part.
+    seconds : float
+        Of each part on average; `shared_budgets` divides the sum.
     target : dict
         As a spec has it; this machine's CPU where it is empty.
     objective : dict
@@ -127,23 +139,33 @@ def compile_graph(
     parts = plan.parts
     num_operators = plan.facts["num_operators"]
     on_event(Event("plan", f"{num_operators} operators become {len(parts)} parts to tune", 1, 1))
+    budgets = shared_budgets(
+        {part.digest: part.flops_at_most for part in parts}, options.trials, options.seconds
+    )
     built: dict[str, Path] = {}
+    searches: dict[str, PartSearch | None] = {}
     engine = engine or LocalMachine()
     device = _device_of(parts, engine)
     num_tuned = 0
     for number, part in enumerate(parts, 1):
         path = _cached(part, device)
         known = None if options.force else _known(path)
-        if known is None:
+        budget = budgets[part.digest]
+        search = kept_search(_search_file(path))
+        if known is None or (search is not None and search.goes_on_with(budget)):
             label = f"part {number} of {len(parts)}, {part.name}"
-            built[part.digest] = _tuned(part, path, options, engine, labelled(on_event, label))
+            spec = part.with_budget(budget).spec
+            built[part.digest] = path
+            search = _tuned(spec, path, options, engine, labelled(on_event, label))
             num_tuned += 1
         else:
             on_event(
                 Event("part", f"{number} of {len(parts)}, {part.name}: built before", number, len(parts))
             )
             built[part.digest] = known
-    report = report_of_model(plan, {digest: _code_bytes(path) for digest, path in built.items()})
+        searches[part.digest] = search
+    code_bytes = {digest: _code_bytes(path) for digest, path in built.items()}
+    report = report_of_model(plan, code_bytes, searches)
     _write(folder, plan, built, report, weights if keep_weights else {})
     on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
     return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
@@ -180,13 +202,24 @@ def _known(path: Path) -> Path | None:
     return path
 
 
-def _tuned(part: PlannedPart, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> Path:
+def _search_file(path: Path) -> Path:
+    """Return where it is kept how far the search of a library went; beside its folder, which is one."""
+    return path.with_name(f"{path.name}.json")
+
+
+def _tuned(spec: Spec, path: Path, options: Options, engine: Engine, on_event: OnEvent) -> PartSearch:
+    """Tune a part, keep its library in a folder, and return how far the search went."""
+    least = Search(least=LEAST_MEASURED)
     try:
-        result: TuneResult = make_library(part.spec, force=options.force, engine=engine, on_event=on_event)
+        result: TuneResult = make_library(
+            spec, force=options.force, engine=engine, on_event=on_event, search=least
+        )
     except TuningError as error:
-        raise TuningError(f"{part.name}: {error}") from error
+        raise TuningError(f"{spec.name}: {error}") from error
+    search = search_of(result.report, PartBudget(spec.budget.trials, spec.budget.seconds))
     write_folder(path, result.files)
-    return path
+    _search_file(path).write_bytes(pretty_json(search.to_json()))
+    return search
 
 
 def _code_bytes(path: Path) -> int:

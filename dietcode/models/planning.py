@@ -10,6 +10,7 @@ import numpy as np
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
+from dietcode.models.budgets import PartBudget
 from dietcode.models.grouping import make_units
 from dietcode.models.lifetimes import all_steps
 from dietcode.models.lowering import Lowered, lower
@@ -53,6 +54,11 @@ class PlannedPart:
     def name(self) -> str:
         """The name of its spec."""
         return str(self.fields["name"])
+
+    def with_budget(self, budget: PartBudget) -> PlannedPart:
+        """Return the part with another budget."""
+        own = {"trials": budget.trials, "seconds": budget.seconds}
+        return replace(self, fields=self.fields | {"budget": own})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A library as an operator of PyTorch: in eager code, under ``torch.compile``, in ``torch.export``.
 
-With `dietcode.nn` the only module that imports PyTorch; `Library.torch_op` imports it when it is asked for.
+`Library.torch_op` imports it when it is asked for, since it imports PyTorch.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ShapeError, TensorError
-from dietcode.extras import MissingExtraError, what_to_install
 from dietcode.runtime.lean_call import Bound, Callee, check_bound
 from dietcode.runtime.manifest import CODE
 from dietcode.runtime.tensors import Packed
+from dietcode.runtime.torch_registry import (  # first: it says what to install where PyTorch is missing
+    NAMESPACE,
+    REGISTRY,
+    is_plain_call,
+    refuse_gradients,
+    refuse_vmap,
+)
 from dietcode.workload.quotient import Dim, QuotientDim, parse_dim
 
-try:
-    import torch
-except ImportError as error:
-    raise MissingExtraError(what_to_install("an operator of PyTorch", "bench", ("torch",))) from error
+import torch  # isort: skip
 
-_NAMESPACE = "dietcode"
-_REGISTRY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _NUM_DIGEST_CHARS = 16
-# Looked up once: every eager call asks them.
-_is_compiling = torch.compiler.is_compiling
-_num_modes = torch._C._len_torch_dispatch_stack
-_transformation = torch._C._functorch.peek_interpreter_stack
 _has_global_hooks = torch.nn.modules.module._has_any_global_hook
 _operators: dict[str, RegisteredOperator] = {}
 
@@ -49,7 +46,7 @@ class RegisteredOperator:
     """
 
     def __init__(self, name: str, library: Callee) -> None:
-        self.name = f"{_NAMESPACE}::{name}"
+        self.name = f"{NAMESPACE}::{name}"
         self.library = library
         manifest = library.manifest
         self.order: list[str] = manifest["argument_order"]
@@ -62,12 +59,12 @@ class RegisteredOperator:
             if tensor in self.constants:
                 parameters.append(f"SymInt[] {tensor}_shape")
         parameters += [f"SymInt {variable}" for variable in self.keywords]
-        _REGISTRY.define(f"{name}({', '.join(parameters)}) -> Tensor")
-        _REGISTRY.impl(name, self._run, "CUDA" if "cuda" in manifest["requires"] else "CPU")
-        _REGISTRY.impl(name, self._refuse_gradients, "Autograd")
-        _REGISTRY.impl(name, self._refuse_vmap, "FuncTorchBatched")
-        torch.library.register_fake(self.name, self._fake, lib=_REGISTRY)
-        self.overload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+        REGISTRY.define(f"{name}({', '.join(parameters)}) -> Tensor")
+        REGISTRY.impl(name, self._run, "CUDA" if "cuda" in manifest["requires"] else "CPU")
+        REGISTRY.impl(name, self._refuse_gradients, "Autograd")
+        REGISTRY.impl(name, self._refuse_vmap, "FuncTorchBatched")
+        torch.library.register_fake(self.name, self._fake, lib=REGISTRY)
+        self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
 
     def arguments(
         self, tensors: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
@@ -118,20 +115,12 @@ class RegisteredOperator:
         return result if isinstance(result, torch.Tensor) else torch.from_numpy(result)
 
     def _refuse_gradients(self, *arguments: Any) -> Any:
-        if torch.is_grad_enabled():
-            for name, tensor in zip(self.order, self._split(arguments)[0], strict=True):
-                if tensor.requires_grad:
-                    raise TensorError(
-                        f"{name}: requires grad, and {self.name} records no gradient; "
-                        f"call it under torch.no_grad(), or pass {name}.detach()"
-                    )
+        refuse_gradients(self.name, dict(zip(self.order, self._split(arguments)[0], strict=True)))
         with torch._C._AutoDispatchBelowAutograd():
             return self.overload(*arguments)
 
     def _refuse_vmap(self, *arguments: Any) -> Any:
-        raise TensorError(
-            f"{self.name}: given a tensor under torch.vmap; pass the whole batch as rows instead"
-        )
+        refuse_vmap(self.name)
 
     def _fake(self, *arguments: Any) -> torch.Tensor:
         """The output's shape, of symbols where the inputs' are; a shape that no call may have is refused."""
@@ -236,9 +225,7 @@ class TorchOp(torch.nn.Module):
             or self._backward_pre_hooks
             or _has_global_hooks()
             or self._compiled_call_impl is not None
-            or _is_compiling()
-            or _num_modes()
-            or _transformation()
+            or not is_plain_call()
         ):
             return super().__call__(*tensors, **named)
         result = self._eager(tensors, named)
@@ -262,8 +249,7 @@ class TorchOp(torch.nn.Module):
         ShapeError
             Shapes do not fit together, or a shape variable is outside its range.
         """
-        # Nothing looks at operators as they are called; of a trace the short way knows.
-        if not (_is_compiling() or _num_modes() or _transformation()):
+        if is_plain_call():  # of a trace the short way knows
             eager = self._eager or self._bind()
             result = eager(tensors, named)
             if result is not NotImplemented:

@@ -35,7 +35,7 @@ from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Known, Seeding, starting_space
 from dietcode.tuner.trials import Trials
 
-_RESERVED_SECS = 10.0  # kept for selecting, building and verifying
+RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 _PATIENCE = 2  # rounds
 
 
@@ -165,7 +165,9 @@ class Exploration:
         return max(0 if spent else 1, self.task.spec.budget.trials - seeding.num_trials - spent)
 
     def _out_of_time(self) -> bool:
-        return self.clock() > self.deadline - _RESERVED_SECS
+        least = min(self.search.least, self.task.spec.budget.trials)
+        is_enough = len(self.records.measurements) >= least
+        return is_enough and self.clock() > self.deadline - RESERVED_SECS
 
     def _search(self, seeding: Seeding, known: Known) -> None:
         """Measure in rounds until nothing more is promised, or the budget is used up."""

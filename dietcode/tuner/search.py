@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Search:
         Of the learned f_local.
     min_promise : float
         Mean gain in throughput, a fraction, that another round has to promise.
+    least : int
+        Micro-kernels that are measured even after the seconds of the budget; no part of the search itself, so
+        that rounds on record stay those of the same job.
     """
 
     metaschedule: bool = True
@@ -31,3 +34,4 @@ class Search:
     pruning: bool = True
     random_state: int = 0
     min_promise: float = 0.005
+    least: int = field(default=0, repr=False)

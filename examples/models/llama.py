@@ -30,6 +30,11 @@ def full() -> Config:
     return Config(vocabulary=32000, hidden=2048, heads=32, groups=4, layers=22, inner=5632, positions=2048)
 
 
+def small() -> Config:
+    """Four layers of hidden size 512."""
+    return Config(vocabulary=8000, hidden=512, heads=8, groups=2, layers=4, inner=1408, positions=1024)
+
+
 class Norm(nn.Module):
     def __init__(self, hidden: int) -> None:
         super().__init__()

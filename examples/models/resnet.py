@@ -55,6 +55,11 @@ def full() -> nn.Module:
     return build(64, (3, 4, 6, 3))
 
 
+def small() -> nn.Module:
+    """One block for each stage of ResNet-50."""
+    return build(64, (1, 1, 1, 1))
+
+
 def example_args(batch: int = 2, height: int = 45, width: int = 37) -> tuple[Any, ...]:
     return (torch.randn(batch, 3, height, width),)
 

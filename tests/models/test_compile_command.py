@@ -274,7 +274,12 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
         assert text in done.stdout
     facts = json.loads(run("inspect", bundle, "--json").stdout)
     assert sum(part["flops_at_most"] for part in facts["report"]["parts"]) > 0
+    few = [part for part in facts["report"]["parts"] if part["search"]["measured"] < 2]
+    few = [part for part in few if part["search"]["stop"] in ("trials", "seconds")]
+    warning = facts["report"]["warning"] or ""
+    assert not few or "the budget ended the search of" in warning
     for part in facts["report"]["parts"]:
+        assert 1 <= part["search"]["measured"] <= 2  # a trial may have gone to the seed
         own = json.loads(run("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
         assert len(own["dispatch"]["categories"]) == part["categories"] >= 1
         assert part["digest"][:12] in done.stdout

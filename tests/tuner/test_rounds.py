@@ -352,3 +352,14 @@ def test_a_copied_calibration_is_not_copied_again(tuned: Any, own_cache: Path) -
     third = make_spec(name="third", dims={"m": "3*T", "n": 128, "k": 32}, budget=MANY)
     _, last = tuned(third, folder="third")
     assert last.report["calibration"]["from_workload"] == first.report["workload_digest"]
+
+
+@pytest.mark.parametrize(("least", "trials", "measured"), [(0, 9, 1), (4, 9, 4), (4, 3, 3)])
+def test_so_many_are_measured_even_after_the_seconds(
+    own_cache: Path, least: int, trials: int, measured: int
+) -> None:
+    spec = make_spec(budget={"trials": trials, "seconds": 0.001})
+    search = Search(metaschedule=False, least=least)
+    report = make_library(spec, children=FakeChildren(), search=search).report
+    assert len(report["micro_kernels"]) + len(report["space"]["pruned"]) == measured
+    assert report["rounds"][-1]["stop"] == ("trials" if measured == trials else "seconds")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from dietcode.errors import LibraryError
@@ -140,6 +140,10 @@ class Executable:
     def digests(self) -> list[str]:
         """The libraries that it calls, each once."""
         return list(dict.fromkeys(step.digest for step in self.all_steps if isinstance(step, KernelStep)))
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value: an input, a weight, or what a step computes."""
+        return next(group[name] for group in (self.values, self.inputs, self.weights) if name in group)
 
     @property
     def used_dimensions(self) -> frozenset[str]:
@@ -355,18 +359,28 @@ def _leaves(trees: Iterable[Any]) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def _one_of_equals(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+    """Return the same tuple for equal shapes: what is known of one is found by its identity."""
+    return shape
+
+
+def _shape(data: Iterable[Any]) -> tuple[Extent, ...]:
+    return _one_of_equals(tuple(map(parse_extent, data)))
+
+
 def _types(data: Mapping[str, Any]) -> dict[str, TensorType]:
     found = {}
     for name, facts in data.items():
         if facts["dtype"] not in DTYPES:
             raise ValueError(f"dtype {str(facts['dtype'])[:20]!r}")
-        found[str(name)] = TensorType(str(facts["dtype"]), tuple(map(parse_extent, facts["shape"])))
+        found[str(name)] = TensorType(str(facts["dtype"]), _shape(facts["shape"]))
     return found
 
 
 def _kernel_step(step: Mapping[str, Any]) -> KernelStep:
     def read(one: Mapping[str, Any]) -> TensorRead:
-        return TensorRead(str(one["value"]), tuple(map(parse_extent, one["shape"])))
+        return TensorRead(str(one["value"]), _shape(one["shape"]))
 
     return KernelStep(
         str(step["kernel"]),

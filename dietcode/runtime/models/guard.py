@@ -20,6 +20,12 @@ class ShapeGuard:
     ranges : mapping of str to (int, int)
         Of the dimensions.
 
+    Attributes
+    ----------
+    order : list of (str, int, int, Extent)
+        Dimensions as they are bound: each with the number of an input, its axis, and the extent there, in
+        which no later dimension occurs, and this one linearly.
+
     Raises
     ------
     ValueError
@@ -34,6 +40,7 @@ class ShapeGuard:
             for axis, extent in enumerate(type_.shape)
         ]
         self._solvers: list[tuple[str, int, int, Callable[[int, Mapping[str, int]], int | None]]] = []
+        self.order: list[tuple[str, int, int, Extent]] = []
         known: set[str] = set()
         waiting = [one for one in axes if not one[2].is_constant]
         while True:
@@ -44,6 +51,7 @@ class ShapeGuard:
             number, axis, extent = found
             name = str(_unknown(extent, known))
             self._solvers.append((name, number, axis, _solver(extent, name)))
+            self.order.append((name, number, axis, extent))
             known.add(name)
         missing = sorted(set(ranges) - known)
         if missing:
@@ -64,7 +72,7 @@ class ShapeGuard:
         """
         for (name, type_), shape in zip(self._inputs.items(), shapes, strict=True):
             if len(shape) != type_.rank:
-                raise ShapeError(f"{name}: shape {list(shape)}; allowed: {self._described(type_)}")
+                raise ShapeError(f"{name}: shape {list(shape)}; allowed: {self.described(type_)}")
         binding: dict[str, int] = {}
         for dimension, number, axis, solve in self._solvers:
             value = solve(shapes[number][axis], binding)
@@ -87,9 +95,10 @@ class ShapeGuard:
         name, type_ = list(self._inputs.items())[number]
         bound = [f"{d} is {v}" for d, v in (binding or {}).items() if d in type_.shape[axis].variables]
         why = f" ({', '.join(bound)} by another axis)" if bound else ""
-        return ShapeError(f"{name}: shape {list(shape)}; allowed: {self._described(type_)}{why}")
+        return ShapeError(f"{name}: shape {list(shape)}; allowed: {self.described(type_)}{why}")
 
-    def _described(self, type_: TensorType) -> str:
+    def described(self, type_: TensorType) -> str:
+        """Return a shape with the ranges of its dimensions."""
         names = sorted({name for extent in type_.shape for name in extent.variables})
         ranges = ", ".join(f"{name} in {self._ranges[name][0]}…{self._ranges[name][1]}" for name in names)
         return f"[{', '.join(map(str, type_.shape))}]" + (f" with {ranges}" if ranges else "")

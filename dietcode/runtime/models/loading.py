@@ -134,7 +134,7 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
         for beside_torch in (False, True)
     )
     try:
-        return Model(folder, manifest, executable, alone, beside)
+        return Model(folder, manifest, executable, alone, beside, weights)
     except ValueError as error:
         raise LibraryError(f"{folder / MODEL}: {error}") from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +15,8 @@ import numpy as np
 from dietcode.errors import TensorError
 from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
-from dietcode.runtime.manifest import REPORT, read_json
-from dietcode.runtime.models.executable import Executable
+from dietcode.runtime.manifest import REPORT, read_json, sha256_file
+from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import ShapeGuard
 from dietcode.runtime.models.prepared import Kernels, Prepared
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
@@ -22,6 +24,7 @@ from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
+_MAX_BOUND = 4096
 
 
 def guard_of(executable: Executable) -> ShapeGuard:
@@ -81,6 +84,13 @@ class Model(Reopened):
     executable : Executable
     alone, beside_torch : Kernels
         For calls with NumPy's arrays, and with PyTorch's tensors.
+    weights : Path, optional
+        A file of weights that are not the bundle's own.
+
+    Attributes
+    ----------
+    executable : Executable
+    guard : ShapeGuard
     """
 
     def __init__(
@@ -90,18 +100,20 @@ class Model(Reopened):
         executable: Executable,
         alone: Kernels,
         beside_torch: Kernels,
+        weights: Path | None = None,
     ) -> None:
         self.folder, self.manifest = folder, manifest
-        self._executable = executable
+        self.executable, self._weights = executable, weights
         self._kernels = alone, beside_torch
-        self._guard = guard_of(executable)
+        self.guard = guard_of(executable)
         self._free: list[Workplace] = []
+        self._bindings: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
 
     def __repr__(self) -> str:
         """Return one line with the inputs and their ranges."""
-        inputs = ", ".join(f"{name}: {type_}" for name, type_ in self._executable.inputs.items())
-        ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self._executable.ranges.items())
-        return f"<dietcode.Model {self._executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
+        inputs = ", ".join(f"{name}: {type_}" for name, type_ in self.executable.inputs.items())
+        ranges = ", ".join(f"{name} in {low}…{high}" for name, (low, high) in self.executable.ranges.items())
+        return f"<dietcode.Model {self.executable.name}({inputs}){'; ' + ranges if ranges else ''}>"
 
     @property
     def report(self) -> dict[str, Any]:
@@ -130,27 +142,78 @@ class Model(Reopened):
             A shape, a relation between shapes or a range is not the model's; or a position in an input lies
             outside of the tensor that it is a position in.
         """
-        given = flatten_arguments(self._executable.signature, positional, keyword)
+        given = flatten_arguments(self.executable.signature, positional, keyword)
+        outputs = self.flat_call([given[name] for name in self.executable.inputs])
+        return built_output(self.executable.signature["output"], iter(outputs))
+
+    def flat_call(self, values: Sequence[Any]) -> list[Any]:
+        """Return the outputs as a list, for inputs in order; otherwise as a call."""
         arrays, some_torch = [], False
-        for name, type_ in self._executable.inputs.items():
-            array, is_torch = _array(name, given[name], type_)
+        for (name, type_), value in zip(self.executable.inputs.items(), values, strict=True):
+            array, is_torch = _array(name, value, type_)
             arrays.append(array)
             some_torch = some_torch or is_torch
         outputs = self._run(arrays, some_torch)
         if some_torch:
             from_numpy = sys.modules["torch"].from_numpy
-            outputs = [from_numpy(one) for one in outputs]
-        return built_output(self._executable.signature["output"], iter(outputs))
+            return [from_numpy(one) for one in outputs]
+        return outputs
 
-    def _run(self, arrays: Sequence[Any], beside_torch: bool) -> list[Any]:
-        binding = self._guard.bind([array.shape for array in arrays])
+    def torch_module(self) -> Any:
+        """Return a `torch.nn.Module`, a `dietcode.runtime.models.torch_module.ModelModule`.
+
+        It is one opaque operator where PyTorch compiles or exports what calls it.
+
+        Raises
+        ------
+        TensorError
+            The model has no input.
+        ImportError
+            PyTorch is not installed.
+        """
+        from dietcode.runtime.models.torch_module import ModelModule
+
+        return ModelModule(self)
+
+    @property
+    def identity(self) -> str:
+        """Name and digest, the same for the same bundle with the same weights."""
+        facts = [json.dumps(self.manifest, sort_keys=True)]
+        if self._weights is not None:
+            facts.append(sha256_file(self._weights))
+        digest = hashlib.sha256("".join(facts).encode()).hexdigest()[:16]
+        return f"{self.executable.name}-{digest}"
+
+    def step_secs(self, *positional: Any, **keyword: Any) -> list[tuple[Step, float]]:
+        """Return the seconds of each step of a call, for a profile; arguments are those of a call."""
+        given = flatten_arguments(self.executable.signature, positional, keyword)
+        arrays = [_array(name, given[name], type_)[0] for name, type_ in self.executable.inputs.items()]
+        return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
+
+    def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        """Return the value of each dimension; shapes that came before are not checked again."""
+        binding = self._bindings.get(shapes)
+        if binding is None:
+            binding = self.guard.bind(shapes)
+            if len(self._bindings) >= _MAX_BOUND:
+                self._bindings.clear()
+            self._bindings[shapes] = binding
+        return binding
+
+    def _run(
+        self,
+        arrays: Sequence[Any],
+        beside_torch: bool,
+        run: Callable[[Prepared, Sequence[Any]], list[Any]] = Prepared.__call__,
+    ) -> list[Any]:
+        binding = self._bound(tuple([array.shape for array in arrays]))
         try:
             workplace = self._free.pop()
         except IndexError:  # another thread has the others
-            workplace = Workplace(self._executable)
+            workplace = Workplace(self.executable)
         try:
             kernels = self._kernels[beside_torch]
-            return workplace.prepared(kernels, binding, beside_torch)(arrays)
+            return run(workplace.prepared(kernels, binding, beside_torch), arrays)
         finally:
             self._free.append(workplace)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,6 +41,8 @@ from dietcode.runtime.models.flow import (
 from dietcode.runtime.models.sizes import Continuations, bounded
 from dietcode.runtime.models.steps import WRITERS
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
+
+_MAX_KEPT_POSITIONS = 256  # arguments of repeated calls that are kept, which costs a kilobyte for each
 
 Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = list[Any]
@@ -84,11 +87,13 @@ class Prepared:
         self, executable: Executable, kernels: Kernels, binding: Mapping[str, int], memory: StorageMemory
     ) -> None:
         self._executable, self._kernels, self._binding = executable, kernels, binding
+        self._shapes: dict[int, tuple[int, ...]] = {}
         self._memory, self._offsets = memory, storage_offsets(executable, binding)[0]
         self._fixed: dict[str, Array] = dict(kernels.constants)
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
         self._actions: list[Action] = []
+        self._sources: list[Step] = []  # of each action
         self._arrays: set[int] = set()  # slots of outputs that steps before these have
         self._memories: dict[str, Array] = {}  # of states of loops, which have slots
         self._reserved: frozenset[str] = frozenset()  # loops by their first result
@@ -106,7 +111,7 @@ class Prepared:
         for name, number in executable.storage_of.items():
             type_ = executable.values[name]
             if name not in self._fixed and name not in self._slots and self._is_bound(type_):
-                self._fixed[name] = self._memory.view(self._offsets[number], type_, self._shape(type_))
+                self._fixed[name] = self._memory.view(self._offsets[number], type_, self._shape(type_.shape))
         for step in executable.all_steps:
             if isinstance(step, LoopStep):
                 self._reserve(step)
@@ -127,17 +132,31 @@ class Prepared:
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Return the outputs, new arrays; `inputs` are contiguous and of the shapes of the binding."""
+        slots = self._begun(inputs)
+        for action in self._actions:
+            action(slots)
+        last = slots[self._answer] if self._answer >= 0 else self
+        return last._outputs(slots)
+
+    def step_secs(self, inputs: Sequence[Array]) -> list[tuple[Step, float]]:
+        """Run the steps as a call does, and return the seconds of each that does something.
+
+        Those of a step that has others in it, or that tells a size, are theirs too.
+        """
+        slots, found = self._begun(inputs), []
+        for step, action in zip(self._sources, self._actions, strict=True):
+            begin = time.perf_counter()
+            action(slots)
+            found.append((step, time.perf_counter() - begin))
+        return found
+
+    def _begun(self, inputs: Sequence[Array]) -> Slots:
         slots: Slots = [*inputs, *[None] * (self._num_slots - len(inputs))]
         for number, shape, dtype in self._new:
             slots[number] = np.empty(shape, dtype)
-        last = self
         if self._answer >= 0:
             slots[self._answer] = self  # or what the last size prepared
-        for action in self._actions:
-            action(slots)
-        if self._answer >= 0:
-            last = slots[self._answer]
-        return last._outputs(slots)
+        return slots
 
     def _outputs(self, slots: Slots) -> list[Array]:
         return [
@@ -149,10 +168,10 @@ class Prepared:
 
     def _add_steps(self, steps: Sequence[Step], ends_call: bool = False) -> None:
         for number, step in enumerate(steps):
-            if isinstance(step, HostStep) and "size" in step.attributes:
+            sized = isinstance(step, HostStep) and "size" in step.attributes
+            if isinstance(step, HostStep) and sized:
                 self._add_sized(step, steps[number + 1 :], ends_call)
-                return
-            if isinstance(step, KernelStep) and step.repeat is not None:
+            elif isinstance(step, KernelStep) and step.repeat is not None:
                 self._add_repeated(step, step.repeat)
             elif isinstance(step, KernelStep):
                 self._add_kernel(step)
@@ -164,6 +183,10 @@ class Prepared:
                 self._add_view(step)
             else:
                 self._add_host(step)
+            if ends_call:
+                self._sources += [step] * (len(self._actions) - len(self._sources))
+            if sized:  # the rest is prepared when the size is known
+                return
         if ends_call:
             self._finish()
 
@@ -212,7 +235,8 @@ class Prepared:
     ) -> Prepared:
         """Return the steps that follow one which told a size."""
         tail = copy.copy(self)
-        tail._binding, tail._actions, tail._new = binding, [], []
+        tail._binding, tail._shapes = binding, {}
+        tail._actions, tail._sources, tail._new = [], [], []
         tail._fixed, tail._slots, tail._memories = dict(self._fixed), dict(self._slots), dict(self._memories)
         tail._arrays = self._arrays | {number for number, _, _ in self._new}
         tail._allocate()
@@ -262,8 +286,13 @@ class Prepared:
         body = self._within(step.body)
         self._actions.append(loop_action(condition, holds, rounds, body, carried, positions))
 
-    def _shape(self, type_: TensorType) -> tuple[int, ...]:
-        return tuple(extent.evaluate(self._binding) for extent in type_.shape)
+    def _shape(self, shape: tuple[Extent, ...]) -> tuple[int, ...]:
+        """Return a shape of the executable as numbers; by identity, since equal ones are one object."""
+        found = self._shapes.get(id(shape))
+        if found is None:
+            found = tuple(extent.evaluate(self._binding) for extent in shape)
+            self._shapes[id(shape)] = found
+        return found
 
     def _allocate_outputs(self) -> None:
         """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
@@ -278,7 +307,7 @@ class Prepared:
                     if not self._is_bound(type_):
                         continue
                     number = self._slots[name] = len(self._slots)
-                    self._new.append((number, self._shape(type_), np.dtype(type_.dtype)))
+                    self._new.append((number, self._shape(type_.shape), np.dtype(type_.dtype)))
 
     def _add_view(self, step: HostStep) -> None:
         attributes = evaluated_attributes(step, self._binding)
@@ -308,7 +337,7 @@ class Prepared:
             elif read.value in self._fixed:
                 arguments.append(self._reshaped(self._fixed[read.value], read))
             else:
-                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                shape = self._shape(read.shape)
                 changing.append((len(arguments), self._slots[read.value], shape))
                 arguments.append(None)
         values = [step.variables[name].evaluate(self._binding) for name in variables]
@@ -334,7 +363,7 @@ class Prepared:
         """Whether a kernel has no element to compute; kernels do not take extents of 0 otherwise."""
         if min(values, default=1) > 0:
             return False
-        sizes = [math.prod(extent.evaluate(self._binding) for extent in one.shape) for one in step.results]
+        sizes = [math.prod(self._shape(one.shape)) for one in step.results]
         if any(sizes):
             zero = next(name for name, value in zip(variables, values, strict=True) if value < 1)
             raise ShapeError(f"{step.variables[zero]} is 0 in these shapes; allowed: at least 1")
@@ -354,10 +383,10 @@ class Prepared:
             if key in self._kernels.packed:
                 inputs.append((name, self._kernels.packed[key], None))
             else:
-                shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+                shape = self._shape(read.shape)
                 inputs.append((name, self._operand(read.value), shape))
 
-        def act(slots: Slots) -> None:
+        def calls(slots: Slots) -> Iterator[tuple[Any, ...]]:
             outputs = [one(slots) for one in results]
             given = [(n, one if shape is None else one(slots), shape) for n, one, shape in inputs]
             before: list[Array] | None = None
@@ -372,14 +401,30 @@ class Prepared:
                         own = array[position] if name in repeat.each else array
                         arguments.append(own.reshape(shape))
                 before = [one[position] for one in outputs]
-                run(*arguments, *before, *values)
+                yield (*arguments, *before, *values)
 
-        self._actions.append(act)
+        def act(slots: Slots) -> None:
+            for arguments in calls(slots):
+                run(*arguments)
+
+        kept: list[tuple[Any, ...]] = []
+
+        def act_again(slots: Slots) -> None:
+            if not kept:
+                kept.extend(calls(slots))
+            for arguments in kept:
+                run(*arguments)
+
+        values_of = (*(one.value for one in step.results), *(one.value for one in step.arguments.values()))
+        is_fixed = not any(value in self._slots for value in values_of)
+        self._actions.append(act_again if is_fixed and count <= _MAX_KEPT_POSITIONS else act)
 
     def _reshaped(self, array: Array, read: TensorRead) -> Any:
-        shape = tuple(extent.evaluate(self._binding) for extent in read.shape)
+        shape = self._shape(read.shape)
+        if array.shape == shape and array.flags.c_contiguous:
+            return array
         result = array.reshape(shape)
-        if result.size and not np.shares_memory(result, array):
+        if not array.flags.c_contiguous and result.size and not np.shares_memory(result, array):
             raise ShapeError(f"{read.value}: is not contiguous")
         return result
 

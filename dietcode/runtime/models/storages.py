@@ -18,7 +18,7 @@ class StorageMemory:
     """The bytes that all storages of a model lie in; it grows, and is never shared by two calls at once."""
 
     def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
+        self._bytes, self._begin = np.empty(0, np.uint8), 0
         self.generation = 0
 
     def reserve(self, num_bytes: int) -> None:
@@ -26,14 +26,12 @@ class StorageMemory:
         if num_bytes > len(self._bytes) - ALIGNMENT:
             self._bytes = np.empty(0, np.uint8)  # the old one is given back first
             self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8)
+            self._begin = -self._bytes.ctypes.data % ALIGNMENT
             self.generation += 1
 
     def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
         """Return an array at an offset."""
-        dtype = np.dtype(type_.dtype)
-        begin = -self._bytes.ctypes.data % ALIGNMENT + offset
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self._bytes[begin : begin + size].view(dtype).reshape(shape)
+        return np.ndarray(shape, type_.dtype, self._bytes, self._begin + offset)
 
 
 def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple[list[int], int]:

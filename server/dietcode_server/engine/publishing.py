@@ -128,7 +128,7 @@ def publish_model(
             LibraryFile.library_id.in_([library.id for library in made]), LibraryFile.path == CODE
         )
         sizes = dict(session.execute(of_code).all())
-        report = report_of_model(plan, {digest: sizes[one.id] for digest, one in libraries_of.items()})
+        report = report_of_model(plan, {digest: sizes[one.id] for digest, one in libraries_of.items()}, {})
         files = described_files(plan, report)
         listed = {
             digest: {"manifest": one.manifest_digest, "name": one.name, "version": one.version}
