@@ -13,8 +13,6 @@ import psutil
 import pytest
 from implementations import IMPLEMENTATIONS, Case
 
-from dietcode.measure import child_process
-
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -24,7 +22,6 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DIETCODE_CACHE", str(cache))  # whose lock other tests hold
-        patch.setattr(child_process, "_GRACE_SECS", 1.0)
         try:
             with IMPLEMENTATIONS[request.param](tmp_path_factory.mktemp("code")) as made:
                 yield made
