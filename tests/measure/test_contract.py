@@ -13,10 +13,15 @@ import psutil
 import pytest
 from implementations import IMPLEMENTATIONS, Case
 
+# A GPU of a cluster stands on what "gpu" and "ray" try.
+CASES = [
+    pytest.param(name, marks=pytest.mark.long) if name == "ray-gpu" else name for name in IMPLEMENTATIONS
+]
+
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     before = dict(os.environ)
     cache = tmp_path_factory.mktemp("cache")

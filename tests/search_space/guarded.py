@@ -193,7 +193,7 @@ def check_all_depthwise(mcpu: str) -> None:
 def main(part: str, mcpu: str) -> None:
     """All of a part; most blocks keep nothing between passes, and take no workspace."""
     parts = {
-        "contractions": (check_contractions, 1000),
+        "contractions": (check_contractions, 400),
         "blocks": (check_blocks, 100),
         "products": (check_products, 10),
         "depthwise": (check_all_depthwise, 20),
