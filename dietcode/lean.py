@@ -41,8 +41,17 @@ def children_without_torch() -> Iterator[None]:
 
 def leave_torch_out() -> None:
     """This process finds no PyTorch from now on, unless it has it already."""
+    leave_disco_out()
     if "torch" not in sys.modules and _PLACE not in sys.path:
         sys.path.insert(0, _PLACE)
+
+
+def leave_disco_out() -> None:
+    """TVM does without its distributed runtime, which it tries to import and does not have.
+
+    Finding that out takes a quarter of a second: the error has a backtrace through all of the compiler.
+    """
+    sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type] # it cannot be imported
 
 
 def has_torch() -> bool:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tvm.support.popen_pool import PopenWorker
-
-_GRACE_SECS = 5.0  # for a child to report its own time-out, which it cannot while native code holds the GIL
+from dietcode.measure.child_calls import describe
+from dietcode.measure.process_pool import CalledProcess, FailedCallError
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -32,7 +28,7 @@ class ChildProcess:
     def __init__(
         self, initializer: Callable[..., None], initargs: tuple[Any, ...], warm: Callable[[], None] | None
     ) -> None:
-        self.process = PopenWorker(initializer=initializer, initargs=initargs, stderr=subprocess.DEVNULL)
+        self.process = CalledProcess(initializer, initargs)
         self.started, self._closed = threading.Event(), threading.Event()
         if warm is None:
             self.started.set()
@@ -60,22 +56,16 @@ class ChildProcess:
         failed : callable
             Makes a result of an error.
         """
-        ended = threading.Event()
-        watchdog = threading.Timer(timeout_secs + _GRACE_SECS, self._end, (ended,))
-        watchdog.daemon = True
         self.started.wait()
         try:
-            self.process.send(function, (request,), timeout=timeout_secs)
-            watchdog.start()
-            result: Result = self.process.recv()
+            self.process.send(function, (request,))
+            result: Result = self.process.recv(timeout_secs)
             return result
+        except TimeoutError:
+            return failed(f"no answer within {timeout_secs:.0f} s; the process was ended")
         except Exception as error:
             self.process.kill()
-            if ended.is_set() or isinstance(error, TimeoutError):
-                return failed(f"no answer within {timeout_secs:.0f} s; the process was ended")
-            return failed(describe(error))
-        finally:
-            watchdog.cancel()
+            return failed(what_is_said(error))
 
     def _start(self, warm: Callable[[], None]) -> None:
         """Start the process; the thread stays, because the process ends with the thread that started it."""
@@ -87,13 +77,6 @@ class ChildProcess:
             self.started.set()
         self._closed.wait()
 
-    def _end(self, ended: threading.Event) -> None:
-        process = self.process._proc
-        if process is not None:
-            ended.set()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-
     def end(self) -> None:
         """End the process; the next call starts another."""
         self.process.kill()
@@ -104,7 +87,6 @@ class ChildProcess:
         self.end()
 
 
-def describe(error: BaseException) -> str:
-    """Return the last line of an error that is not empty, clipped."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__)[:300]
+def what_is_said(error: Exception) -> str:
+    """Return one line on why a call failed: the child's own, or what happened to the child."""
+    return str(error) if isinstance(error, FailedCallError) else describe(error)

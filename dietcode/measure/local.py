@@ -1,4 +1,4 @@
-"""Child processes on this machine, by TVM's process pool: some that build, and one that measures."""
+"""Child processes on this machine: some that build, and one that measures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import concurrent.futures
 import contextlib
 import os
 import platform
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 from filelock import FileLock, Timeout
-from tvm.support.popen_pool import PopenPoolExecutor
 
 from dietcode.errors import TuningError
 from dietcode.lean import children_without_torch
-from dietcode.measure.child_process import ChildProcess, describe
+from dietcode.measure.child_process import ChildProcess, what_is_said
 from dietcode.measure.children import Children, Worker
 from dietcode.measure.device_kinds import DEVICE_KINDS, device_kind_of, devices_here
 from dietcode.measure.engine import Device, OnWait
+from dietcode.measure.process_pool import ProcessPool
 from dietcode.measure.requests import (
     BuildRequest,
     BuildResult,
@@ -61,12 +60,8 @@ class LocalChildren:
         self._open = contextlib.ExitStack()
         self._open.enter_context(children_without_torch())
         temporary = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietcode-children-"))
-        self._builders = PopenPoolExecutor(
-            max_workers=num_builders or worker.num_builders,
-            timeout=build_timeout_secs,
-            initializer=worker.start,
-            initargs=(temporary, False),
-            stderr=subprocess.DEVNULL,
+        self._builders = ProcessPool(
+            num_builders or worker.num_builders, build_timeout_secs, worker.start, (temporary, False)
         )
         self._runner = ChildProcess(worker.start, (temporary, True), worker.get_ready if measures else None)
         self._pending: list[concurrent.futures.Future[BuildResult]] = []
@@ -95,7 +90,7 @@ class LocalChildren:
         """End all children."""
         _cancel(self._pending)
         self._runner.close()
-        self._builders.shutdown(wait=False)
+        self._builders.close()
         self._open.close()
 
 
@@ -172,4 +167,4 @@ def _outcome(future: concurrent.futures.Future[BuildResult]) -> BuildResult:
     except TimeoutError:
         return BuildResult.failed("the build did not finish in time; its process was ended")
     except Exception as error:
-        return BuildResult.failed(describe(error))
+        return BuildResult.failed(what_is_said(error))

@@ -15,7 +15,7 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from dietcode.errors import TuningError
 from dietcode.measure import ray_node
-from dietcode.measure.child_process import describe
+from dietcode.measure.child_calls import describe
 from dietcode.measure.engine import Device, OnWait
 from dietcode.measure.ray_nodes import AUTH_MODE, RayNodes
 from dietcode.measure.requests import (

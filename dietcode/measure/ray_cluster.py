@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from dietcode.errors import TuningError
-from dietcode.measure.child_process import describe
+from dietcode.measure.child_calls import describe
 from dietcode.measure.children import Children
 from dietcode.measure.device_kinds import DEVICE_KINDS, device_kind_of
 from dietcode.measure.engine import Device, OnWait, check_reachable

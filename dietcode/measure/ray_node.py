@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from dietcode._version import __version__
-from dietcode.measure.child_process import describe
+from dietcode.measure.child_calls import describe
 from dietcode.measure.children import Worker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.ray_nodes import AUTH_MODE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from child_processes import is_child
 from made_libraries import CRASH, HANG, c_library, intervals, logging_library, timing_request
 from needs import of_extra
 from ray_nodes import Node, descendants, environment, free_port, wait_until
@@ -164,7 +164,9 @@ def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path:
     assert process.stdout is not None
     assert "holds" in process.stdout.readline()
     wait_until(lambda: any(p.cpu_times().user > 3 for p in measuring(cluster)), 60.0)
-    held = {p.ppid() for p in measuring(cluster)}
+    held = {
+        above.pid for p in measuring(cluster) for above in p.parents()[:2]
+    }  # what forked it, and the actor
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
@@ -175,12 +177,7 @@ def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path:
 
 def measuring(cluster: Cluster) -> list[Any]:
     """Child processes of the job that is held there."""
-    found = []
-    for process in descendants(cluster.measurer.process.pid):
-        with contextlib.suppress(psutil.NoSuchProcess):  # or a zombie
-            if "tvm.exec.popen_worker" in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+    return [process for process in descendants(cluster.measurer.process.pid) if is_child(process)]
 
 
 @pytest.mark.long

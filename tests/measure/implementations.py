@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from child_processes import is_child
 from needs import of_extra
 
 from benchmarks.fake_children import FakeChildren, Fault
@@ -88,18 +89,11 @@ class Case:
     def processes(self) -> list[psutil.Process]:
         """Children that run now."""
         tree, device = _descendants(self.roots), _descendants(self.others)
-        return [p for p in tree if p not in device and "tvm.exec.popen_worker" in _command(p)]
+        return [p for p in tree if p not in device and is_child(p)]
 
 
 def _descendants(roots: list[int]) -> list[psutil.Process]:
     return [process for root in roots for process in psutil.Process(root).children(recursive=True)]
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
 
 
 def _cpu_builds(problem: Problem, target: CpuTarget, folder: Path) -> dict[str, BuildRequest]:

@@ -13,18 +13,20 @@ import psutil
 import pytest
 from implementations import IMPLEMENTATIONS, Case
 
-from dietcode.measure import child_process
+# A GPU of a cluster stands on what "gpu" and "ray" try.
+CASES = [
+    pytest.param(name, marks=pytest.mark.long) if name == "ray-gpu" else name for name in IMPLEMENTATIONS
+]
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     before = dict(os.environ)
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DIETCODE_CACHE", str(cache))  # whose lock other tests hold
-        patch.setattr(child_process, "_GRACE_SECS", 1.0)
         try:
             with IMPLEMENTATIONS[request.param](tmp_path_factory.mktemp("code")) as made:
                 yield made

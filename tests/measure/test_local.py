@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dietcode.lean import without_torch
-from dietcode.measure import child_process
-from dietcode.measure.child_process import ChildProcess, describe
+from dietcode.measure.child_calls import describe
+from dietcode.measure.child_process import ChildProcess
 from dietcode.measure.cpu_worker import CpuWorker
 from dietcode.measure.local import LocalChildren
 from dietcode.measure.requests import BuildRequest, BuildResult
@@ -113,10 +113,7 @@ def by_value(function: Any) -> Any:
         (takes_all_memory, "MemoryError"),
     ],
 )
-def test_what_goes_wrong_comes_back_as_text(
-    function: Any, text: str, runner: ChildProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child_process, "_GRACE_SECS", 1.0)
+def test_what_goes_wrong_comes_back_as_text(function: Any, text: str, runner: ChildProcess) -> None:
     first = runner.run(by_value(pid), None, 30.0, str)
     assert isinstance(first, int)
     started = time.monotonic()

@@ -175,6 +175,7 @@ def test_layers_alike_share_a_library_and_are_not_tuned_again(
         assert (tmp_path / "again" / own).read_bytes() == (bundle / own).read_bytes()
 
 
+@pytest.mark.long  # it tunes for another range
 def test_a_bundle_without_weights_and_with_a_narrower_range(
     bundle: Path, program: tuple[Path, Any], tmp_path: Path
 ) -> None:
@@ -193,8 +194,8 @@ def test_a_bundle_without_weights_and_with_a_narrower_range(
     ("arguments", "message"),
     [
         (("--range", "x_1=1..64"), "x_1"),
-        (("--range", "x_1=9..2"), "x_1"),
-        (("--range", "K=1..2"), "K"),
+        pytest.param(("--range", "x_1=9..2"), "x_1", marks=pytest.mark.long),  # each imports PyTorch
+        pytest.param(("--range", "K=1..2"), "K", marks=pytest.mark.long),
         (("--range", "x_1:1-2"), "--range: given 'x_1:1-2'; allowed: NAME=LOW..HIGH, as L=1..512"),
     ],
 )

@@ -33,6 +33,14 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "vit": [(1,), (5,)],
     "whisper": [(1, 3), (2, 33), (1, 100)],
 }
+# Compared before they are lowered; the others are in `make test` in `test_lowered_models` alone.
+_AS_GRAPHS = {"mobilenet", "swin", "unet", "vit", "whisper"}
+
+
+def in_turn(as_graphs: bool) -> list[Any]:
+    """All examples as cases: in `make test` each is in one of two tests, in `make test-long` in both."""
+    marks = {name: () if (name in _AS_GRAPHS) == as_graphs else pytest.mark.long for name in SIZES}
+    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
 
 
 def example_of(name: str) -> Any:
@@ -48,7 +56,7 @@ def test_all_are_tried() -> None:
     assert sorted(SIZES) == sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", in_turn(as_graphs=True))
 def test_examples(name: str) -> None:
     example = example_of(name)
     model = example.build()

@@ -207,7 +207,7 @@ def test_windows_of_constant_extents() -> None:
     assert_functions(functions[1:], lambda size: (torch.randn(size, 3, 4, 5, 6),), [{0: L}])
 
 
-@pytest.mark.parametrize("extent", [8, 9, 10, 11])
+@pytest.mark.parametrize("extent", [9, *(pytest.param(more, marks=pytest.mark.long) for more in (8, 10, 11))])
 def test_last_windows_that_reach_beyond(extent: int) -> None:
     """PyTorch drops a last window that would begin in what is put behind the data."""
     functions = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graph_runs import imported, torch
 from kernel_runs import lowered, model_of
-from test_example_models import SIZES, example_of
+from test_example_models import SIZES, example_of, in_turn
 
 from dietcode.models.exporting import export
 
@@ -15,7 +15,7 @@ HEAVY = {"matmul", "linear", "attention", "conv", "max_pool", "avg_pool", "softm
 LEFT_TO_THE_HOST: dict[str, set[str]] = {}
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", in_turn(as_graphs=False))
 def test_examples(name: str) -> None:
     example = example_of(name)
     model = example.build().eval()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from compiled import Compiled, cpu_target, make_problem, numbered
 from turns import TARGETS
 
@@ -166,6 +167,36 @@ KINDS: dict[str, Kind] = {
         {"padding": [0, 1], "groups": 3, "data_layout": "NCW"}, {"c": 6, "i": 2, "o": 9}, "bias", "hardswish"
     ),
 }
+
+# Each like another one here but for a layout or the order of indices: `make test-long` tries these too.
+TWINS = {
+    "TN packed",
+    "TT",
+    "NN",
+    "NT fixed",
+    "batched TN",
+    "batched NT",
+    "rows of a batch",
+    "transposed output",
+    "batch outside",
+    "summed letter",
+    "vector matrix",
+    "dot products",
+    "NCHW",
+    "NCHW strided groups",
+    "NCHW dilated",
+    "NCHW 1x1",
+    "NHWC depthwise",
+    "NHWC any",
+    "NHWC uneven",
+}
+TRIED = [name for name in KINDS if os.environ.get("DIETCODE_TEST_LONG") or name not in TWINS]
+
+
+def every_kind(turn: int) -> list[Any]:
+    """Names of all kinds as cases: of two tests, each with its turn, one tries a kind in `make test`."""
+    twice = [name for name in KINDS if name not in TWINS][turn::2]
+    return [name if name in twice else pytest.param(name, marks=pytest.mark.long) for name in KINDS]
 
 
 def micro_kernels(name: str, limits: Limits) -> list[MicroKernel]:

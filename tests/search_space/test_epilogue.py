@@ -182,7 +182,9 @@ def test_many_stages_stay_small(avx2: Any) -> None:
 
 @pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
 @pytest.mark.parametrize("stage", [*map(Stage, GATES), *OTHERS], ids=lambda stage: stage.kind)
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize(
+    "lanes", [LANES[0], *(pytest.param(more, marks=pytest.mark.long) for more in LANES[1:])]
+)
 def test_no_call_of_libm_and_whole_vectors(stage: Stage, lanes: int, mcpu: str) -> None:
     built = compiled(stages(stage)(lanes), lanes, cpu_target(mcpu))
     text = built.inspect_source("s")

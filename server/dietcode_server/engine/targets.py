@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dietcode.errors import DietCodeError, ServerError, TargetError
-from dietcode.lean import without_torch
+from dietcode.lean import leave_disco_out, without_torch
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.target.kinds import KINDS
@@ -308,6 +308,7 @@ def _described(device: Device, engine: Engine | None = None) -> dict[str, Any]:
 def main() -> None:
     """Answer one question."""
     die_with_parent()
+    leave_disco_out()
     try:
         found = answers(json.load(sys.stdin))
     except DietCodeError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dietcode.bench.confined import Compare
 from dietcode.errors import DietCodeError
+from dietcode.lean import leave_disco_out
 from dietcode.lifeline import die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.protocol import JobState
@@ -187,6 +188,7 @@ def main() -> int:
     """Read the request and work."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
+    leave_disco_out()
     configure_logs(request.get("log_format", "text"))
     database = Database(request["database_url"])
     work_root = Path(request["work_root"])

@@ -1,0 +1,55 @@
+"""Calls that a child process answers, one after the other: the side of the child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from dietcode.lean import leave_disco_out
+
+
+def serve(connection: Connection) -> None:
+    """Answer until the other end is closed, then end this process.
+
+    The first message is the variables and the folder of the process that calls, each later one a function
+    and its arguments; an answer is whether it returned, and its result or what is said of its error.
+    """
+    with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        environment, folder = pickle.loads(connection.recv_bytes())
+        os.environ.clear()
+        os.environ.update(environment)
+        with contextlib.suppress(OSError):  # it is gone
+            os.chdir(folder)
+        while True:
+            connection.send_bytes(_answer(connection.recv_bytes()))
+    os._exit(0)
+
+
+def _answer(message: bytes) -> bytes:
+    try:
+        function, arguments = pickle.loads(message)
+        return _packed(True, function(*arguments))
+    except Exception as error:
+        return _packed(False, describe(error))
+
+
+def _packed(returned: bool, value: Any) -> bytes:
+    data: bytes = cloudpickle.dumps((returned, value), protocol=pickle.HIGHEST_PROTOCOL)
+    return data
+
+
+def describe(error: BaseException) -> str:
+    """Return the last line of an error that is not empty, clipped."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__)[:300]
+
+
+if __name__ == "__main__":
+    leave_disco_out()
+    serve(Connection(int(sys.argv[1])))
