@@ -1,12 +1,15 @@
 """Another project of the package index owns the command `dietcode` where it was installed over ours."""
 
+import re
 import sysconfig
 from pathlib import Path
 
 import pytest
+from small_libraries import ROOT
 
-from dietcode.cli.command_owner import check_command_owner
+from dietcode.cli.command_owner import OTHER, check_command_owner
 from dietcode.errors import RequestError
+from dietcode.extras import DISTRIBUTION
 
 
 @pytest.fixture
@@ -37,3 +40,8 @@ def test_ours_installed_after_it_begins(scripts: Path) -> None:
 
 def test_without_a_command_nobody_owns_it(scripts: Path) -> None:
     check_command_owner()
+
+
+def test_no_extra_asks_the_index_for_the_other_project() -> None:
+    lines = re.findall(r'"([A-Za-z0-9._-]+)\[', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(lines) >= {DISTRIBUTION} and OTHER not in lines
