@@ -10,7 +10,7 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,11 +38,10 @@ from dietcode.runtime.models.flow import (
     branch_action,
     loop_action,
 )
+from dietcode.runtime.models.repeated import Repeated, RepeatedCalls, repeated_action
 from dietcode.runtime.models.sizes import Continuations, bounded
-from dietcode.runtime.models.steps import WRITERS
+from dietcode.runtime.models.steps import host_action
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
-
-_MAX_KEPT_POSITIONS = 256  # arguments of repeated calls that are kept, which costs a kilobyte for each
 
 Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = list[Any]
@@ -376,48 +375,19 @@ class Prepared:
         order = range(count)[::-1] if repeat.reverse else range(count)
         values = [step.variables[name].evaluate(self._binding) for name in variables]
         results = [self._operand(one.value) for one in step.results]
-        inputs: list[tuple[str, Any, tuple[int, ...] | None]] = []
+        inputs: list[Repeated] = []
         for name in names:
             read = step.arguments[name]
             key = (step.digest, name, read.value)
             if key in self._kernels.packed:
-                inputs.append((name, self._kernels.packed[key], None))
+                inputs.append(Repeated(name, self._kernels.packed[key], None))
             else:
-                shape = self._shape(read.shape)
-                inputs.append((name, self._operand(read.value), shape))
-
-        def calls(slots: Slots) -> Iterator[tuple[Any, ...]]:
-            outputs = [one(slots) for one in results]
-            given = [(n, one if shape is None else one(slots), shape) for n, one, shape in inputs]
-            before: list[Array] | None = None
-            for position in order:
-                arguments = []
-                for name, array, shape in given:
-                    if shape is None:
-                        arguments.append(array)
-                    elif name in repeat.carried and before is not None:
-                        arguments.append(before[repeat.carried[name]])
-                    else:
-                        own = array[position] if name in repeat.each else array
-                        arguments.append(own.reshape(shape))
-                before = [one[position] for one in outputs]
-                yield (*arguments, *before, *values)
-
-        def act(slots: Slots) -> None:
-            for arguments in calls(slots):
-                run(*arguments)
-
-        kept: list[tuple[Any, ...]] = []
-
-        def act_again(slots: Slots) -> None:
-            if not kept:
-                kept.extend(calls(slots))
-            for arguments in kept:
-                run(*arguments)
+                inputs.append(Repeated(name, self._operand(read.value), self._shape(read.shape)))
 
         values_of = (*(one.value for one in step.results), *(one.value for one in step.arguments.values()))
+        calls = RepeatedCalls(repeat, order, inputs, results, values)
         is_fixed = not any(value in self._slots for value in values_of)
-        self._actions.append(act_again if is_fixed and count <= _MAX_KEPT_POSITIONS else act)
+        self._actions.append(repeated_action(run, calls, count, is_fixed))
 
     def _reshaped(self, array: Array, read: TensorRead) -> Any:
         shape = self._shape(read.shape)
@@ -435,21 +405,7 @@ class Prepared:
         attributes = evaluated_attributes(step, self._binding)
         operands = [self._operand(one) for one in step.operands]
         targets = [self._operand(name) for name in step.results]
-        write = WRITERS.get(step.operator)
-        if write is not None:
-            into = write
-
-            def act(slots: Slots) -> None:
-                into([one(slots) for one in operands], attributes, targets[0](slots))
-        else:
-            compute = HOST[step.operator]
-
-            def act(slots: Slots) -> None:
-                results = compute([one(slots) for one in operands], attributes)
-                for target, result in zip(targets, results, strict=True):
-                    np.copyto(target(slots), result)
-
-        self._actions.append(act)
+        self._actions.append(host_action(step.operator, attributes, operands, targets))
 
     def _add_check(self, step: HostStep) -> None:
         """Check extents now, once; a call gets the error where the step is, which it may not come to."""

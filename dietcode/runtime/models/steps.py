@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dietcode.errors import ShapeError
 from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
+
+Action: TypeAlias = Callable[[list[Any]], Any]
 
 
 def _copy(operands: Sequence[Any], attributes: Mapping[str, Any], out: Array) -> None:
@@ -50,3 +52,34 @@ def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, An
         _positions(operands, attributes, out)
         return (out,)
     return HOST[operator](operands, attributes)
+
+
+def host_action(
+    operator: str, attributes: Mapping[str, Any], operands: Sequence[Action], targets: Sequence[Action]
+) -> Action:
+    """Return what computes an operator into memory that is there.
+
+    Parameters
+    ----------
+    operator : str
+    attributes : mapping
+        With extents as numbers.
+    operands, targets : sequence of callable
+        Each finds an operand, or the array of a result, in the slots of a call.
+    """
+    write = WRITERS.get(operator)
+    if write is not None:
+        into, (target,) = write, targets
+
+        def act_into(slots: list[Any]) -> None:
+            into([one(slots) for one in operands], attributes, target(slots))
+
+        return act_into
+    compute = HOST[operator]
+
+    def act(slots: list[Any]) -> None:
+        results = compute([one(slots) for one in operands], attributes)
+        for target, result in zip(targets, results, strict=True):
+            np.copyto(target(slots), result)
+
+    return act
