@@ -72,7 +72,7 @@ def prepare_model(
     ModelError
         The model cannot be compiled.
     RequestError
-        PyTorch is missing, an option is wrong, or another file has the place of the weights.
+        PyTorch is missing, an option is wrong, or a file with other content is where the weights go.
     """
     from dietcode.cli.compile import label_of, read_ranges
     from dietcode.extras import MissingExtraError, what_to_install
@@ -86,12 +86,12 @@ def prepare_model(
     graph, values = read_model(path, label_of(name or path.stem), wanted)
     given = {key: value for key, value in (("trials", trials), ("seconds", seconds)) if value is not None}
     request = model_from_data({"graph": graph.to_json(), "budget": given})
-    staged, place = _staged(values, weights or path.with_suffix(".safetensors"))
-    return PreparedModel(request, staged, place)
+    staged, kept = _staged(values, weights or path.with_suffix(".safetensors"))
+    return PreparedModel(request, staged, kept)
 
 
-def _staged(values: dict[str, Any], place: Path) -> tuple[Path | None, Path | None]:
-    """Write weights to a file without a name yet; neither where the place has them already."""
+def _staged(values: dict[str, Any], path: Path) -> tuple[Path | None, Path | None]:
+    """Write weights to a file without a name yet; neither where they are there already."""
     if not values:
         return None, None
     import numpy as np
@@ -100,21 +100,21 @@ def _staged(values: dict[str, Any], place: Path) -> tuple[Path | None, Path | No
     from dietcode.runtime.manifest import sha256_file
 
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         os.close(handle)
         staged = Path(name)
         save_file({key: np.asarray(one, order="C") for key, one in values.items()}, staged)
-        if not place.exists():
-            return staged, place
-        is_same = sha256_file(place) == sha256_file(staged)
+        if not path.exists():
+            return staged, path
+        is_same = sha256_file(path) == sha256_file(staged)
         staged.unlink()
     except OSError as error:
         raise DietCodeError(
-            f"{place}: cannot be written: {error.strerror or error}; --weights FILE names another place"
+            f"{path}: cannot be written: {error.strerror or error}; --weights FILE names another file"
         ) from error
     if not is_same:
         raise RequestError(
-            f"{place}: is there already with other content; remove it, or give --weights FILE for the "
+            f"{path}: is there already with other content; remove it, or give --weights FILE for the "
             "weights of this model"
         )
-    return None, place
+    return None, path

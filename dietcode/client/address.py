@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from dietcode._version import __version__
 from dietcode.errors import RequestError
+from dietcode.protocol.address import DEFAULT_SERVER
 from dietcode.workload.text import clip
 
-DEFAULT_SERVER = "http://127.0.0.1:8000"
 API = "/api/v1"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

@@ -27,7 +27,6 @@ from dietcode.runtime.manifest import (
     verify_file,
     write_folder,
 )
-from dietcode.runtime.models.loading import read_bundle
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,8 @@ def _read_whole(folder: Path) -> None:
     if not is_bundle(folder):
         read_manifest(folder)
         return
+    from dietcode.runtime.models.loading import read_bundle  # brings what runs libraries
+
     manifest = read_bundle(folder)
     for digest in manifest["libraries"]:
         read_manifest(folder / LIBRARIES / digest)

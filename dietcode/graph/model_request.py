@@ -16,7 +16,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
 from dietcode.workload.spec_fields import Budget, ObjectiveSpec
-from dietcode.workload.target_spec import TargetSpec
+from dietcode.workload.target_spec import CPU_KIND, TargetSpec
 from dietcode.workload.text import clip, field_path, one_line
 
 TRIALS, SECONDS = 32, 60.0  # of each part
@@ -143,11 +143,11 @@ def order_from_data(data: Mapping[str, Any]) -> ModelOrder:
 
 
 def _options(data: Mapping[str, Any]) -> tuple[TargetSpec, Budget, ObjectiveSpec]:
-    plain = TargetSpec.from_plain(data.get("target", {"kind": "llvm"}))
+    plain = TargetSpec.from_plain(data.get("target", {"kind": CPU_KIND}))
     target = plain if isinstance(plain, TargetSpec) else _section("target", TargetSpec, plain)
-    if target.kind != "llvm":
+    if target.kind != CPU_KIND:
         raise ModelError(
-            f"target: given {clip(target.to_json())}; allowed for a model: {{kind: llvm}}, a CPU"
+            f"target: given {clip(target.to_json())}; allowed for a model: {{kind: {CPU_KIND}}}, a CPU"
         )
     budget = _section("budget", Budget, data.get("budget", {}), trials=TRIALS, seconds=SECONDS)
     return target, budget, _section("objective", ObjectiveSpec, data.get("objective", OBJECTIVE))

@@ -9,8 +9,7 @@ from typing import Any
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.manifest import read_json
-from dietcode.tuner.decisions import SECONDS, TRIALS
-from dietcode.tuner.exploration import RESERVED_SECS
+from dietcode.workload.stops import SECONDS, TRIALS
 
 LEAST_MEASURED = 4  # micro-kernels of each part, whatever the seconds
 _MORE = 1.5  # times the seconds that ended a search, for which it goes on
@@ -76,6 +75,8 @@ def shared_budgets(flops: Mapping[str, float], trials: int, seconds: float) -> d
     seconds : float
         Of each part on average.
     """
+    from dietcode.tuner.exploration import RESERVED_SECS  # needs the compiler, which servers do not import
+
     for_all = (seconds + min(seconds, RESERVED_SECS)) / 2
     total = sum(flops.values())
     to_share = (seconds - for_all) * len(flops)

@@ -16,7 +16,7 @@ from dietcode.models.lifetimes import all_steps
 from dietcode.models.lowering import Lowered, lower
 from dietcode.models.rewriting import rewrite
 from dietcode.runtime.models.executable import read_executable
-from dietcode.runtime.models.model import guard_of
+from dietcode.runtime.models.guard import guard_of
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 

@@ -7,12 +7,9 @@ from typing import Any
 
 from dietcode.measure.records import Measurement
 from dietcode.tuner.planner import Plan
+from dietcode.workload.stops import CONVERGED, EXHAUSTED, SECONDS, STALLED, TRIALS
 
 _MAX_NAMES = 3
-CONVERGED, STALLED, EXHAUSTED, TRIALS, SECONDS = "converged", "stalled", "exhausted", "trials", "seconds"
-ENDS = (CONVERGED, STALLED, EXHAUSTED)
-"""Reasons after which a later run has nothing to add."""
-
 STOPS = {
     CONVERGED: "stopped: another round promises {promise}, less than {least:.1%}",
     EXHAUSTED: "stopped: every micro-kernel of the space is measured",

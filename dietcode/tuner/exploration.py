@@ -18,22 +18,14 @@ from dietcode.search_space.candidate import AnyMicroKernel, Candidate
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.task import Task
-from dietcode.tuner.decisions import (
-    CONVERGED,
-    ENDS,
-    EXHAUSTED,
-    SECONDS,
-    STALLED,
-    TRIALS,
-    describe_round,
-    round_line,
-)
+from dietcode.tuner.decisions import describe_round, round_line
 from dietcode.tuner.events import Event, OnEvent
 from dietcode.tuner.finals import finalists, read_again
 from dietcode.tuner.planner import Plan, Planner
 from dietcode.tuner.search import Search
 from dietcode.tuner.seeding import Known, Seeding, starting_space
 from dietcode.tuner.trials import Trials
+from dietcode.workload.stops import CONVERGED, ENDS, EXHAUSTED, SECONDS, STALLED, TRIALS
 
 RESERVED_SECS = 10.0  # kept for selecting, building and verifying
 _PATIENCE = 2  # rounds

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from dietcode.errors import SpecError
 from dietcode.workload.text import clip, field_path, suggest
 
-FIELDS_BY_KIND = {"llvm": ("kind", "mcpu", "mattr", "num_cores"), "cuda": ("kind", "arch")}
+CPU_KIND = "llvm"  # TVM's name
+FIELDS_BY_KIND = {CPU_KIND: ("kind", "mcpu", "mattr", "num_cores"), "cuda": ("kind", "arch")}
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]{0,127}")
 # What each option must match, and what is allowed in words.

@@ -15,7 +15,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
         (
             {"einsum": "mk,nk->mn"},
             {"T": {"min": 1, "max": 128}},
-            WorkloadSummary("einsum mk,nk->mn", "T 1–12"),
+            WorkloadSummary("einsum mk,nk->mn", "T 1–128"),
         ),
         ({"conv2d": {"strides": 1}}, {"N": {"values": [1, 2]}}, WorkloadSummary("conv2d", "N 1/2")),
         ({"conv2d": {}}, {"N": {"values": [1, 2, 4, 8, 16]}}, WorkloadSummary("conv2d", "N 1…16")),

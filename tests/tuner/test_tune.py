@@ -27,7 +27,7 @@ def test_the_folder_is_a_working_library(tuned: Any, tmp_path: Path, seeds: list
     heard: list[Event] = []
     _, result = tuned(on_event=heard.append)
     names = {name.partition("/")[0] for name in contents(tmp_path / "lib")}
-    assert names == {"manifest.json", "dispatch.json", "library.so", "report.json", "blobs"}
+    assert names == {"manifest.json", "dispatch.json", "library.so", "report.json"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lib"], "nothing is left beside it"
     assert result.measured == 12  # a quarter of the trials went to the seed
     assert seeds == [4]

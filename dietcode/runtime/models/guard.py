@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dietcode.errors import ShapeError
 from dietcode.graph.extent import Atom, Extent
 from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.models.executable import Executable
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -135,3 +136,15 @@ def _solver(extent: Extent, name: str) -> Callable[[int, Mapping[str, int]], int
         return (value - at_zero) // slope  # checked by evaluating the extent again
 
     return solve
+
+
+def guard_of(executable: Executable) -> ShapeGuard:
+    """Return the guard of a model's inputs.
+
+    Raises
+    ------
+    ValueError
+        A dimension that a value's shape follows from is told by no input.
+    """
+    used = executable.used_dimensions
+    return ShapeGuard(executable.inputs, {n: bounds for n, bounds in executable.ranges.items() if n in used})

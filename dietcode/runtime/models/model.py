@@ -17,7 +17,7 @@ from dietcode.graph.signature import built_output, flatten_arguments
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json, sha256_file
 from dietcode.runtime.models.executable import Executable, Step
-from dietcode.runtime.models.guard import ShapeGuard
+from dietcode.runtime.models.guard import guard_of
 from dietcode.runtime.models.prepared import Kernels, Prepared
 from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 from dietcode.runtime.reopened import Reopened
@@ -25,18 +25,6 @@ from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
-
-
-def guard_of(executable: Executable) -> ShapeGuard:
-    """Return the guard of a model's inputs.
-
-    Raises
-    ------
-    ValueError
-        A dimension that a value's shape follows from is told by no input.
-    """
-    used = executable.used_dimensions
-    return ShapeGuard(executable.inputs, {n: bounds for n, bounds in executable.ranges.items() if n in used})
 
 
 class Workplace:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dietcode._version import __version__
-from dietcode.client.address import DEFAULT_SERVER
+from dietcode.protocol.address import DEFAULT_SERVER
 from dietcode_server.api.callers import CALLER
 from dietcode_server.dashboard import static
 from dietcode_server.dashboard.jargon import explained

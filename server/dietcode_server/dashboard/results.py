@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import NotFoundError
 from dietcode.runtime.manifest import CODE
-from dietcode.tuner.decisions import SECONDS, TRIALS
+from dietcode.workload.stops import SECONDS, TRIALS
 from dietcode.workload.text import clip
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id, check_library

@@ -25,9 +25,9 @@ import dietcode
 
 BUDGET = {"trials": 8, "seconds": 120}
 SPEC = spec_data(
-    "real", shape_vars={"T": {"min": 1, "max": 4}}, dims={"m": "4*T", "n": 32, "k": 24}, budget=BUDGET
+    "real", shape_vars={"T": {"min": 1, "max": 4000}}, dims={"m": "4*T", "n": 32, "k": 24}, budget=BUDGET
 )
-WAL_LIMIT_BYTES = 2 << 20  # the TVM runtime of a library does not fit
+WAL_LIMIT_BYTES = 2 << 20  # what is measured fits; a library whose report lists 4000 instances does not
 
 
 class Place:

@@ -31,6 +31,8 @@ def test_a_new_job(database: Database) -> None:
     assert made.model_dump() == {
         "id": row.id,
         "name": "dense",
+        "kind": "spec",
+        "parts": None,
         "owner": "local",
         "state": Q,
         "workload": workload_digest(spec),
