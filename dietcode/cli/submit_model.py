@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +99,7 @@ def _staged(values: dict[str, Any], path: Path) -> tuple[Path | None, Path | Non
     from dietcode.runtime.manifest import sha256_file
 
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        os.close(handle)
-        staged = Path(name)
+        staged = path.with_name(f".{path.name}-{secrets.token_hex(8)}")  # with the rights that new files get
         save_file({key: np.asarray(one, order="C") for key, one in values.items()}, staged)
         if not path.exists():
             return staged, path
