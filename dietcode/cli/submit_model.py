@@ -99,8 +99,11 @@ def _staged(values: dict[str, Any], path: Path) -> tuple[Path | None, Path | Non
     from dietcode.runtime.manifest import sha256_file
 
     try:
-        staged = path.with_name(f".{path.name}-{secrets.token_hex(8)}")  # with the rights that new files get
+        staged = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        staged.touch()
+        mode = staged.stat().st_mode  # the rights that new files get; save_file gives others none
         save_file({key: np.asarray(one, order="C") for key, one in values.items()}, staged)
+        staged.chmod(mode)
         if not path.exists():
             return staged, path
         is_same = sha256_file(path) == sha256_file(staged)
