@@ -82,10 +82,9 @@ def publish(
         The job is another's: nothing is published.
     """
     with database.write() as session:
-        row = jobs.get(session, job.id)
-        if row.state == JobState.SUCCEEDED.value and row.attempt == job.attempt:
-            return  # by an earlier try, which lost its connection before it heard so
-        row = leases.require(session, job.id, runner)
+        row = _held(session, job, runner)
+        if row is None:
+            return
         library = libraries.publish(
             session, job=row, device_name=str(result.device["name"]), files=result.files
         )
@@ -93,11 +92,8 @@ def publish(
             row.device_id = str(result.device["id"])  # whose records they were
         if shown is not None:
             keep_shown(session, library, shown)
-        size = sum(len(data) for name, data in result.files.items() if not name.startswith("blobs/"))
-        message = f"{library.name}@{library.version}: {size} bytes"
-        progress = Progress(stage="publish", message=message, done=1, total=1, best_gflops=best_gflops)
-        jobs.add_progress(session, job.id, progress)
-        jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=library.id, runner=runner, ended=True)
+        size = sum(map(len, result.files.values()))
+        _end(session, row, runner, library, f"{size} bytes", best_gflops)
 
 
 def publish_model(
@@ -119,10 +115,9 @@ def publish_model(
         The job is another's: nothing is published.
     """
     with database.write() as session:
-        row = jobs.get(session, job.id)
-        if row.state == JobState.SUCCEEDED.value and row.attempt == job.attempt:
-            return  # by an earlier try, which lost its connection before it heard so
-        row = leases.require(session, job.id, runner)
+        row = _held(session, job, runner)
+        if row is None:
+            return
         libraries_of = {part.digest: library for part, library in zip(plan.parts, made, strict=True)}
         of_code = select(LibraryFile.library_id, LibraryFile.size_bytes).where(
             LibraryFile.library_id.in_([library.id for library in made]), LibraryFile.path == CODE
@@ -138,6 +133,30 @@ def publish_model(
         files[MANIFEST] = pretty_json(bundle_manifest(plan, facts, listed))
         device = session.get_one(DeviceRow, row.device_id)
         bundle = libraries.publish_bundle(session, job=row, device_name=device.name, files=files, parts=made)
-        message = f"{bundle.name}@{bundle.version}: a bundle of {len(made)} libraries"
-        jobs.add_progress(session, job.id, Progress(stage="publish", message=message, done=1, total=1))
-        jobs.finish(session, job.id, JobState.SUCCEEDED, library_id=bundle.id, runner=runner, ended=True)
+        _end(session, row, runner, bundle, f"a bundle of {len(made)} libraries", None)
+
+
+def _held(session: Session, job: JobRow, runner: str) -> JobRow | None:
+    """Return the job as it is now; None where an earlier try, which lost its connection, has ended it."""
+    row = jobs.get(session, job.id)
+    if row.state == JobState.SUCCEEDED.value and row.attempt == job.attempt:
+        return None
+    return leases.require(session, job.id, runner)
+
+
+def _end(
+    session: Session, row: JobRow, runner: str, library: LibraryRow, what: str, best_gflops: float | None
+) -> None:
+    """End a job that has published.
+
+    Parameters
+    ----------
+    library : LibraryRow
+        What it published; for a model, its bundle.
+    what : str
+        For the last event, after its name and version.
+    """
+    message = f"{library.name}@{library.version}: {what}"
+    progress = Progress(stage="publish", message=message, done=1, total=1, best_gflops=best_gflops)
+    jobs.add_progress(session, row.id, progress)
+    jobs.finish(session, row.id, JobState.SUCCEEDED, library_id=library.id, runner=runner, ended=True)
