@@ -207,17 +207,6 @@ def _upsample(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return enlarged(m, m.tensor(a["input"]), m.symbols_shape(fake.shape))
 
 
-@rule("aten.constant_pad_nd.default", "aten.pad.default")
-def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a.get("mode", "constant") != "constant":
-        raise GraphError(f"padding with {a['mode']}; allowed: constant")
-    x, given = m.tensor(a["self"]), list(a["pad"])
-    if any(not isinstance(one, int) for one in given):
-        raise GraphError("padding by a dynamic number; allowed: constants")
-    pairs = [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
-    return m.add("pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0)
-
-
 @rule("aten.embedding.default")
 def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
