@@ -328,6 +328,10 @@ def top(operands: Operands, attributes: Attributes) -> Types:
     return (TensorType(x.dtype, shape), TensorType("int64", shape))
 
 
+NUM_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Of each cell of recurrent layers."""
+
+
 def recurrence(operands: Operands, attributes: Attributes) -> Types:
     """Steps of a recurrent layer over gates [l, b, gates · h] of its input: all states, and the last."""
     gates, h0 = tensor(operands[0]), tensor(operands[1])
@@ -343,7 +347,7 @@ def recurrent(operands: Operands, attributes: Attributes) -> Types:
     """One direction of one layer over x [l, b, i]: all states [l, b, h], and the last ones [b, h]."""
     x, h0 = tensor(operands[0]), tensor(operands[1])
     need(x.rank == 3 and h0.rank == 2 and x.shape[1] == h0.shape[0], f"{x} with the first state {h0}")
-    gates = {"lstm": 4, "gru": 3}[attributes["cell"]]
+    gates = NUM_GATES[attributes["cell"]]
     states = 2 if attributes["cell"] == "lstm" else 1
     need(
         3 + states <= len(operands) <= 5 + states,

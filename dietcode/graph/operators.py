@@ -139,11 +139,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     ),
     "recurrent": GraphOperator(
         *(4, 7, rules.recurrent),
-        {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
+        {"cell": _a(one_of(*rules.NUM_GATES)), "reverse": _a(read_flag, False)},
     ),
     "recurrence": GraphOperator(
         *(3, 5, rules.recurrence),
-        {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
+        {"cell": _a(one_of(*rules.NUM_GATES)), "reverse": _a(read_flag, False)},
     ),
     "reshape": GraphOperator(1, 1, rules.reshape, {"shape": _a(read_shape)}),
     "transpose": GraphOperator(1, 1, rules.transpose, {"axes": _a(read_integers)}),

@@ -24,9 +24,9 @@ def export(
 ) -> Any:
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
-    It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU and nn.MaxPool1d keep a dynamic length,
-    fused attention is taken apart, and the program remembers the names of its `Dim`s. The module itself, and
-    the names in its ``state_dict``, stay as they are.
+    It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
+    length, fused attention is taken apart, and the program remembers the names of its `Dim`s. The module
+    itself, and the names in its ``state_dict``, stay as they are.
 
     Parameters
     ----------

@@ -244,14 +244,14 @@ def _branch(word: str) -> Any:
     return onnx.helper.make_graph([node(word, ["x"], [word])], word, [], [output])
 
 
-@pytest.mark.parametrize("word", ["LSTM", "GRU"])
+@pytest.mark.parametrize("word", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("with_states", [True, False])
 def test_recurrent_layers(word: str, direction: str, with_states: bool) -> None:
     """Beside torch.nn, whose gates are i f g o and r z n, where ONNX has i o f g and z r n."""
     directions, order = (
         2 if direction == "bidirectional" else 1,
-        {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}[word],
+        {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}[word],
     )
     torch.manual_seed(0)
     module = getattr(torch.nn, word)(3, 5, bidirectional=directions == 2)
@@ -265,7 +265,7 @@ def test_recurrent_layers(word: str, direction: str, with_states: bool) -> None:
     constants["B"] = np.concatenate([turned("bias_ih"), turned("bias_hh")], axis=1)
     names = (["h", "c"] if word == "LSTM" else ["h"]) if with_states else []
     results = ["Y", "Y_h", "Y_c"] if word == "LSTM" else ["Y", "Y_h"]
-    more = {} if word == "LSTM" else {"linear_before_reset": 1}
+    more = {"linear_before_reset": 1} if word == "GRU" else {}
     layer = node(word, ["x", "W", "R", "B", "", *names], results, hidden_size=5, direction=direction, **more)
     inputs: dict[str, Any] = {"x": ("float32", ["L", "N", 3])}
     inputs |= {name: ("float32", [directions, "N", 5]) for name in names}

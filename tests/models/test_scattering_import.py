@@ -108,6 +108,58 @@ def test_positions_that_are_written() -> None:
     assert_functions(PUT, _rows, [{0: L}, {0: L}, {0: L}], (3, 4, 13))
 
 
+def test_bags_and_bilinear_layers() -> None:
+    torch.manual_seed(0)
+
+    class Bags(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sums = torch.nn.EmbeddingBag(7, 4, mode="sum")
+            self.means = torch.nn.EmbeddingBag(7, 3)
+            self.both = torch.nn.Bilinear(4, 3, 5)
+
+        def forward(self, positions: Any, offsets: Any, weights: Any) -> Any:
+            sums = self.sums(positions, offsets, weights)
+            return self.both(sums, self.means(positions, offsets)), sums
+
+    def example(bags: int) -> tuple[Any, ...]:
+        offsets = torch.arange(bags) * 2 + (torch.arange(bags) > 1)
+        return torch.randint(0, 7, (3 * bags,)), offsets, torch.rand(3 * bags)
+
+    module, bags = Bags().eval(), torch.export.Dim("bags", min=2, max=9)
+    program = export(module, example(5), dynamic_shapes=({0: 3 * bags}, {0: bags}, {0: 3 * bags}))
+    graph, weights = imported(program)
+    for size in (2, 3, 9):
+        assert_same(module, graph, weights, example(size))
+
+
+@pytest.mark.parametrize("function", ["tanh", "relu"])
+def test_a_plain_recurrent_layer_is_one_kernel_a_step(function: str) -> None:
+    module = torch.nn.RNN(5, 6, nonlinearity=function).eval()
+    program = export(module, (torch.randn(9, 2, 5),), dynamic_shapes=({0: L},))
+    graph, weights = imported(program)
+    made = lowered(graph)
+    assert [step["repeat"]["carried"] for step in made.description["steps"] if "repeat" in step] == [{"H": 0}]
+    model = model_of(made, weights)
+    for size in (3, 12):
+        x = torch.randn(size, 2, 5)
+        with torch.no_grad():
+            for own, right in zip(model(x), module(x), strict=True):
+                torch.testing.assert_close(own, right)
+
+
+def test_a_model_of_one_shape_runs_in_kernels() -> None:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 6), torch.nn.Softmax(-1)]
+    module, x = torch.nn.Sequential(*layers).eval(), torch.randn(7, 5)
+    graph, weights = imported(export(module, (x,)))
+    made = lowered(graph)
+    assert not [step for step in made.description["steps"] if "host" in step and not step.get("view")]
+    assert all(list(spec["shape_vars"].values()) == [{"min": 7, "max": 7}] for spec in made.specs.values())
+    with torch.no_grad():
+        torch.testing.assert_close(model_of(made, weights)(x), module(x))
+
+
 def test_a_decoder_with_a_mask() -> None:
     layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
 

@@ -352,16 +352,17 @@ def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
     return (x, *ends)
 
 
-@rule("aten.lstm.input")
-def _lstm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _recurrent(m, a, "lstm")
-
-
 @rule("dietcode.recurrent.default")
 def _any_recurrent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _recurrent(m, a, a["cell"])
 
 
-@rule("aten.gru.input")
-def _gru(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _recurrent(m, a, "gru")
+def _recurrent_of(cell: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return _recurrent(m, a, cell)
+
+    return translate
+
+
+for _cell in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    rule(f"aten.{_cell}.input")(_recurrent_of(_cell))

@@ -330,12 +330,14 @@ def _scalar(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
 def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     step = a.get("step", 1)
-    numbers = [a.get("start", 0), a["end"], step]
+    given = [a.get("start", 0), a["end"], step]
     dtype = dtype_name(fake.dtype)
-    if any(isinstance(one, float) and not one.is_integer() for one in numbers):
-        raise GraphError(f"arange of fractions {numbers}; allowed: whole numbers")
-    start, stop, step = (int(one) if isinstance(one, float) else one for one in numbers)
+    if any(isinstance(one, float) and not one.is_integer() for one in given):
+        raise GraphError(f"arange of fractions {given}; allowed: whole numbers")
+    start, stop, step = (int(one) if isinstance(one, float) else one for one in given)
     if not isinstance(step, int):
-        raise GraphError("arange with a dynamic step; allowed: a constant one")
+        numbers = m.add("arange", stop=m.symbols.extent(fake.shape[0]))
+        spread = m.add("mul", numbers, m.value(step))
+        return m.cast(m.add("add", spread, m.value(start)) if start else spread, dtype)
     whole = m.add("arange", start=m.extent(start), stop=m.extent(stop), step=step, dtype="int64")
     return m.cast(whole, dtype)

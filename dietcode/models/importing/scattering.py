@@ -307,3 +307,48 @@ def _select_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     start = m.within(a["index"], shape[axis], Extent())
     wide = m.reshape(source, (*shape[:axis], ONE, *shape[axis + 1 :]))
     return _between(m, x, axis, start, start + 1, wide)
+
+
+@rule(
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    "aten.embedding_bag.padding_idx",
+)
+def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Sums or means of rows of a table, of bags that follow each other in a list of positions."""
+    modes = {0: "sum", 1: "mean"}
+    if a["mode"] not in modes or (a["padding_idx"] or -1) >= 0 or a["include_last_offset"]:
+        raise GraphError(
+            "this embedding_bag; allowed: sum and mean, without padding_idx, include_last_offset"
+        )
+    weight, positions, offsets = (m.tensor(a[key]) for key in ("weight", "indices", "offsets"))
+    rows = m.add("take", weight, positions, axis=0)
+    if a["per_sample_weights"] is not None:
+        own = m.tensor(a["per_sample_weights"])
+        rows = m.add("mul", rows, m.reshape(own, (*m.type(own).shape, ONE)))
+    (length,), (bags,) = m.type(positions).shape, m.type(offsets).shape
+    number = m.reshape(m.add("arange", stop=length, dtype=m.type(offsets).dtype), (length, ONE))
+    begun = m.add("cast", m.add("less_equal", offsets, number), dtype="int64")
+    bag = m.add("sub", m.add("sum", begun, axes=(1,)), 1)
+    width, dtype = m.type(weight).shape[1], m.type(weight).dtype
+    zeros = m.add("full", shape=(bags, width), value=0.0, dtype=dtype)
+    total = m.add("scatter_points", zeros, rows, bag, by="add")
+    if modes[a["mode"]] == "mean":
+        none = m.add("full", shape=(bags,), value=0.0, dtype=dtype)
+        ones = m.add("full", shape=(length,), value=1.0, dtype=dtype)
+        counts = m.add("maximum", m.add("scatter_points", none, ones, bag, by="add"), 1.0)
+        total = m.add("div", total, m.reshape(counts, (bags, ONE)))
+    return total, None, None, None
+
+
+@rule("aten._trilinear.default")
+def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """The sum of products of three tensors over some of their axes, as bilinear layers have it."""
+    product = ""
+    for tensor, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        x = m.tensor(a[tensor])
+        for axis in sorted(a[expand]):
+            shape = m.type(x).shape
+            x = m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
+        product = m.add("mul", product, x) if product else x
+    return m.add("sum", product, axes=tuple(a["sumdim"]))
