@@ -28,7 +28,7 @@ from dietcode.runtime.native import load_code
 from dietcode.runtime.tensors import aligned_empty
 
 _SLICES = 4
-_SETTLE_SECS, _SETTLE_TVM_SECS = 0.06, 0.4  # until the threads of others have gone to sleep
+_SETTLE_SECS, _SETTLE_TVM_SECS = 0.25, 0.4  # until threads of others sleep; OpenBLAS spins for 0.1 s
 _BURST_SECS = 4e-3
 Row = dict[str, Any]
 Call = Callable[[], Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +21,7 @@ from dietcode.search_space.forms import FORMS
 # Makes further calls to time in the same turns, from the bytes of an instance's tensors.
 Probes: TypeAlias = Callable[[int], Mapping[str, Callable[[], Any]]]
 
+OWN = "dietcode"  # the library's path
 # After a call a path's threads spin for a while (OpenBLAS's for 0.1 s); a kernel of another path that starts
 # then shares a core with them and takes twice as long. So each path waits until the process is idle, and gets
 # warm calls, before its clock starts.
@@ -68,26 +70,21 @@ def bench(
         without a vendor. With `probes` also bytes, of all tensors once, and probe_secs.
     """
     library = load(folder, num_threads=num_threads)
-    threads = num_threads or int(library.manifest["num_threads"])
-    operator = Operator.of(library.manifest)
-    binders = dict(paths or {})
-    for vendor in vendors:
-        binders |= vendor_paths(vendor, operator, threads)
+    own = Bench(library, vendors, num_threads, paths)
     rows = library.report["instances"]
     if num_instances is not None and num_instances < len(rows):
         rows = [rows[i] for i in spread(len(rows), num_instances)]
-    constants = _Constants(library, operator)
     if until is None:
         for row in rows:
-            yield _record(library, operator, binders, constants, row, rounds, probes)
+            yield _record(own, row, rounds, probes)
         return
     order = coarse_first(len(rows))
     for number, position in enumerate(order):
         row, left = rows[position], until - time.monotonic()
-        if _expected_secs(row, 1 + len(binders)) > left:
+        if _expected_secs(row, 1 + len(own.paths)) > left:
             continue
         part = time.monotonic() + left / (len(order) - number)
-        yield _record(library, operator, binders, constants, row, rounds, probes, part)
+        yield _record(own, row, rounds, probes, part)
 
 
 def _expected_secs(row: Mapping[str, Any], num_paths: int) -> float:
@@ -143,73 +140,153 @@ class _Constants:
         return self.arrays[key], self.packed[key]
 
 
+@dataclass(frozen=True)
+class Timed:
+    """One instance of a library beside the vendors.
+
+    Attributes
+    ----------
+    secs : dict of str to float
+        Median seconds of a call of each path, ``dietcode`` among them.
+    best : str or None
+        The fastest of the vendors' paths; None without any.
+    in_turns : (float, float) or None
+        Seconds of a call of the library and of that path where the two alternate.
+    probe_secs : dict of str to float
+    num_bytes : int
+        Of all tensors once.
+    error : float
+        The largest, relative to the output's scale.
+    """
+
+    secs: dict[str, float]
+    best: str | None
+    in_turns: tuple[float, float] | None
+    probe_secs: dict[str, float]
+    num_bytes: int
+    error: float
+
+
+class Bench:
+    """A library and the vendors' paths for its operator.
+
+    Parameters
+    ----------
+    vendors : sequence of str
+        ``numpy``, ``torch``. Beside PyTorch the library is called with torch tensors.
+    num_threads : int, optional
+        On both sides; by default as many as the library was tuned for.
+    paths : mapping of str to Binder, optional
+        Further paths.
+
+    Raises
+    ------
+    RequestError
+        A vendor is unknown, not installed, or has no kernel for this operator.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        vendors: Sequence[str],
+        num_threads: int | None = None,
+        paths: Mapping[str, Binder] | None = None,
+    ) -> None:
+        self.library, self.operator = library, Operator.of(library.manifest)
+        threads = num_threads or int(library.manifest["num_threads"])
+        self.paths = dict(paths or {})
+        for vendor in vendors:
+            self.paths |= vendor_paths(vendor, self.operator, threads)
+        self._constants = _Constants(library, self.operator)
+
+    def time(
+        self,
+        binding: Mapping[str, int],
+        rounds: int,
+        probes: Probes | None = None,
+        until: float | None = None,
+    ) -> Timed:
+        """Measure one instance in interleaved rounds, and compare the result with the reference.
+
+        Parameters
+        ----------
+        binding : mapping of str to int
+            Values of the shape variables.
+        rounds : int
+        probes : callable, optional
+            Further calls that are timed in turns.
+        until : float, optional
+            Approximate end by `time.monotonic`.
+        """
+        library, problem = self.library, self.operator.problem
+        rng, extents = np.random.default_rng(list(binding.values())), self.operator.extents(binding)
+        arrays: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
+        for name in self.operator.inputs:
+            if name in self.operator.constants:
+                arrays[name], arguments[name] = self._constants.get(name, extents, rng)
+            else:
+                arrays[name] = arguments[name] = _aligned(problem.draw(name, extents, rng))
+        for keyword in library.manifest["binding"]["keywords"]:
+            arguments[keyword] = binding[keyword]
+        right = FORMS[problem.form].expect(problem, arrays, extents, math.inf)
+        shapes = self.operator.shapes(binding)
+        own = [name for name in problem.outputs if name not in problem.into]
+        outputs = {name: new_output(shapes[name], problem.dtype(name), ()) for name in own}
+        for output in outputs.values():
+            output[...] = np.nan
+        outs = outputs
+        if any(name.startswith("torch") for name in self.paths):
+            arguments, outs = _as_torch(arguments), _as_torch(outputs)
+        tables = {name: table for name, (table, _) in problem.into.items()}
+        outs = {name: outs[name] if name in outs else arguments[tables[name]] for name in problem.outputs}
+        outputs = {
+            name: outputs[name] if name in outputs else arrays[tables[name]] for name in problem.outputs
+        }
+        out = tuple(outs.values()) if len(outs) > 1 else next(iter(outs.values()))
+        library(**arguments, out=out)
+        error = right.error_of_all([stored(output, problem.dtype(name)) for name, output in outputs.items()])
+        calls: dict[str, Callable[[], Any]] = {OWN: lambda: library(**arguments, out=out)}
+        calls |= {name: bind(arrays) for name, bind in self.paths.items()}
+        num_bytes = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
+        extra = {} if probes is None else dict(probes(num_bytes))
+        secs = interleave(calls | extra, rounds, until)
+        probe_secs = {name: secs.pop(name) for name in extra}
+        best = min(self.paths, key=lambda name: secs[name], default=None)
+        pair = None if best is None else take_turns(calls[OWN], calls[best], rounds, until)
+        return Timed(secs, best, pair, probe_secs, num_bytes, error)
+
+
 def _record(
-    library: Library,
-    operator: Operator,
-    paths: dict[str, Binder],
-    constants: _Constants,
-    row: dict[str, Any],
+    bench_of: Bench,
+    row: Mapping[str, Any],
     rounds: int,
     probes: Probes | None,
     until: float | None = None,
 ) -> dict[str, Any]:
-    binding: dict[str, int] = row["shape_vars"]
-    shapes = operator.shapes(binding)
-    rng, extents = np.random.default_rng(list(binding.values())), operator.extents(binding)
-    arrays: dict[str, Any] = {}
-    arguments: dict[str, Any] = {}
-    for name in operator.inputs:
-        if name in operator.constants:
-            arrays[name], arguments[name] = constants.get(name, extents, rng)
-        else:
-            arrays[name] = arguments[name] = _aligned(operator.problem.draw(name, extents, rng))
-    for keyword in library.manifest["binding"]["keywords"]:
-        arguments[keyword] = binding[keyword]
-    problem = operator.problem
-    right = FORMS[problem.form].expect(problem, arrays, operator.extents(binding), math.inf)
-    own = [name for name in problem.outputs if name not in problem.into]
-    outputs = {name: new_output(shapes[name], problem.dtype(name), ()) for name in own}
-    for output in outputs.values():
-        output[...] = np.nan
-    outs = outputs
-    if any(name.startswith("torch") for name in paths):
-        arguments, outs = _as_torch(arguments), _as_torch(outputs)
-    tables = {name: table for name, (table, _) in problem.into.items()}
-    outs = {name: outs[name] if name in outs else arguments[tables[name]] for name in problem.outputs}
-    outputs = {name: outputs[name] if name in outputs else arrays[tables[name]] for name in problem.outputs}
-    out = tuple(outs.values()) if len(outs) > 1 else next(iter(outs.values()))
-    library(**arguments, out=out)
-    error = right.error_of_all([stored(output, problem.dtype(name)) for name, output in outputs.items()])
-    calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: library(**arguments, out=out)}
-    calls |= {name: bind(arrays) for name, bind in paths.items()}
-    num_bytes = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
-    extra = {} if probes is None else dict(probes(num_bytes))
-    secs = interleave(calls | extra, rounds, until)
-    probed = {"bytes": num_bytes, "probe_secs": {name: secs.pop(name) for name in extra}}
+    timed = bench_of.time(row["shape_vars"], rounds, probes, until)
     flops = float(row["flops"])
-    rates = {name: flops / value / 1e9 for name, value in secs.items()}
-    vendors = {name: rate for name, rate in rates.items() if name != "dietcode"}
-    best = max(vendors, key=lambda name: vendors[name], default=None)
+    rates = {name: flops / value / 1e9 for name, value in timed.secs.items()}
     company = None
-    if best is not None:
-        pair = take_turns(calls["dietcode"], calls[best], rounds, until)
-        company = dict(
-            zip(("measured_gflops", "vendor_gflops"), (flops / v / 1e9 for v in pair), strict=True)
-        )
-    return {
-        "shape_vars": binding,
+    if timed.in_turns is not None:
+        pair = (flops / secs / 1e9 for secs in timed.in_turns)
+        company = dict(zip(("measured_gflops", "vendor_gflops"), pair, strict=True))
+    found = {
+        "shape_vars": row["shape_vars"],
         "category": row["category"],
         "micro_kernel": row["micro_kernel"],
         "padding_ratio": row["padding_ratio"],
         "predicted_gflops": row["predicted_gflops"],
-        "measured_gflops": rates["dietcode"],
-        "measured_gb_per_sec": num_bytes / secs["dietcode"] / 1e9,
-        "vendor": best,
-        "vendor_gflops": vendors[best] if best else None,
-        "vendors": vendors,
+        "measured_gflops": rates[OWN],
+        "measured_gb_per_sec": timed.num_bytes / timed.secs[OWN] / 1e9,
+        "vendor": timed.best,
+        "vendor_gflops": rates[timed.best] if timed.best else None,
+        "vendors": {name: rate for name, rate in rates.items() if name != OWN},
         "in_company": company,
-        "max_rel_error": error,
-    } | ({} if probes is None else probed)
+        "max_rel_error": timed.error,
+    }
+    probed = {"bytes": timed.num_bytes, "probe_secs": timed.probe_secs}
+    return found if probes is None else found | probed
 
 
 def _as_torch(tensors: Mapping[str, Any]) -> dict[str, Any]:

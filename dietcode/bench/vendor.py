@@ -99,6 +99,18 @@ def _torch_paths(operator: Operator, num_threads: int) -> dict[str, Binder]:
 PATHS = {"numpy": numpy_paths, "torch": _torch_paths}
 
 
+def check_vendor(name: str) -> None:
+    """Check that a vendor is known.
+
+    Raises
+    ------
+    RequestError
+        It is not.
+    """
+    if name not in PATHS:
+        raise RequestError(f"--vs: {name!r}; allowed: {', '.join(PATHS)}")
+
+
 def vendor_paths(name: str, operator: Operator, num_threads: int) -> dict[str, Binder]:
     """Return the paths of one vendor by name.
 
@@ -107,6 +119,5 @@ def vendor_paths(name: str, operator: Operator, num_threads: int) -> dict[str, B
     RequestError
         The vendor is unknown, not installed, or has no kernel for this operator.
     """
-    if name not in PATHS:
-        raise RequestError(f"--vs: {name!r}; allowed: {', '.join(PATHS)}")
+    check_vendor(name)
     return PATHS[name](operator, num_threads)

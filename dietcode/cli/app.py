@@ -5,7 +5,6 @@ Exit status: 0 done, 1 the operation failed, 2 the request was wrong. Errors are
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,11 @@ import typer
 
 from dietcode._version import __version__
 from dietcode.cli import key, remote
+from dietcode.cli.bench import bench
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.check import check
 from dietcode.cli.command_owner import check_command_owner
-from dietcode.cli.common import Json, need_compiler, print_json, refuse_bundle
+from dietcode.cli.common import Folder, Json, need_compiler, print_json
 from dietcode.cli.compile import compile_model
 from dietcode.cli.db import db_app
 from dietcode.cli.groups import HERE, OPERATING, REMOTE, GroupedCommands
@@ -43,7 +43,6 @@ app = typer.Typer(
 )
 records_app = typer.Typer(help="Measurements as versioned JSON Lines.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A workload in YAML or JSON.")]
 
 RecordsServer = Annotated[
@@ -174,40 +173,6 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
         print_json({"manifest": manifest, "report": report})
     else:
         show_model(manifest, report)
-
-
-def bench(
-    folder: Folder,
-    vs: Annotated[
-        list[str] | None, typer.Option("--vs", help="numpy or torch; may be given twice. [default: numpy]")
-    ] = None,
-    instances: Annotated[int, typer.Option(min=0, help="How many, evenly spread; 0 for all.")] = 16,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure a library beside the vendor's kernels, in one run."""
-    refuse_bundle("bench", folder)
-    from dietcode.bench.compare import bench as run_bench
-    from dietcode.cli.show import BenchTable
-
-    rows = []
-    table = None
-    for record in run_bench(folder, vs or ["numpy"], instances or None, rounds, threads):
-        rows.append(record)
-        if not as_json:
-            table = table or BenchTable()
-            table.row(record)
-    if output is not None:
-        try:
-            output.write_text(json.dumps(rows, indent=2) + "\n")
-        except OSError as error:
-            raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
-    if as_json:
-        print_json(rows)
-    elif table is not None:
-        table.summary(rows)
 
 
 def targets(as_json: Json = False) -> None:

@@ -12,6 +12,7 @@ from dietcode.errors import RequestError
 from dietcode.extras import need
 from dietcode.lean import leave_torch_out
 
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A library folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print facts as JSON on stdout.")]
 
 

@@ -60,6 +60,35 @@ def _show_parts(parts: Any) -> None:
     print_table(columns, rows, title="Parts", caption=caption)
 
 
+def show_model_times(record: Mapping[str, Any]) -> None:
+    """One size of a model: the time of a call, of each of its parts, and the vendor's for these."""
+    size = ", ".join(f"{name}={value}" for name, value in record["dimensions"].items())
+    columns = [
+        *(TableColumn("part", whole=True), TableColumn("operator", rank=2)),
+        *(TableColumn(name, right=True, whole=True) for name in ("calls", "share", "ms", "vendor", "ratio")),
+        *(TableColumn("categories", rank=3), TableColumn("vendor's path", rank=1)),
+    ]
+    rows = []
+    for part in record["parts"]:
+        own, vendor = part["kernel_secs"], part["vendor_secs"]
+        rows.append(
+            (
+                *(part["digest"][:12], f"{part['kind']}: {part['operator']}", str(part["calls"] or "-")),
+                *(_share(part["share"]), f"{part['secs'] * 1e3:.3f}"),
+                *(f"{vendor * 1e3:.3f}" if vendor else "-", f"{vendor / own:.2f}" if vendor and own else "-"),
+                *(", ".join(map(str, part["categories"])) or "-", part["vendor"] or "-"),
+            )
+        )
+    for row in record["host"]:
+        share, secs = _share(row["secs"] / record["secs"]), f"{row['secs'] * 1e3:.3f}"
+        rows.append(("on the host", row["operator"], str(row["calls"]), share, secs, "-", "-", "-", "-"))
+    title = f"{size or 'One shape'}: a call takes {record['secs'] * 1e3:.3f} ms"
+    caption = (
+        "ms: in a call of the model; vendor: of the same calls; ratio: in turns with it, above 1 it is slower"
+    )
+    print_table(columns, rows, title=title, caption=caption)
+
+
 def _share(fraction: float) -> str:
     return f"{fraction:.1%}" if fraction >= 5e-4 or not fraction else "<0.1%"
 

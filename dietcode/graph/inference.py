@@ -26,22 +26,22 @@ def tensor(operand: Operand) -> TensorType:
     return operand
 
 
-def _need(condition: bool, message: str) -> None:
+def need(condition: bool, message: str) -> None:
     if not condition:
         raise GraphError(message)
 
 
-def _need_dtype(operand: TensorType, allowed: Sequence[str]) -> TensorType:
-    _need(operand.dtype in allowed, f"given {operand.dtype}; allowed: {', '.join(allowed)}")
+def need_dtype(operand: TensorType, allowed: Sequence[str]) -> TensorType:
+    need(operand.dtype in allowed, f"given {operand.dtype}; allowed: {', '.join(allowed)}")
     return operand
 
 
 def _common(operands: Operands) -> TensorType:
     """Return the common type of tensors that broadcast; numbers take any dtype."""
     tensors = [one for one in operands if isinstance(one, TensorType)]
-    _need(bool(tensors), "given numbers alone; allowed: a tensor")
+    need(bool(tensors), "given numbers alone; allowed: a tensor")
     dtypes = {one.dtype for one in tensors}
-    _need(len(dtypes) == 1, f"given {', '.join(sorted(dtypes))}; allowed: one dtype (cast first)")
+    need(len(dtypes) == 1, f"given {', '.join(sorted(dtypes))}; allowed: one dtype (cast first)")
     return TensorType(tensors[0].dtype, broadcast([one.shape for one in tensors]))
 
 
@@ -52,12 +52,12 @@ def pointwise(operands: Operands, attributes: Attributes) -> Types:
 
 def pointwise_float(operands: Operands, attributes: Attributes) -> Types:
     """Functions of elements that floats have."""
-    return (_need_dtype(_common(operands), FLOATS),)
+    return (need_dtype(_common(operands), FLOATS),)
 
 
 def pointwise_bool(operands: Operands, attributes: Attributes) -> Types:
     """Functions of truth values."""
-    return (_need_dtype(_common(operands), ("bool",)),)
+    return (need_dtype(_common(operands), ("bool",)),)
 
 
 def comparison(operands: Operands, attributes: Attributes) -> Types:
@@ -72,11 +72,11 @@ def cast(operands: Operands, attributes: Attributes) -> Types:
 
 def where(operands: Operands, attributes: Attributes) -> Types:
     """A condition and two values."""
-    condition = _need_dtype(tensor(operands[0]), ("bool",))
+    condition = need_dtype(tensor(operands[0]), ("bool",))
     values = [one for one in operands[1:] if isinstance(one, TensorType)]
     dtype = str(attributes["dtype"] or (values[0].dtype if values else ""))
-    _need(bool(dtype), "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
-    _need(all(one.dtype == dtype for one in values), f"values have to be {dtype}")
+    need(bool(dtype), "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")
+    need(all(one.dtype == dtype for one in values), f"values have to be {dtype}")
     return (TensorType(dtype, broadcast([condition.shape, *(one.shape for one in values)])),)
 
 
@@ -107,23 +107,23 @@ def along_axis(operands: Operands, attributes: Attributes) -> Types:
 
 def norm(operands: Operands, attributes: Attributes) -> Types:
     """Norms over the last axes, as many as gamma or the attribute `num_axes` has."""
-    x = _need_dtype(tensor(operands[0]), FLOATS)
+    x = need_dtype(tensor(operands[0]), FLOATS)
     num_axes = attributes["num_axes"]
-    _need(1 <= num_axes <= x.rank, f"{num_axes} axes of {x}; allowed: 1 to {x.rank}")
+    need(1 <= num_axes <= x.rank, f"{num_axes} axes of {x}; allowed: 1 to {x.rank}")
     last = x.shape[x.rank - num_axes :]
     for one in operands[1:]:
-        _need(one is None or tensor(one).shape == last, "gamma and beta have to have the normalized axes")
+        need(one is None or tensor(one).shape == last, "gamma and beta have to have the normalized axes")
     return (x,)
 
 
 def matmul(operands: Operands, attributes: Attributes) -> Types:
     """Products of matrices, batches broadcast, as NumPy's matmul."""
     a, b = (tensor(one) for one in operands)
-    _need(a.dtype == b.dtype, f"given {a.dtype} and {b.dtype}; allowed: one dtype")
-    _need(a.rank >= 1 and b.rank >= 1, "given a scalar; allowed: vectors, matrices and batches of them")
+    need(a.dtype == b.dtype, f"given {a.dtype} and {b.dtype}; allowed: one dtype")
+    need(a.rank >= 1 and b.rank >= 1, "given a scalar; allowed: vectors, matrices and batches of them")
     left = a.shape if a.rank > 1 else (ONE, *a.shape)
     right = b.shape if b.rank > 1 else (*b.shape, ONE)
-    _need(left[-1] == right[-2], f"{a} and {b}: {left[-1]} beside {right[-2]}")
+    need(left[-1] == right[-2], f"{a} and {b}: {left[-1]} beside {right[-2]}")
     shape = (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
     if a.rank == 1:
         shape = (*shape[:-2], shape[-1])
@@ -135,34 +135,34 @@ def matmul(operands: Operands, attributes: Attributes) -> Types:
 def linear(operands: Operands, attributes: Attributes) -> Types:
     """Products with a transposed matrix, ``x · Wᵀ + b``."""
     x, w = tensor(operands[0]), tensor(operands[1])
-    _need(w.rank == 2 and x.rank >= 1 and x.shape[-1] == w.shape[1], f"{x} does not go with weights {w}")
-    _need(x.dtype == w.dtype, f"given {x.dtype} and {w.dtype}; allowed: one dtype")
+    need(w.rank == 2 and x.rank >= 1 and x.shape[-1] == w.shape[1], f"{x} does not go with weights {w}")
+    need(x.dtype == w.dtype, f"given {x.dtype} and {w.dtype}; allowed: one dtype")
     bias = operands[2] if len(operands) > 2 else None
-    _need(bias is None or tensor(bias).shape == w.shape[:1], f"the bias does not go with weights {w}")
+    need(bias is None or tensor(bias).shape == w.shape[:1], f"the bias does not go with weights {w}")
     return (TensorType(x.dtype, (*x.shape[:-1], w.shape[0])),)
 
 
 def attention(operands: Operands, attributes: Attributes) -> Types:
     """Attention of q [..., h, l, d] to k [..., g, s, d] and v [..., g, s, e]; h is a multiple of g."""
     q, k, v = (tensor(one) for one in operands[:3])
-    _need(q.rank == k.rank == v.rank and q.rank >= 2, f"{q}, {k}, {v}: allowed: tensors of one rank")
-    _need(q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2], f"{q}, {k}, {v} do not go together")
-    _need(q.dtype == k.dtype == v.dtype, f"{q}, {k}, {v}: allowed: one dtype")
+    need(q.rank == k.rank == v.rank and q.rank >= 2, f"{q}, {k}, {v}: allowed: tensors of one rank")
+    need(q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2], f"{q}, {k}, {v} do not go together")
+    need(q.dtype == k.dtype == v.dtype, f"{q}, {k}, {v}: allowed: one dtype")
     lead = tuple(one.shape[:-2] for one in (q, k, v))
     grouped = q.rank >= 3 and lead[0][:-1] == lead[1][:-1] and lead[1] == lead[2]
     if grouped and lead[0] != lead[1]:
         heads, groups = lead[0][-1], lead[1][-1]
         fits = heads.is_constant and groups.is_constant and heads.constant % groups.constant == 0
-        _need(fits, f"{heads} heads of queries and {groups} of keys; allowed: a multiple")
+        need(fits, f"{heads} heads of queries and {groups} of keys; allowed: a multiple")
         batch = lead[0]
     else:
         batch = broadcast(lead)
     shape = (*batch, q.shape[-2], v.shape[-1])
     if len(operands) > 3 and operands[3] is not None:
         mask = tensor(operands[3])
-        _need(mask.dtype == q.dtype, f"a mask {mask}; allowed: {q.dtype}, which is added to the scores")
+        need(mask.dtype == q.dtype, f"a mask {mask}; allowed: {q.dtype}, which is added to the scores")
         scores = (*batch, q.shape[-2], k.shape[-2])
-        _need(broadcast([mask.shape, scores]) == scores, "the mask is larger than the scores")
+        need(broadcast([mask.shape, scores]) == scores, "the mask is larger than the scores")
     return (TensorType(q.dtype, shape),)
 
 
@@ -182,10 +182,10 @@ def _window(
 
 def _window_options(attributes: Attributes, rank: int) -> list[Any]:
     options = [attributes[name] for name in ("strides", "dilation", "pads")]
-    _need(all(len(one) == rank for one in options), f"strides, dilation and pads: allowed: {rank} each")
+    need(all(len(one) == rank for one in options), f"strides, dilation and pads: allowed: {rank} each")
     for name in ("strides", "dilation"):
-        _need(all(one >= 1 for one in attributes[name]), f"{name} {list(attributes[name])}; allowed: from 1")
-    _need(all(one >= 0 for pair in attributes["pads"] for one in pair), "negative pads; allowed: from 0")
+        need(all(one >= 1 for one in attributes[name]), f"{name} {list(attributes[name])}; allowed: from 1")
+    need(all(one >= 0 for pair in attributes["pads"] for one in pair), "negative pads; allowed: from 0")
     return options
 
 
@@ -193,12 +193,12 @@ def convolution(operands: Operands, attributes: Attributes) -> Types:
     """Convolutions of x [n, c, spatial…] with w [o, c / groups, window…]."""
     x, w = tensor(operands[0]), tensor(operands[1])
     rank = x.rank - 2
-    _need(
+    need(
         rank >= 1 and w.rank == x.rank, f"{x} with {w}: allowed: [n, c, spatial…] and [o, c/groups, window…]"
     )
     options = _window_options(attributes, rank)
     groups = attributes["groups"]
-    _need(groups >= 1 and w.shape[1] * groups == x.shape[1], f"{x} with {w} in {groups} groups")
+    need(groups >= 1 and w.shape[1] * groups == x.shape[1], f"{x} with {w} in {groups} groups")
     spatial = tuple(
         _window(e, k, s, d, p, False)
         for e, k, s, d, p in zip(x.shape[2:], w.shape[2:], *options, strict=True)
@@ -210,8 +210,8 @@ def pooling(operands: Operands, attributes: Attributes) -> Types:
     """Maxima or means over windows of the last axes."""
     x, window = tensor(operands[0]), attributes["window"]
     rank = len(window)
-    _need(0 < rank < x.rank, f"a window of {rank} axes over {x}")
-    _need(all(k >= 1 for k in window), f"window {list(window)}; allowed: from 1")
+    need(0 < rank < x.rank, f"a window of {rank} axes over {x}")
+    need(all(k >= 1 for k in window), f"window {list(window)}; allowed: from 1")
     options = _window_options(attributes, rank)
     spatial = tuple(
         _window(e, Extent.of(k), s, d, p, attributes["ceil"])
@@ -225,21 +225,21 @@ def reshape(operands: Operands, attributes: Attributes) -> Types:
     x = tensor(operands[0])
     result = TensorType(x.dtype, attributes["shape"])
     same = result.num_elements == x.num_elements
-    _need(same, f"{x} as {result}: {x.num_elements} elements as {result.num_elements}")
+    need(same, f"{x} as {result}: {x.num_elements} elements as {result.num_elements}")
     return (result,)
 
 
 def transpose(operands: Operands, attributes: Attributes) -> Types:
     """Axes in another order."""
     x, axes = tensor(operands[0]), attributes["axes"]
-    _need(sorted(axes) == list(range(x.rank)), f"axes {list(axes)} of {x}; allowed: each axis once")
+    need(sorted(axes) == list(range(x.rank)), f"axes {list(axes)} of {x}; allowed: each axis once")
     return (TensorType(x.dtype, tuple(x.shape[axis] for axis in axes)),)
 
 
 def expand(operands: Operands, attributes: Attributes) -> Types:
     """Axes of extent 1 repeated, and new ones in front."""
     x, shape = tensor(operands[0]), attributes["shape"]
-    _need(
+    need(
         broadcast([x.shape, shape]) == tuple(shape), f"{x} does not expand to [{', '.join(map(str, shape))}]"
     )
     return (TensorType(x.dtype, shape),)
@@ -249,7 +249,7 @@ def slice_(operands: Operands, attributes: Attributes) -> Types:
     """Elements start, start + step, … before stop along one axis, 0 ≤ start ≤ stop ≤ extent."""
     x = tensor(operands[0])
     axis, step = axis_of(attributes["axis"], x.rank), attributes["step"]
-    _need(step >= 1, f"step {step}; allowed: at least 1")
+    need(step >= 1, f"step {step}; allowed: at least 1")
     length = floor_divide(attributes["stop"] - attributes["start"] + (step - 1), Extent.of(step))
     return (TensorType(x.dtype, (*x.shape[:axis], length, *x.shape[axis + 1 :])),)
 
@@ -261,7 +261,7 @@ def concat(operands: Operands, attributes: Attributes) -> Types:
     first = tensors[0]
     rest = [(*one.shape[:axis], *one.shape[axis + 1 :]) for one in tensors]
     same = all(one == rest[0] for one in rest) and len({one.dtype for one in tensors}) == 1
-    _need(same, f"given {', '.join(map(str, tensors))}; allowed: equal but for axis {axis}")
+    need(same, f"given {', '.join(map(str, tensors))}; allowed: equal but for axis {axis}")
     total = reduce(lambda a, b: a + b, (one.shape[axis] for one in tensors))
     return (TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
 
@@ -269,7 +269,7 @@ def concat(operands: Operands, attributes: Attributes) -> Types:
 def pad(operands: Operands, attributes: Attributes) -> Types:
     """Elements put before and after; negative numbers take some away."""
     x, pads = tensor(operands[0]), attributes["pads"]
-    _need(len(pads) == x.rank, f"{len(pads)} pairs; allowed: {x.rank}")
+    need(len(pads) == x.rank, f"{len(pads)} pairs; allowed: {x.rank}")
     return (TensorType(x.dtype, tuple(e + a + b for e, (a, b) in zip(x.shape, pads, strict=True))),)
 
 
@@ -285,32 +285,8 @@ def rotation(operands: Operands, attributes: Attributes) -> Types:
     """Columns moved to the right around the end; those that leave begin the row, negated or not."""
     x = tensor(operands[0])
     width = x.shape[-1] if x.shape else ONE
-    _need(width.is_constant and 0 < attributes["by"] < width.constant, f"by {attributes['by']} in {x}")
+    need(width.is_constant and 0 < attributes["by"] < width.constant, f"by {attributes['by']} in {x}")
     return (x,)
-
-
-def take(operands: Operands, attributes: Attributes) -> Types:
-    """Slices of a tensor at positions along an axis, which may count from the end."""
-    x, positions = tensor(operands[0]), _need_dtype(tensor(operands[1]), INTEGERS)
-    axis = axis_of(attributes["axis"], x.rank)
-    return (TensorType(x.dtype, (*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])),)
-
-
-def take_along(operands: Operands, attributes: Attributes) -> Types:
-    """Elements at positions along an axis, a position for each."""
-    x, positions = tensor(operands[0]), _need_dtype(tensor(operands[1]), INTEGERS)
-    axis_of(attributes["axis"], x.rank)
-    _need(x.rank == positions.rank, f"{x} at {positions}: allowed: one rank")
-    return (TensorType(x.dtype, positions.shape),)
-
-
-def take_points(operands: Operands, attributes: Attributes) -> Types:
-    """Elements at tensors of positions along the first axes, one tensor for each axis."""
-    x = tensor(operands[0])
-    positions = [_need_dtype(tensor(one), INTEGERS) for one in operands[1:]]
-    _need(0 < len(positions) <= x.rank, f"{len(positions)} tensors of positions for {x}")
-    shape = broadcast([one.shape for one in positions])
-    return (TensorType(x.dtype, (*shape, *x.shape[len(positions) :])),)
 
 
 def full(operands: Operands, attributes: Attributes) -> Types:
@@ -321,7 +297,7 @@ def full(operands: Operands, attributes: Attributes) -> Types:
 def arange(operands: Operands, attributes: Attributes) -> Types:
     """Whole numbers start, start + step, … before stop."""
     step = attributes["step"]
-    _need(step != 0, "step 0; allowed: another one")
+    need(step != 0, "step 0; allowed: another one")
     span = attributes["stop"] - attributes["start"]
     length = (
         floor_divide(span + (step - 1), Extent.of(step))
@@ -339,7 +315,7 @@ def number_of(operands: Operands, attributes: Attributes) -> Types:
 def triangle(operands: Operands, attributes: Attributes) -> Types:
     """Elements on one side of a diagonal of the last two axes, others 0."""
     x = tensor(operands[0])
-    _need(x.rank >= 2, f"{x}; allowed: two axes at least")
+    need(x.rank >= 2, f"{x}; allowed: two axes at least")
     return (x,)
 
 
@@ -352,13 +328,17 @@ def top(operands: Operands, attributes: Attributes) -> Types:
     return (TensorType(x.dtype, shape), TensorType("int64", shape))
 
 
+NUM_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Of each cell of recurrent layers."""
+
+
 def recurrence(operands: Operands, attributes: Attributes) -> Types:
     """Steps of a recurrent layer over gates [l, b, gates · h] of its input: all states, and the last."""
     gates, h0 = tensor(operands[0]), tensor(operands[1])
     states = 2 if attributes["cell"] == "lstm" else 1
     u = tensor(operands[1 + states])
-    _need(gates.rank == 3 and h0.rank == 2 and gates.shape[1] == h0.shape[0], f"{gates} with the state {h0}")
-    _need(u.shape == (gates.shape[2], h0.shape[1]), f"weights {u} for {gates} and {h0}")
+    need(gates.rank == 3 and h0.rank == 2 and gates.shape[1] == h0.shape[0], f"{gates} with the state {h0}")
+    need(u.shape == (gates.shape[2], h0.shape[1]), f"weights {u} for {gates} and {h0}")
     last = tuple(TensorType(gates.dtype, h0.shape) for _ in range(states))
     return (TensorType(gates.dtype, (*gates.shape[:2], h0.shape[1])), *last)
 
@@ -366,22 +346,22 @@ def recurrence(operands: Operands, attributes: Attributes) -> Types:
 def recurrent(operands: Operands, attributes: Attributes) -> Types:
     """One direction of one layer over x [l, b, i]: all states [l, b, h], and the last ones [b, h]."""
     x, h0 = tensor(operands[0]), tensor(operands[1])
-    _need(x.rank == 3 and h0.rank == 2 and x.shape[1] == h0.shape[0], f"{x} with the first state {h0}")
-    gates = {"lstm": 4, "gru": 3}[attributes["cell"]]
+    need(x.rank == 3 and h0.rank == 2 and x.shape[1] == h0.shape[0], f"{x} with the first state {h0}")
+    gates = NUM_GATES[attributes["cell"]]
     states = 2 if attributes["cell"] == "lstm" else 1
-    _need(
+    need(
         3 + states <= len(operands) <= 5 + states,
         f"{len(operands)} operands of {attributes['cell']}; allowed: {3 + states} to {5 + states}",
     )
-    _need(states == 1 or tensor(operands[2]) == h0, f"first states {h0} and {operands[2]}; allowed: alike")
+    need(states == 1 or tensor(operands[2]) == h0, f"first states {h0} and {operands[2]}; allowed: alike")
     w, u = tensor(operands[1 + states]), tensor(operands[2 + states])
     hidden = h0.shape[1]
-    _need(
+    need(
         w.shape == (hidden * gates, x.shape[2]) and u.shape == (hidden * gates, hidden),
         f"weights {w} and {u} for {x} and {hidden} of state",
     )
     for bias in operands[3 + states :]:
-        _need(bias is None or tensor(bias).shape == w.shape[:1], f"a bias {bias} for weights {w}")
+        need(bias is None or tensor(bias).shape == w.shape[:1], f"a bias {bias} for weights {w}")
     last = tuple(TensorType(x.dtype, h0.shape) for _ in range(states))
     return (TensorType(x.dtype, (*x.shape[:2], hidden)), *last)
 
@@ -393,20 +373,20 @@ def nonzero(operands: Operands, attributes: Attributes) -> Types:
 
 def repeat_each(operands: Operands, attributes: Attributes) -> Types:
     """Each position as often as its element says, `size` in all."""
-    x = _need_dtype(tensor(operands[0]), INTEGERS)
-    _need(x.rank == 1, f"{x}; allowed: one axis")
+    x = need_dtype(tensor(operands[0]), INTEGERS)
+    need(x.rank == 1, f"{x}; allowed: one axis")
     return (TensorType("int64", (attributes["size"],)),)
 
 
 def size(operands: Operands, attributes: Attributes) -> Types:
     """A whole number that is an extent from here on."""
-    x = _need_dtype(tensor(operands[0]), INTEGERS)
-    _need(x.rank == 0, f"{x}; allowed: a scalar")
+    x = need_dtype(tensor(operands[0]), INTEGERS)
+    need(x.rank == 0, f"{x}; allowed: a scalar")
     return (TensorType("int64", ()),)
 
 
 def check(operands: Operands, attributes: Attributes) -> Types:
     """What has to hold: an extent within bounds, or a tensor of truth values."""
     for one in operands:
-        _need_dtype(tensor(one), ("bool",))
+        need_dtype(tensor(one), ("bool",))
     return (TensorType("bool", ()),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dietcode.graph import flow_inference as flow
 from dietcode.graph import inference as rules
+from dietcode.graph import position_inference as positions
 from dietcode.graph.attributes import (
     REQUIRED,
     GraphAttribute,
@@ -60,6 +61,7 @@ _EPS = {"eps": _a(read_number)}
 _WINDOWS = {name: _a(read_integers) for name in ("strides", "dilation")} | {"pads": _a(read_pads)}
 _ZERO = Extent()
 _GRAPH = _a(read_sub_graph)
+_BY = {"by": _a(one_of("set", "add", "mul", "max", "min"), "set")}
 _SIZE = {"size": _a(read_extent)}
 
 
@@ -85,6 +87,7 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
             "erf",
             "sin",
             "cos",
+            "atan",
             "floor",
             "ceil",
             "round",
@@ -136,11 +139,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     ),
     "recurrent": GraphOperator(
         *(4, 7, rules.recurrent),
-        {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
+        {"cell": _a(one_of(*rules.NUM_GATES)), "reverse": _a(read_flag, False)},
     ),
     "recurrence": GraphOperator(
         *(3, 5, rules.recurrence),
-        {"cell": _a(one_of("lstm", "gru")), "reverse": _a(read_flag, False)},
+        {"cell": _a(one_of(*rules.NUM_GATES)), "reverse": _a(read_flag, False)},
     ),
     "reshape": GraphOperator(1, 1, rules.reshape, {"shape": _a(read_shape)}),
     "transpose": GraphOperator(1, 1, rules.transpose, {"axes": _a(read_integers)}),
@@ -155,9 +158,11 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         *(1, 1, rules.rotation), {"by": _a(read_integer), "negate": _a(read_flag, False)}
     ),
     "flip": GraphOperator(1, 1, rules.flip, {"axes": _a(read_integers)}),
-    "take": GraphOperator(2, 2, rules.take, _AXIS),
-    "take_along": GraphOperator(2, 2, rules.take_along, _AXIS),
-    "take_points": GraphOperator(2, MANY, rules.take_points),
+    "take": GraphOperator(2, 2, positions.take, _AXIS),
+    "take_along": GraphOperator(2, 2, positions.take_along, _AXIS),
+    "take_points": GraphOperator(2, MANY, positions.take_points),
+    "scatter_along": GraphOperator(3, 3, positions.scatter_along, {**_AXIS, **_BY}),
+    "scatter_points": GraphOperator(3, MANY, positions.scatter_points, _BY),
     "full": GraphOperator(
         0, 0, rules.full, {"shape": _a(read_shape), "value": _a(read_number), "dtype": _a(read_dtype)}
     ),

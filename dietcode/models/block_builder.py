@@ -223,6 +223,8 @@ class _Block:
             return
         if node.operator == "take":
             table, positions = node.tensors
+            if self._graph.types[table].rank != 2 or node.attributes["axis"] not in (0, -2):
+                raise _NotABlockError
             dims = "".join(self._letters(self._presence_of_rows(positions)))
             row = self._dims_of_depth(self._shape(table)[0])
             operands = [self._tensor(table, row + "n"), self._tensor(positions, dims, "int32")]

@@ -24,9 +24,9 @@ def export(
 ) -> Any:
     """Return a program of a module, which ``torch.export.save`` writes and ``dietcode compile`` reads.
 
-    It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU and nn.MaxPool1d keep a dynamic length,
-    fused attention is taken apart, and the program remembers the names of its `Dim`s. The module itself, and
-    the names in its ``state_dict``, stay as they are.
+    It is what ``torch.export.export`` returns, but nn.LSTM, nn.GRU, nn.RNN and nn.MaxPool1d keep a dynamic
+    length, fused attention is taken apart, and the program remembers the names of its `Dim`s. The module
+    itself, and the names in its ``state_dict``, stay as they are.
 
     Parameters
     ----------
@@ -115,12 +115,16 @@ def _pooled_as_image(module: Any) -> Callable[[Any], Any]:
 def _replaced(module: Any) -> Iterator[None]:
     """Let layers of a module do what can be exported, for as long as this lasts."""
     import torch
+    from torch.nn.modules import transformer
 
     from dietcode.models.recurrent_operator import CELLS, replaced_forward
 
     changed = []
     fused = torch.backends.mha.get_fastpath_enabled()
+    looks_at_mask = getattr(transformer, "_detect_is_causal_mask", None)
     try:
+        # It looks at a mask's values; without it the mask is applied as it is.
+        transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
         for layer in module.modules():
             if type(layer) in CELLS:
                 layer.forward = replaced_forward(layer)
@@ -133,6 +137,7 @@ def _replaced(module: Any) -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+        transformer._detect_is_causal_mask = looks_at_mask
         for layer in changed:
             del layer.forward
 

@@ -55,11 +55,17 @@ class KernelCall:
     num_flops: Extent = field(default_factory=Extent)
 
     def variables(self) -> dict[str, Extent]:
-        """Return the extent of each shape variable: one for each dynamic extent, by its first index."""
+        """Return the extent of each shape variable: one for each dynamic extent, by its first index.
+
+        Where none is dynamic it is that of the first index, whose range is one value.
+        """
         names: dict[Extent, str] = {}
         for index, extent in self.dims.items():
             if not extent.is_constant and extent not in names:
                 names[extent] = f"N{index}"
+        if not names:
+            index = next(iter(self.dims))
+            return {f"N{index}": self.dims[index]}
         return {name: extent for extent, name in names.items()}
 
     def spec(self, ranges: Ranges) -> dict[str, Any]:
@@ -71,14 +77,18 @@ class KernelCall:
             Of the model's dimensions.
         """
         variables = self.variables()
-        names = {extent: name for name, extent in variables.items()}
+        names = {extent: name for name, extent in variables.items() if not extent.is_constant}
+        dims = {i: e.constant if e.is_constant else names[e] for i, e in self.dims.items()}
+        if not names:
+            (name,) = variables
+            dims[name.removeprefix("N")] = name
         return {
             "op": self.op,
             "tensors": self.tensors,
             "shape_vars": {
                 name: shape_variable(*extent.bounds(ranges)) for name, extent in variables.items()
             },
-            "dims": {i: e.constant if e.is_constant else names[e] for i, e in self.dims.items()},
+            "dims": dims,
         }
 
     @property
@@ -88,7 +98,7 @@ class KernelCall:
         if word != "block":
             return word
         operators = [next(iter(node)) for node in self.op["block"]["graph"].values()]
-        if "einsum" in operators and "softmax" in operators:
+        if operators.count("einsum") > 1 and "softmax" in operators:
             return "attention"
         if "einsum" in operators:
             return "dense"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dietcode.graph.graph import Graph, Node
+from dietcode.graph.inference import NUM_GATES
 from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall
 
 _LSTM: dict[str, Any] = {
@@ -45,29 +46,42 @@ _GRU: dict[str, Any] = {
     "share": {"mul": ["z", "away"]},
     "h": {"add": ["new", "share"]},
 }
+_BODIES: dict[str, dict[str, Any]] = {
+    "lstm": _LSTM,
+    **{
+        f"rnn_{function}": {
+            "P": {"einsum": ["H", "U"], "dims": "mn"},
+            "Z": {"add": ["P", "G"]},
+            "h": {function: "Z"},
+        }
+        for function in ("tanh", "relu")
+    },
+}
 
 
 def recurrence_call(graph: Graph, node: Node, constants: Iterable[str]) -> RepeatedCall | None:
     """Return the calls of a recurrence, one for each step; None where its weights are no constants."""
-    is_lstm = node.attributes["cell"] == "lstm"
+    cell = node.attributes["cell"]
+    is_lstm = cell == "lstm"
     gates, h0 = (str(one) for one in node.operands[:2])
     c0 = str(node.operands[2]) if is_lstm else ""
     u, *bias = (str(one) for one in node.operands[3 if is_lstm else 2 :] if one is not None)
-    if not {u, *bias} <= set(constants) or (is_lstm and bias):
+    if not {u, *bias} <= set(constants) or (cell != "gru" and bias):
         return None
     length, rows, width = graph.types[gates].shape
     hidden = graph.types[h0].shape[1]
-    num_gates = 4 if is_lstm else 3
-    dims = {"m": rows, "g": width * 0 + num_gates, "n": hidden, "u": hidden}
+    num_gates = NUM_GATES[cell]
+    gate = "g" if num_gates > 1 else ""
+    dims = {"m": rows, "n": hidden, "u": hidden} | ({"g": width * 0 + num_gates} if gate else {})
     tensors: dict[str, dict[str, Any]] = {
-        "G": {"dims": "mgn", "dtype": "float32"},
+        "G": {"dims": f"m{gate}n", "dtype": "float32"},
         "H": {"dims": "mu", "dtype": "float32"},
         **({"C": {"dims": "mn", "dtype": "float32"}} if is_lstm else {}),
-        "U": {"dims": "gnu", "dtype": "float32", "constant": True},
-        **({"d": {"dims": "gn", "dtype": "float32", "constant": True}} if bias else {}),
+        "U": {"dims": f"{gate}nu", "dtype": "float32", "constant": True},
+        **({"d": {"dims": f"{gate}n", "dtype": "float32", "constant": True}} if bias else {}),
     }
-    body = dict(_LSTM) if is_lstm else {**_GRU, "B": {"add": ["P", "d"]}}
-    if not is_lstm and not bias:
+    body = {**_GRU, "B": {"add": ["P", "d"]}} if cell == "gru" else dict(_BODIES[cell])
+    if cell == "gru" and not bias:
         del body["B"]
         body = {n: {k: "P" if v == "B" else v for k, v in one.items()} for n, one in body.items()}
     values = {"G": gates, "H": h0, "C": c0, "U": u, "d": bias[0] if bias else ""}

@@ -1,4 +1,4 @@
-"""``dietcode::recurrent``: LSTM and GRU as one operator whose length may be dynamic. Needs PyTorch.
+"""``dietcode::recurrent``: LSTM, GRU and RNN as one operator whose length may be dynamic. Needs PyTorch.
 
 PyTorch's own operators unroll the steps of the example in an export, which makes the length constant.
 """
@@ -11,7 +11,8 @@ import torch
 
 from dietcode.errors import ModelError
 
-CELLS = {torch.nn.LSTM: "lstm", torch.nn.GRU: "gru"}
+CELLS = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+_MODES = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
 @torch.library.custom_op("dietcode::recurrent", mutates_args=())  # type: ignore[untyped-decorator, unused-ignore]
@@ -25,11 +26,11 @@ def recurrent(
     batch_first: bool,
     cell: str,
 ) -> list[torch.Tensor]:
-    """Return the sequence [l, b, h], or [b, l, h], and the last states, as ``nn.LSTM`` and ``nn.GRU`` do."""
+    """Return the sequence [l, b, h], or [b, l, h], and the last states, as the layers of ``torch.nn`` do."""
     options = (params, has_biases, num_layers, 0.0, False, bidirectional, batch_first)
     if cell == "lstm":
         return [one.clone() for one in torch._VF.lstm(input, hx, *options)]
-    return [one.clone() for one in torch._VF.gru(input, hx[0], *options)]
+    return [one.clone() for one in getattr(torch._VF, cell)(input, hx[0], *options)]
 
 
 @recurrent.register_fake  # type: ignore[untyped-decorator, unused-ignore]
@@ -57,7 +58,7 @@ def replaced_forward(module: Any) -> Any:
     """
     if module.proj_size:
         raise ModelError(f"nn.LSTM with proj_size={module.proj_size}; allowed: without projections")
-    cell = CELLS[type(module)]
+    cell = _MODES[module.mode]
 
     def forward(input: Any, hx: Any = None) -> Any:
         if not isinstance(input, torch.Tensor):

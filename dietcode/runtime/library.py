@@ -187,10 +187,6 @@ class Library(CalledInC, Reopened):
         """
         from dietcode.runtime.torch_operator import TorchOp
 
-        if len(self._outputs) > 1 or "into" in self._output:
-            names = ", ".join(facts["name"] for facts in self._outputs)
-            allowed = "one, of its own; call the library instead"
-            raise TensorError(f"torch_op: given the outputs {names}; allowed: {allowed}")
         return TorchOp(self, bound)
 
     def torch_op_name(self) -> str:

@@ -33,7 +33,8 @@ class RegisteredOperator:
     """One library in PyTorch's dispatcher, with a kernel, a fake and refusals.
 
     Its arguments are the tensors in the library's order, a constant followed by its shape before it was
-    packed, then the shape variables that no tensor's shape determines.
+    packed, then the shape variables that no tensor's shape determines. It returns the outputs that have
+    memory of their own; those that are written to rows of a table change that argument.
 
     Attributes
     ----------
@@ -53,13 +54,20 @@ class RegisteredOperator:
         self.keywords: tuple[str, ...] = tuple(manifest["binding"]["keywords"])
         self.constants = frozenset(manifest["packed"])
         self._dims: dict[str, Dim] = {k: parse_dim(text, f"dims.{k}") for k, text in manifest["dims"].items()}
+        outputs: list[dict[str, Any]] = manifest.get("outputs", [manifest["output"]])
+        # Of each output, the tensor whose rows it is written to; None for one of its own.
+        self.tables: list[str | None] = [facts.get("into") for facts in outputs]
+        self._new = [facts for facts in outputs if "into" not in facts]
+        written = dict.fromkeys(table for table in self.tables if table is not None)
+        mutable = {table: f"Tensor({chr(ord('a') + number)}!)" for number, table in enumerate(written)}
         parameters = []
         for tensor in self.order:
-            parameters.append(f"Tensor {tensor}")
+            parameters.append(f"{mutable.get(tensor, 'Tensor')} {tensor}")
             if tensor in self.constants:
                 parameters.append(f"SymInt[] {tensor}_shape")
         parameters += [f"SymInt {variable}" for variable in self.keywords]
-        REGISTRY.define(f"{name}({', '.join(parameters)}) -> Tensor")
+        returned = "Tensor" if len(self._new) == 1 else f"({', '.join(['Tensor'] * len(self._new))})"
+        REGISTRY.define(f"{name}({', '.join(parameters)}) -> {returned}")
         REGISTRY.impl(name, self._run, "CUDA" if "cuda" in manifest["requires"] else "CPU")
         REGISTRY.impl(name, self._refuse_gradients, "Autograd")
         REGISTRY.impl(name, self._refuse_vmap, "FuncTorchBatched")
@@ -105,25 +113,53 @@ class RegisteredOperator:
         """Return itself: there is one of each in PyTorch's dispatcher."""
         return self
 
-    def _run(self, *arguments: Any) -> torch.Tensor:
+    def results(self, returned: Any, tensors: Mapping[str, Any]) -> Any:
+        """Return what the library would: one output, or a tuple of several, tables among them.
+
+        Parameters
+        ----------
+        returned : torch.Tensor or sequence of torch.Tensor
+            By the operator.
+        tensors : mapping of str to torch.Tensor
+            The arguments.
+        """
+        new = iter([returned] if len(self._new) == 1 else returned or ())
+        found = tuple(next(new) if table is None else tensors[table] for table in self.tables)
+        return found[0] if len(found) == 1 else found
+
+    def _run(self, *arguments: Any) -> Any:
         tensors, shapes, keywords = self._split(arguments)
         named: dict[str, Any] = dict(zip(self.keywords, keywords, strict=True))
         for name, tensor, shape in zip(self.order, tensors, shapes, strict=True):
-            named[name] = self.packed(name, tensor.detach().resolve_neg().contiguous(), shape)
-        result = self.library(**named)
-        # Where all tensors are constants, or none is torch's, the library returns an array.
-        return result if isinstance(result, torch.Tensor) else torch.from_numpy(result)
+            plain = tensor.detach()
+            if name not in self.tables:
+                plain = plain.resolve_neg().contiguous()
+            named[name] = self.packed(name, plain, shape)
+        results = self.library(**named)
+        each = results if isinstance(results, tuple) else (results,)
+        own = [one for one, table in zip(each, self.tables, strict=True) if table is None]
+        # Where all tensors are constants, or none is torch's, the library returns arrays.
+        found = tuple(one if isinstance(one, torch.Tensor) else torch.from_numpy(one) for one in own)
+        return None if not found else found[0] if len(found) == 1 else found
 
     def _refuse_gradients(self, *arguments: Any) -> Any:
-        refuse_gradients(self.name, dict(zip(self.order, self._split(arguments)[0], strict=True)))
+        tensors = dict(zip(self.order, self._split(arguments)[0], strict=True))
+        refuse_gradients(self.name, tensors)
         with torch._C._AutoDispatchBelowAutograd():
-            return self.overload(*arguments)
+            returned = self.overload(*arguments)
+        for table in {table for table in self.tables if table is not None}:
+            if not tensors[table].is_inference():
+                torch.autograd.graph.increment_version(tensors[table])
+        return returned
 
     def _refuse_vmap(self, *arguments: Any) -> Any:
         refuse_vmap(self.name)
 
-    def _fake(self, *arguments: Any) -> torch.Tensor:
-        """The output's shape, of symbols where the inputs' are; a shape that no call may have is refused."""
+    def _fake(self, *arguments: Any) -> Any:
+        """Each output of its own, its shape of symbols where the inputs' are.
+
+        A shape that no call may have is refused.
+        """
         tensors, shapes, keywords = self._split(arguments)
         manifest = self.library.manifest
         by_name = dict(zip(self.order, shapes, strict=True))
@@ -147,9 +183,14 @@ class RegisteredOperator:
             for axis, index in enumerate(manifest["inputs"][name]["dims"]):
                 said = f"{name}: extent {shape[axis]} of axis {axis}; allowed: {self._dims[index]}"
                 torch._check(shape[axis] == _extent(self._dims[index], values), lambda said=said: said)
-        output = manifest["output"]
-        extents = [_extent(self._dims[index], values) for index in output["dims"]]
-        return tensors[0].new_empty(extents, dtype=getattr(torch, output["dtype"]))
+        found = tuple(
+            tensors[0].new_empty(
+                [_extent(self._dims[index], values) for index in facts["dims"]],
+                dtype=getattr(torch, facts["dtype"]),
+            )
+            for facts in self._new
+        )
+        return None if not found else found[0] if len(found) == 1 else found
 
 
 def _extent(dim: Dim, values: Mapping[str, Any]) -> Any:
@@ -178,8 +219,8 @@ class TorchOp(torch.nn.Module):
     """A library with some of its tensors bound; called with the others, in the order of the spec.
 
     What is bound is a buffer: constants packed, others as they are. A tensor that is not contiguous is copied
-    first. What `torch.export.save` wrote finds its operator where the same library was loaded and
-    `Library.torch_op` called before.
+    first, but for a table whose rows are written, which is refused. What `torch.export.save` wrote finds its
+    operator where the same library was loaded and `Library.torch_op` called before.
 
     Parameters
     ----------
@@ -231,8 +272,8 @@ class TorchOp(torch.nn.Module):
         result = self._eager(tensors, named)
         return super().__call__(*tensors, **named) if result is NotImplemented else result
 
-    def forward(self, *tensors: torch.Tensor, **named: Any) -> torch.Tensor:
-        """Compute the operator.
+    def forward(self, *tensors: torch.Tensor, **named: Any) -> Any:
+        """Compute the operator: one output, or a tuple of several, as a call of the library returns them.
 
         Parameters
         ----------
@@ -264,7 +305,8 @@ class TorchOp(torch.nn.Module):
                 f"allowed: {', '.join(wanted)}"
             )
         bound = {name: getattr(self, f"bound_{name}") for name in self._operator.order if name not in given}
-        return self._overload(*self._operator.arguments(bound | given, self._shapes, given))
+        returned = self._overload(*self._operator.arguments(bound | given, self._shapes, given))
+        return self._operator.results(returned, bound | given)
 
     def _bind(self) -> Callable[..., Any]:
         """Bind the buffers' memory, for calls while they are the same."""

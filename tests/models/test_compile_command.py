@@ -286,8 +286,49 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
         assert part["digest"][:12] in done.stdout
 
 
-def test_commands_that_take_a_library_refuse_a_bundle(bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_has_no_objective_of_its_own(bundle: Path, tmp_path: Path) -> None:
     message = "is a whole model; give one of its libraries, DIR/libraries/DIGEST"
-    _assert_refused(run("bench", bundle), message)
-    wanted = ("--objective", "max_kernels=1", "-o", tmp_path / "out")
-    _assert_refused(run("reselect", bundle, *wanted), message)
+    _assert_refused(run("reselect", bundle, "--objective", "max_kernels=1", "-o", tmp_path / "out"), message)
+
+
+def test_bench_says_where_the_time_of_a_call_goes(bundle: Path, inside: Any) -> None:
+    done = inside("bench", bundle, "--at", "x_0=2,x_1=7", "--at", "x_1=32", "--rounds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    assert first["dimensions"] == {"x_0": 2, "x_1": 7}
+    assert second["dimensions"] == {"x_0": 2, "x_1": 32}, "the geometric mean of 1…4"
+    report = json.loads(inside("inspect", bundle, "--json").stdout)["report"]
+    calls = {part["digest"]: part["calls"] for part in report["parts"]}
+    for record in (first, second):
+        assert {part["digest"]: part["calls"] for part in record["parts"]} == calls
+        assert {row["operator"]: row["calls"] for row in record["host"]} == report["host_operators"]
+        assert record["secs"] > 0
+        for part in record["parts"]:
+            assert part["secs"] > 0 and part["kernel_secs"] > 0 and part["categories"]
+            assert part["share"] == pytest.approx(part["secs"] / record["secs"])
+            assert (part["vendor"] is None) == (part["vendor_secs"] is None)
+        assert any(part["vendor"] == "numpy" for part in record["parts"])
+    done = inside("bench", bundle, "--at", "x_0=2,x_1=7", "--rounds", "1")
+    assert "x_0=2, x_1=7: a call takes" in done.stdout
+    assert all(digest[:12] in done.stdout for digest in calls)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--at", "x_0=5"), "--at: x_0=5; allowed: 1…4"),
+        (("--at", "L=5"), "--at: L; allowed: x_0, x_1"),
+        (("--at", "x_0"), "--at: 'x_0'; allowed: NAME=VALUE,…, such as L=37 or B=2,L=128"),
+        (("--at", "x_0=-1"), "--at: 'x_0=-1'; allowed: NAME=VALUE"),
+        (("--vs", "tpu"), "--vs: 'tpu'; allowed: numpy, torch"),
+    ],
+)
+def test_bench_refuses_what_a_model_has_not(
+    bundle: Path, inside: Any, arguments: tuple[str, ...], message: str
+) -> None:
+    _assert_refused(inside("bench", bundle, *arguments), message)
+
+
+def test_bench_of_a_library_takes_no_sizes_of_a_model(bundle: Path, inside: Any) -> None:
+    library = next((bundle / "libraries").iterdir())
+    _assert_refused(inside("bench", library, "--at", "x_0=1"), "--at and --weights are of whole models")

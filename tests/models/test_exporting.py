@@ -39,7 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_recurrent_layers(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     module = Tagger(kind, **options).eval()

@@ -31,6 +31,7 @@ UNARY = [
     "sigmoid",
     "sin",
     "cos",
+    "atan",
 ]
 UNARY += ["floor", "ceil", "round"]
 BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "floor_divide", "remainder", "pow"]

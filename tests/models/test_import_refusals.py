@@ -60,8 +60,8 @@ def _integer_of_values(self: Module, x: Any) -> Any:
     return torch.zeros(x.argmax().item() + 1)
 
 
-def _transposed(self: Module, x: Any) -> Any:
-    return torch.nn.functional.conv_transpose1d(x[None], torch.ones(9, 1, 2))
+def _cut(self: Module, x: Any) -> Any:
+    return torch.nn.functional.pad(x[None], (-1, 2), mode="replicate")
 
 
 def _random(self: Module, x: Any) -> Any:
@@ -80,7 +80,7 @@ def _random(self: Module, x: Any) -> Any:
         (_truths_and_numbers, ["aten.index.Tensor: an index by truth values beside others", f"({HERE}:"]),
         (_truths_behind, ["aten.index.Tensor: an index by truth values that are not first", f"({HERE}:"]),
         (_integer_of_values, ["depends on values", f"({HERE}:"]),
-        (_transposed, ["transposed convolution", f"({HERE}:"]),
+        (_cut, ["padding that takes elements away", f"({HERE}:"]),
         (_random, ["aten.rand_like.default: not known", f"({HERE}:"]),
     ],
 )
@@ -165,6 +165,8 @@ def test_positions_outside() -> None:
         ("take", [x, np.array([[1, 4]])], 1),
         ("take_along", [x, np.array([[1, -5]])], 1),
         ("take_points", [x, np.array([0]), np.array([7])], 1),
+        ("scatter_along", [x, np.array([[1, -5]]), np.zeros((1, 2))], 1),
+        ("scatter_points", [x, np.zeros(1), np.array([0]), np.array([7])], 1),
     ):
         with pytest.raises(ShapeError, match=rf"^{operator}: position .* along axis 1 of 4 .*: -4 to 3$"):
-            HOST[operator](operands, {"axis": axis})
+            HOST[operator](operands, {"axis": axis, "by": "add"})

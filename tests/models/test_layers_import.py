@@ -224,7 +224,7 @@ def test_last_windows_that_reach_beyond(extent: int) -> None:
     assert_functions(flat, lambda size: (torch.randn(size, 2, extent),), [{0: L}], sizes=(1, 4))
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_recurrent_layers_of_a_constant_length(kind: str, layers: int) -> None:
     """What PyTorch exports by itself: its own operator, where the length is constant."""

@@ -30,7 +30,10 @@ IMAGE: list[Any] = ["L", 4, 9, 8]
 # By operator: shapes of dynamic inputs, constants, attributes.
 Case = tuple[str, list[list[Any]], list[Any], dict[str, Any]]
 CASES: list[Case] = [
-    *((word, [X], [], {}) for word in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Relu", "Round")),
+    *(
+        (word, [X], [], {})
+        for word in ("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Relu", "Round")
+    ),
     *((word, [X], [], {}) for word in ("Sigmoid", "Sign", "Sin", "Tanh", "Reciprocal", "Tan", "HardSwish")),
     *((word, [X], [], {}) for word in ("HardSigmoid", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign")),
     *((word, [X], [], {}) for word in ("Mish", "IsNaN", "IsInf", "Identity", "Dropout", "Flatten", "Gelu")),
@@ -63,7 +66,17 @@ CASES: list[Case] = [
     ("GatherND", [X], [np.array([[0, 1], [0, 3]])], {}),
     ("Pad", [X], [ints(1, 0, 2, 1), np.float32(0.5)], {}),
     ("Pad", [X], [ints(1, 2), None, ints(1)], {}),
+    *(("Pad", [IMAGE], [ints(0, 0, 2, 1, 0, 0, 1, 3)], {"mode": mode}) for mode in ("reflect", "edge")),
+    ("ScatterElements", [X], [np.zeros((1, 2), np.int64), floats(1, 2)], {"axis": 1}),
+    ("ScatterElements", [X], [ints(3, 3, 0)[None], floats(1, 3)], {"axis": -1, "reduction": "add"}),
+    ("ScatterND", [X], [np.array([[0, 1], [0, 3]]), floats(2)], {}),
+    ("ScatterND", [X], [np.array([[0], [0]]), floats(2, 4)], {"reduction": "mul"}),
     ("Resize", [IMAGE], [None, np.array([1, 1, 2, 3], np.float32)], {"mode": "nearest"}),
+    ("Resize", [IMAGE], [None, np.array([1, 1, 2, 3], np.float32)], {"mode": "linear"}),
+    (
+        *("Resize", [[2, 4, 9, "L"]], [None, np.array([1, 1, 2, 3], np.float32)]),
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    ),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2}),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2, "mode": "CRD"}),
     ("SpaceToDepth", [["L", 3, 8, 4]], [], {"blocksize": 2}),
@@ -77,6 +90,14 @@ CASES: list[Case] = [
     ("Gemm", [X], [floats(4, 3), floats(3)], {"alpha": 0.5, "beta": 2.0}),
     ("Gemm", [[4, "L"]], [floats(4, 3)], {"transA": 1}),
     ("Conv", [IMAGE], [floats(6, 2, 3, 2), floats(6)], {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1]}),
+    (
+        "ConvTranspose",
+        [IMAGE],
+        [floats(4, 3, 3, 2), floats(3)],
+        {"strides": [2, 3], "output_padding": [1, 0]},
+    ),
+    ("ConvTranspose", [IMAGE], [floats(4, 2, 3, 2)], {"pads": [1, 1, 3, 0], "dilations": [2, 1]}),
+    ("ConvTranspose", [IMAGE], [floats(4, 5, 2, 3), floats(5)], {"strides": [2, 3]}),
     ("Conv", [IMAGE], [floats(6, 4, 3, 2)], {"auto_pad": "SAME_LOWER", "dilations": [2, 1]}),
     ("Conv", [IMAGE], [floats(6, 4, 3, 2)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ("Conv", [["L", 4, 9]], [floats(6, 4, 3)], {"auto_pad": "VALID"}),
@@ -223,14 +244,14 @@ def _branch(word: str) -> Any:
     return onnx.helper.make_graph([node(word, ["x"], [word])], word, [], [output])
 
 
-@pytest.mark.parametrize("word", ["LSTM", "GRU"])
+@pytest.mark.parametrize("word", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("with_states", [True, False])
 def test_recurrent_layers(word: str, direction: str, with_states: bool) -> None:
     """Beside torch.nn, whose gates are i f g o and r z n, where ONNX has i o f g and z r n."""
     directions, order = (
         2 if direction == "bidirectional" else 1,
-        {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}[word],
+        {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}[word],
     )
     torch.manual_seed(0)
     module = getattr(torch.nn, word)(3, 5, bidirectional=directions == 2)
@@ -244,7 +265,7 @@ def test_recurrent_layers(word: str, direction: str, with_states: bool) -> None:
     constants["B"] = np.concatenate([turned("bias_ih"), turned("bias_hh")], axis=1)
     names = (["h", "c"] if word == "LSTM" else ["h"]) if with_states else []
     results = ["Y", "Y_h", "Y_c"] if word == "LSTM" else ["Y", "Y_h"]
-    more = {} if word == "LSTM" else {"linear_before_reset": 1}
+    more = {"linear_before_reset": 1} if word == "GRU" else {}
     layer = node(word, ["x", "W", "R", "B", "", *names], results, hidden_size=5, direction=direction, **more)
     inputs: dict[str, Any] = {"x": ("float32", ["L", "N", 3])}
     inputs |= {name: ("float32", [directions, "N", 5]) for name in names}

@@ -12,7 +12,6 @@ from needs import of_extra
 from small_libraries import block_data, built_of
 
 import dietcode
-from dietcode.errors import TensorError
 from dietcode.runtime.compile_launcher import python_headers
 
 pytestmark = pytest.mark.skipif(
@@ -179,12 +178,6 @@ def test_an_output_into_a_table_goes_the_short_way(kind: Any) -> None:
         assert np.array_equal(table, right)
         mean = [right[5].mean(), (start[1] + x[1]).mean(), right[8].mean()]
         assert np.allclose(result[0], mean, atol=1e-6)
-
-
-def test_an_operator_of_pytorch_has_one_output() -> None:
-    pytest.importorskip("torch", reason=of_extra("bench"))
-    with pytest.raises(TensorError, match="torch_op: given the outputs m, h; allowed: one, of its own"):
-        dietcode.load(built_of(STATES)).torch_op()
 
 
 def test_tables_that_are_not_written_are_refused_as_in_python() -> None:

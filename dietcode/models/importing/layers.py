@@ -9,7 +9,7 @@ from typing import Any
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
-from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import RULES, Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp
 
 
@@ -234,7 +234,7 @@ def _each(numbers: Any, rank: int, default: Sequence[int] = ()) -> tuple[int, ..
 )
 def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a.get("transposed"):
-        raise GraphError("a transposed convolution; allowed: convolutions")
+        return RULES["aten.conv_transpose2d.input"](m, a, fake)
     x, w, bias = m.tensor(a["input"]), m.tensor(a["weight"]), m.value(a["bias"])
     rank = m.rank(w) - 2
     alone = m.rank(x) == rank + 1
@@ -352,16 +352,17 @@ def _recurrent(m: Importer, a: Mapping[str, Any], cell: str) -> Imported:
     return (x, *ends)
 
 
-@rule("aten.lstm.input")
-def _lstm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _recurrent(m, a, "lstm")
-
-
 @rule("dietcode.recurrent.default")
 def _any_recurrent(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _recurrent(m, a, a["cell"])
 
 
-@rule("aten.gru.input")
-def _gru(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return _recurrent(m, a, "gru")
+def _recurrent_of(cell: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return _recurrent(m, a, cell)
+
+    return translate
+
+
+for _cell in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    rule(f"aten.{_cell}.input")(_recurrent_of(_cell))

@@ -207,17 +207,6 @@ def _upsample(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return enlarged(m, m.tensor(a["input"]), m.symbols_shape(fake.shape))
 
 
-@rule("aten.constant_pad_nd.default", "aten.pad.default")
-def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    if a.get("mode", "constant") != "constant":
-        raise GraphError(f"padding with {a['mode']}; allowed: constant")
-    x, given = m.tensor(a["self"]), list(a["pad"])
-    if any(not isinstance(one, int) for one in given):
-        raise GraphError("padding by a dynamic number; allowed: constants")
-    pairs = [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
-    return m.add("pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0)
-
-
 @rule("aten.embedding.default")
 def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
@@ -341,12 +330,14 @@ def _scalar(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
 def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     step = a.get("step", 1)
-    numbers = [a.get("start", 0), a["end"], step]
+    given = [a.get("start", 0), a["end"], step]
     dtype = dtype_name(fake.dtype)
-    if any(isinstance(one, float) and not one.is_integer() for one in numbers):
-        raise GraphError(f"arange of fractions {numbers}; allowed: whole numbers")
-    start, stop, step = (int(one) if isinstance(one, float) else one for one in numbers)
+    if any(isinstance(one, float) and not one.is_integer() for one in given):
+        raise GraphError(f"arange of fractions {given}; allowed: whole numbers")
+    start, stop, step = (int(one) if isinstance(one, float) else one for one in given)
     if not isinstance(step, int):
-        raise GraphError("arange with a dynamic step; allowed: a constant one")
+        numbers = m.add("arange", stop=m.symbols.extent(fake.shape[0]))
+        spread = m.add("mul", numbers, m.value(step))
+        return m.cast(m.add("add", spread, m.value(start)) if start else spread, dtype)
     whole = m.add("arange", start=m.extent(start), stop=m.extent(stop), step=step, dtype="int64")
     return m.cast(whole, dtype)

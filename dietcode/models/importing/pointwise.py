@@ -44,6 +44,7 @@ for _name in (
     "abs",
     "sin",
     "cos",
+    "atan",
     "erf",
 ):
     rule(f"aten.{_name}.default")(_unary(_name))
@@ -83,6 +84,46 @@ def _logarithm(base: float) -> Rule:
 
 rule("aten.log2.default")(_logarithm(2))
 rule("aten.log10.default")(_logarithm(10))
+
+
+def _hyperbolic(sign: str, halved: bool) -> Rule:
+    """Return a rule for a sum or difference of an exponential and its inverse."""
+
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+        both = m.add(sign, m.add("exp", x), m.add("exp", m.add("neg", x)))
+        return m.add("mul", both, 0.5) if halved else both
+
+    return translate
+
+
+rule("aten.sinh.default")(_hyperbolic("sub", halved=True))
+rule("aten.cosh.default")(_hyperbolic("add", halved=True))
+
+
+def _arc_sine(m: Importer, a: Mapping[str, Any], fake: Any) -> str:
+    """Return the angle of a sine, by the tangent of half of it."""
+    x = m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))
+    cosine = m.add("sqrt", m.add("mul", m.add("sub", 1.0, x), m.add("add", 1.0, x)))
+    return m.add("mul", m.add("atan", m.add("div", x, m.add("add", cosine, 1.0))), 2.0)
+
+
+rule("aten.asin.default")(_arc_sine)
+
+
+@rule("aten.acos.default")
+def _arc_cosine(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("sub", math.pi / 2, _arc_sine(m, a, fake))
+
+
+@rule("aten.exp2.default")
+def _exp2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("exp", m.add("mul", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), math.log(2)))
+
+
+@rule("aten.erfc.default", "aten.special_erfc.default")
+def _erfc(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("sub", 1.0, m.add("erf", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype))))
 
 
 @rule("aten.tan.default")

@@ -19,10 +19,10 @@ def hoisted(r: Rewriter, node: Node) -> str | None:
     w, u, *biases = node.operands[1 + num_states :]
     given: list[Value] = [one for one in biases if one is not None]
     more: list[Value] = []
-    if is_lstm and len(given) == 2:  # both are added to the same sum
-        given = [r.add("add", *given)]
-    elif not is_lstm and len(given) == 2:
+    if len(given) == 2 and node.attributes["cell"] == "gru":
         given, more = given[:1], given[1:]
+    elif len(given) == 2:  # both are added to the same sum
+        given = [r.add("add", *given)]
     gates = r.add("linear", x, w, *given)
     return r.add("recurrence", gates, *states, u, *more, **node.attributes)
 

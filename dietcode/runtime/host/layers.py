@@ -134,6 +134,11 @@ def _gru(gates: Array, h: Array, u: Array, own_bias: Array) -> Array:
     return np.asarray((z.dtype.type(1) - z) * np.tanh(n + _sigmoid(r + own_r) * own_n) + z * h)
 
 
+def _plain_cell(gates: Array, h: Array, u: Array, own_bias: Array, bounded: bool) -> Array:
+    total = gates + h @ u.T + own_bias
+    return np.asarray(np.tanh(total) if bounded else np.maximum(total, total.dtype.type(0)))
+
+
 def _recurrent(operands: Operands, attributes: Attributes) -> Results:
     """One direction of a layer over x [l, b, i]; gates are in the order i, f, g, o or r, z, n.
 
@@ -159,8 +164,10 @@ def _recurrence(operands: Operands, attributes: Attributes) -> Results:
     for step in range(len(gates))[:: -1 if attributes["reverse"] else 1]:
         if lstm:
             h, c = _lstm(gates[step], h, c, u, bias)
-        else:
+        elif attributes["cell"] == "gru":
             h = _gru(gates[step], h, u, bias)
+        else:
+            h = _plain_cell(gates[step], h, u, bias, attributes["cell"] == "rnn_tanh")
         result[step] = h
     return (result, h.copy(), c.copy()) if lstm else (result, h.copy())
 

@@ -105,6 +105,42 @@ def _take_points(operands: Operands, attributes: Attributes) -> Results:
         raise
 
 
+_CHANGES: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _changed(x: Array, at: tuple[Array, ...], source: Array, by: str) -> Array:
+    """Return a copy with elements at positions changed, each as often as it has a position."""
+    found = np.array(x, order="C", copy=True)
+    if by == "set":
+        found[at] = source
+    else:
+        _CHANGES[by].at(found, at, source)
+    return found
+
+
+def _scatter_along(operands: Operands, attributes: Attributes) -> Results:
+    x, positions, source = operands
+    axis = attributes["axis"] % x.ndim
+    at = list(np.ogrid[tuple(slice(size) for size in positions.shape)])
+    at[axis] = positions
+    try:
+        return (_changed(x, tuple(at), source, attributes["by"]),)
+    except IndexError:
+        _refuse_positions("scatter_along", positions, axis, x.shape[axis])
+        raise
+
+
+def _scatter_points(operands: Operands, attributes: Attributes) -> Results:
+    x, source, *positions = operands
+    try:
+        return (_changed(x, tuple(positions), source, attributes["by"]),)
+    except IndexError:
+        for axis, (own, length) in enumerate(zip(positions, x.shape, strict=False)):
+            if ((own < -length) | (own >= length)).any():
+                _refuse_positions("scatter_points", own, axis, length)
+        raise
+
+
 def _full(operands: Operands, attributes: Attributes) -> Results:
     value = np.asarray(attributes["value"]).astype(attributes["dtype"])
     return (np.full(attributes["shape"], value),)
@@ -187,6 +223,8 @@ FUNCTIONS: dict[str, Callable[[Operands, Attributes], Results]] = {
     "take": _take,
     "take_along": _take_along,
     "take_points": _take_points,
+    "scatter_along": _scatter_along,
+    "scatter_points": _scatter_points,
     "full": _full,
     "arange": _arange,
     "extent": _extent,

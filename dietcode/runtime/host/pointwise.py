@@ -104,6 +104,7 @@ _WRITERS: dict[str, Writer] = {
             "tanh": np.tanh,
             "sin": np.sin,
             "cos": np.cos,
+            "atan": np.arctan,
             "floor": np.floor,
             "ceil": np.ceil,
             "round": np.rint,

@@ -175,7 +175,12 @@ class Model(Reopened):
     def step_secs(self, *positional: Any, **keyword: Any) -> list[tuple[Step, float]]:
         """Return the seconds of each step of a call, for a profile; arguments are those of a call."""
         given = flatten_arguments(self.executable.signature, positional, keyword)
-        arrays = [_array(name, given[name], type_)[0] for name, type_ in self.executable.inputs.items()]
+        return self.flat_step_secs([given[name] for name in self.executable.inputs])
+
+    def flat_step_secs(self, values: Sequence[Any]) -> list[tuple[Step, float]]:
+        """Return the seconds of each step of a call, for inputs in order; otherwise as `step_secs`."""
+        inputs = zip(self.executable.inputs.items(), values, strict=True)
+        arrays = [_array(name, value, type_)[0] for (name, type_), value in inputs]
         return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
 
     def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:

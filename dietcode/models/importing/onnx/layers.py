@@ -17,6 +17,7 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import Known
+from dietcode.models.importing.resampled import TransposedConvolution, transposed_convolution
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp, scaled
 
 
@@ -80,6 +81,22 @@ def _convolution(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     options = _window_options(m, n, x, [one.constant for one in window])
     operands = () if bias is None else (bias,)
     return m.add("conv", x, w, *operands, groups=n.attribute("group", 1), **options)
+
+
+@onnx_rule("ConvTranspose")
+def _transposed(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    n.refuse_others(auto_pad="NOTSET", output_shape=None)
+    x, w, bias = n.tensor(0), n.tensor(1), n.optional(2)
+    rank = m.rank(w) - 2
+    flat = n.attribute("pads", [0] * (2 * rank))
+    how = TransposedConvolution(
+        strides=tuple(n.attribute("strides", [1] * rank)),
+        dilation=tuple(n.attribute("dilations", [1] * rank)),
+        pads=tuple(zip(flat[:rank], flat[rank:], strict=True)),
+        more=tuple(n.attribute("output_padding", [0] * rank)),
+        groups=n.attribute("group", 1),
+    )
+    return transposed_convolution(m, x, w, bias, how)
 
 
 @onnx_rule("MaxPool", "AveragePool")

@@ -16,6 +16,7 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
+from dietcode.models.importing.resampled import interpolated, padded
 from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
 
 
@@ -177,23 +178,47 @@ def _gather_elements(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("GatherND")
 def _gather_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     n.refuse_others(batch_dims=0)
-    x, positions = n.tensor(0), n.tensor(1)
+    return m.add("take_points", n.tensor(0), *_columns(m, n.tensor(1)))
+
+
+def _columns(m: OnnxImporter, positions: str) -> list[str]:
+    """Return the positions along each axis."""
     width = m.type(positions).shape[-1]
     if not width.is_constant:
         raise GraphError(f"positions {m.type(positions)}; allowed: a constant number of axes")
-    columns = [m.select(positions, -1, k) for k in range(width.constant)]
-    return m.add("take_points", x, *columns)
+    return [m.select(positions, -1, k) for k in range(width.constant)]
+
+
+_REDUCTIONS = {"none": "set"}  # others have the graph's names
+
+
+@onnx_rule("ScatterElements")
+def _scatter_elements(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x, word = n.tensor(0), n.attribute("reduction", "none")
+    axis, by = axis_of(n.attribute("axis", 0), m.rank(x)), _REDUCTIONS.get(word, word)
+    return m.add("scatter_along", x, n.tensor(1), n.tensor(2), axis=axis, by=by)
+
+
+@onnx_rule("ScatterND")
+def _scatter_points(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    word = n.attribute("reduction", "none")
+    columns = _columns(m, n.tensor(1))
+    return m.add("scatter_points", n.tensor(0), n.tensor(2), *columns, by=_REDUCTIONS.get(word, word))
 
 
 @onnx_rule("Pad")
 def _pad(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    n.refuse_others(mode="constant")
+    mode = n.attribute("mode", "constant")
     x, given = n.tensor(0), n.numbers(1)
     axes = n.axes(3, m.rank(x)) or list(range(m.rank(x)))
     pairs = [(0, 0)] * m.rank(x)
     for number, axis in enumerate(axes):
         pairs[axis] = (int(given[number]), int(given[number + len(axes)]))
-    return m.add("pad", x, pads=tuple(pairs), value=n.number(2, 0))
+    if mode == "constant":
+        return m.add("pad", x, pads=tuple(pairs), value=n.number(2, 0))
+    for axis, (before, after) in enumerate(pairs):
+        x = padded(m, x, axis, before, after, mode)
+    return x
 
 
 def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:
@@ -208,17 +233,28 @@ def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:
 
 @onnx_rule("Resize")
 def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
-    n.refuse_others(mode="nearest", antialias=0)
-    if not _interpolated(m, n) or n.attribute("axes") is not None:
-        raise GraphError("interpolation between elements; allowed: nearest, as of torch.nn.Upsample")
+    n.refuse_others(antialias=0)
+    mode = n.attribute("mode", "nearest")
+    if mode == "cubic" or (mode == "nearest" and not _interpolated(m, n)) or n.attribute("axes") is not None:
+        raise GraphError("this interpolation; allowed: nearest and linear, as of torch.nn.Upsample")
     x = n.tensor(0)
     shape = m.type(x).shape
-    if n.value(3) is not None:
-        return enlarged(m, x, n.extents(3))
     scales = n.numbers(2, [])
-    if len(scales) != len(shape) or any(one != int(one) or one < 1 for one in scales):
-        raise GraphError(f"interpolation by {scales}; allowed: whole multiples")
-    return enlarged(m, x, [e * int(one) for e, one in zip(shape, scales, strict=True)])
+    if n.value(3) is not None:
+        wide = n.extents(3)
+    elif len(scales) == len(shape) and all(one == int(one) and one >= 1 for one in scales):
+        wide = tuple(e * int(one) for e, one in zip(shape, scales, strict=True))
+    else:
+        raise GraphError(f"interpolation by {scales}; allowed: whole multiples, or to sizes")
+    if mode == "nearest":
+        return enlarged(m, x, wide)
+    where = n.attribute("coordinate_transformation_mode", "half_pixel")
+    if where not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+        raise GraphError(f"linear interpolation with {where}; allowed: half_pixel, align_corners")
+    for axis, (own, size) in enumerate(zip(shape, wide, strict=True)):
+        if own != size:
+            x = interpolated(m, x, axis, size, None, where == "align_corners")
+    return x
 
 
 def _blocks(m: OnnxImporter, n: OnnxNode) -> OnnxResult:

@@ -36,7 +36,10 @@ def _unary(name: str) -> OnnxRule:
 
 
 for _word, _name in {
-    **{word: word.lower() for word in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu")},
+    **{
+        word: word.lower()
+        for word in ("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Relu")
+    },
     **{word: word.lower() for word in ("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh")},
 }.items():
     onnx_rule(_word)(_unary(_name))

@@ -1,4 +1,4 @@
-"""LSTM and GRU of ONNX, whose gates are in another order than those of graphs."""
+"""LSTM, GRU and RNN of ONNX, whose gates are in another order than those of graphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.onnx.context import OnnxImporter, OnnxNode, OnnxResult, onnx_rule
 
 # Where each gate of a graph's cell stands in ONNX's weights.
-_GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}
-_FUNCTIONS = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"]}
+_GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
+_FUNCTIONS = {
+    "lstm": ["Sigmoid", "Tanh", "Tanh"],
+    "gru": ["Sigmoid", "Tanh"],
+    "rnn_tanh": ["Tanh"],
+    "rnn_relu": ["Relu"],
+}
 
 
 def _ordered(m: OnnxImporter, weights: str, direction: int, first: int, gates: tuple[int, ...]) -> str:
@@ -40,7 +45,8 @@ def _check(m: OnnxImporter, n: OnnxNode, cell: str, directions: int) -> None:
     functions = [one.capitalize() for one in n.attribute("activations", _FUNCTIONS[cell] * directions)]
     if functions != _FUNCTIONS[cell] * directions or n.attribute("clip") is not None:
         raise GraphError(f"activations {functions}; allowed: {_FUNCTIONS[cell]}, without clip")
-    n.refuse_others(input_forget=0)
+    if cell == "lstm":
+        n.refuse_others(input_forget=0)
 
 
 def _recurrent(cell: str, m: OnnxImporter, n: OnnxNode) -> OnnxResult:
@@ -94,3 +100,9 @@ def _lstm(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
 @onnx_rule("GRU")
 def _gru(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return _recurrent("gru", m, n)
+
+
+@onnx_rule("RNN")
+def _rnn(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    functions = {one.lower() for one in n.attribute("activations", ["Tanh"])}
+    return _recurrent("rnn_relu" if functions == {"relu"} else "rnn_tanh", m, n)

@@ -1,0 +1,107 @@
+"""``dietcode bench``: a library, or each part of a whole model, beside the vendors' kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dietcode.cli.common import Folder, Json, print_json
+from dietcode.errors import DietCodeError, RequestError
+
+
+def bench(
+    folder: Folder,
+    vs: Annotated[
+        list[str] | None, typer.Option("--vs", help="numpy or torch; may be given twice. [default: numpy]")
+    ] = None,
+    instances: Annotated[int, typer.Option(min=0, help="How many, evenly spread; 0 for all.")] = 16,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            help="Of a whole model: its dimensions; may be given several times. "
+            "[default: the smallest sizes, the middle and the largest]",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a whole model whose weights are kept apart: *.safetensors."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a library beside the vendor's kernels, in one run; of a whole model each part of a call."""
+    from dietcode.runtime.manifest import is_bundle
+
+    vendors = vs or ["numpy"]
+    if is_bundle(folder):
+        rows = _bench_model(folder, vendors, at or [], rounds, threads, weights, as_json)
+    elif at or weights:
+        raise RequestError(
+            f"bench: --at and --weights are of whole models, and {folder} is a library; leave them out"
+        )
+    else:
+        rows = _bench_library(folder, vendors, instances, rounds, threads, as_json)
+    if output is not None:
+        try:
+            output.write_text(json.dumps(rows, indent=2) + "\n")
+        except OSError as error:
+            raise DietCodeError(f"{output}: cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json(rows)
+
+
+def _bench_library(
+    folder: Path, vendors: list[str], instances: int, rounds: int, threads: int | None, as_json: bool
+) -> list[dict[str, Any]]:
+    from dietcode.bench.compare import bench as run_bench
+    from dietcode.cli.show import BenchTable
+
+    rows = []
+    table = None
+    for record in run_bench(folder, vendors, instances or None, rounds, threads):
+        rows.append(record)
+        if not as_json:
+            table = table or BenchTable()
+            table.row(record)
+    if table is not None:
+        table.summary(rows)
+    return rows
+
+
+def _bench_model(
+    folder: Path,
+    vendors: list[str],
+    at: Iterable[str],
+    rounds: int,
+    threads: int | None,
+    weights: Path | None,
+    as_json: bool,
+) -> list[dict[str, Any]]:
+    from dietcode.bench.models import bench_model
+    from dietcode.cli.show_model import show_model_times
+
+    rows = []
+    sizes = [_size(text) for text in at]
+    for record in bench_model(folder, vendors, sizes, rounds, threads, weights):
+        rows.append(record)
+        if not as_json:
+            show_model_times(record)
+    return rows
+
+
+def _size(text: str) -> dict[str, int]:
+    """Return the dimensions of ``L=37,B=2``."""
+    found = {}
+    for one in text.split(","):
+        name, _, value = (part.strip() for part in one.partition("="))
+        if not name or not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise RequestError(f"--at: {text!r}; allowed: NAME=VALUE,…, such as L=37 or B=2,L=128")
+        found[name] = int(value)
+    return found

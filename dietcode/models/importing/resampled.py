@@ -1,0 +1,199 @@
+"""Images and sequences in another size: interpolation, padding by elements, windows, transposed convolutions.
+
+Importers share these; all of it is said in operators that graphs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.graph import Value
+from dietcode.graph.tensor_type import GraphError
+from dietcode.models.importing.builder import GraphBuilder
+
+
+def _number(b: GraphBuilder, extent: Extent) -> Value:
+    """Return an extent as an operand."""
+    return extent.constant if extent.is_constant else b.add("extent", value=extent)
+
+
+def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float | None, aligned: bool) -> str:
+    """Return x in another size along an axis, linear between its elements, as PyTorch has it.
+
+    Parameters
+    ----------
+    x : str
+        In floating point.
+    axis : int
+    wide : Extent
+        The new size.
+    scale : float, optional
+        New elements for each old one, where that is not the quotient of the sizes.
+    aligned : bool
+        Whether the corners' elements stay where they are; else the corners themselves do.
+    """
+    dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
+    at = b.add("cast", b.add("arange", stop=wide), dtype=dtype)
+    ratio: Value
+    if aligned:
+        spans = (narrow - 1, wide - 1)
+    else:
+        spans = (narrow, wide)
+        at = b.add("add", at, 0.5)
+    if scale is not None and not aligned:
+        ratio = 1.0 / scale
+    elif all(one.is_constant for one in spans):
+        ratio = spans[0].constant / max(1, spans[1].constant)
+    else:
+        over, under = (b.add("cast", b.add("extent", value=one), dtype=dtype) for one in spans)
+        ratio = b.add("div", over, b.add("maximum", under, 1.0))
+    at = b.add("mul", at, ratio)
+    if not aligned:
+        at = b.add("maximum", b.add("sub", at, 0.5), 0.0)
+    last = _number(b, narrow - 1)
+    below = b.add("minimum", b.add("cast", b.add("floor", at), dtype="int64"), last)
+    above = b.add("minimum", b.add("add", below, 1), last)
+    rank = b.rank(x)
+    weight = b.reshape(
+        b.add("sub", at, b.add("cast", below, dtype=dtype)), (wide, *[ONE] * (rank - 1 - axis))
+    )
+    first, second = b.add("take", x, below, axis=axis), b.add("take", x, above, axis=axis)
+    return b.add("add", first, b.add("mul", b.add("sub", second, first), weight))
+
+
+def padded(b: GraphBuilder, x: str, axis: int, before: int, after: int, mode: str) -> str:
+    """Return x with elements of its own put before and after along an axis.
+
+    Parameters
+    ----------
+    x : str
+    axis : int
+    before, after : int
+        How many.
+    mode : str
+        ``reflect`` or ``edge`` or ``wrap``, as `numpy.pad` has them.
+    """
+    if not (before or after):
+        return x
+    length = b.type(x).shape[axis]
+    if mode == "edge" and (before < 0 or after < 0):
+        raise GraphError("padding that takes elements away; allowed: 0 or more")
+    at = b.add("arange", start=Extent.of(-before), stop=length + after)
+    last = _number(b, length - 1)
+    if mode == "reflect":
+        from_end = b.add("abs", b.add("sub", last, b.add("abs", at)))
+        at = b.add("sub", last, from_end)
+    elif mode == "edge":
+        at = b.add("minimum", b.add("maximum", at, 0), last)
+    else:
+        at = b.add("remainder", at, _number(b, length))
+    return b.add("take", x, at, axis=axis)
+
+
+def windows(
+    b: GraphBuilder, x: str, axis: int, count: Extent, size: int, step: int, dilation: int = 1
+) -> str:
+    """Return windows along an axis: in its place how many, and behind it the elements of each.
+
+    Parameters
+    ----------
+    x : str
+    axis : int
+    count : Extent
+        Of windows.
+    size, step, dilation : int
+        Elements of a window, from one window to the next, and from one element to the next.
+    """
+    begins = b.add("arange", stop=count * step, step=step)
+    within = b.add("arange", stop=Extent.of(size * dilation), step=dilation)
+    at = b.add("add", b.reshape(begins, (count, ONE)), b.reshape(within, (ONE, Extent.of(size))))
+    return b.add("take", x, at, axis=axis)
+
+
+@dataclass(frozen=True)
+class TransposedConvolution:
+    """How a transposed convolution moves, for each spatial axis.
+
+    Attributes
+    ----------
+    strides, dilation : tuple of int
+    pads : tuple of (int, int)
+        What is cut off the result before and after.
+    more : tuple of int
+        Elements that the result has beyond.
+    groups : int
+    """
+
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    more: tuple[int, ...]
+    groups: int
+
+
+def transposed_convolution(b: GraphBuilder, x: str, w: str, bias: Value, how: TransposedConvolution) -> str:
+    """Return a transposed convolution of ``[n, c, spatial…]`` by weights ``[c, o / groups, spatial…]``."""
+    window = [one.constant for one in b.type(w).shape[2:]]
+    rank = len(window)
+    alone = all(pair == (0, 0) for pair in how.pads) and not any(how.more)
+    if alone and how.groups == 1 and tuple(window) == how.strides and set(how.dilation) == {1}:
+        return _apart(b, x, w, bias, window)
+    groups = how.groups
+    channels, inner = (one.constant for one in b.type(w).shape[:2])
+    spatial = tuple(Extent.of(one) for one in window)
+    apart = b.reshape(w, (groups, channels // groups, inner, *spatial))
+    turned = b.transpose(apart, (0, 2, 1, *range(3, 3 + rank)))
+    kernel = b.reshape(turned, (groups * inner, channels // groups, *spatial))
+    kernel = b.add("flip", kernel, axes=tuple(range(2, 2 + rank)))
+    for axis, stride in enumerate(how.strides, start=2):
+        x = _spread(b, x, axis, stride)
+    spans = [(k - 1) * d for k, d in zip(window, how.dilation, strict=True)]
+    pads = tuple(
+        (span - low, span - high + more)
+        for span, (low, high), more in zip(spans, how.pads, how.more, strict=True)
+    )
+    if any(min(pair) < 0 for pair in pads):
+        x = b.add("pad", x, pads=((0, 0), (0, 0), *pads), value=0)
+        pads = ((0, 0),) * rank
+    operands = () if bias is None else (bias,)
+    ones = (1,) * rank
+    return b.add(
+        *("conv", x, kernel, *operands), strides=ones, dilation=how.dilation, pads=pads, groups=groups
+    )
+
+
+def _spread(b: GraphBuilder, x: str, axis: int, stride: int) -> str:
+    """Return x with zeros between the elements along an axis."""
+    if stride == 1:
+        return x
+    shape = b.type(x).shape
+    single = b.reshape(x, (*shape[: axis + 1], ONE, *shape[axis + 1 :]))
+    pads = [(0, 0)] * (len(shape) + 1)
+    pads[axis + 1] = (0, stride - 1)
+    wide = b.add("pad", single, pads=tuple(pads), value=0)
+    flat = b.reshape(wide, (*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]))
+    return b.slice(flat, axis, 0, (shape[axis] - 1) * stride + 1)
+
+
+def _apart(b: GraphBuilder, x: str, w: str, bias: Value, window: Sequence[int]) -> str:
+    """Return a transposed convolution whose windows do not overlap: each element becomes a block."""
+    rank = len(window)
+    batch, _, *sizes = b.type(x).shape
+    channels, outer = b.type(w).shape[:2]
+    blocks = tuple(Extent.of(one) for one in window)
+    rows = outer
+    for one in blocks:
+        rows = rows * one
+    turned = b.transpose(w, (*range(1, 2 + rank), 0))
+    kernel = b.reshape(turned, (rows, channels, *[ONE] * rank))
+    ones = (1,) * rank
+    y = b.add("conv", x, kernel, strides=ones, dilation=ones, pads=((0, 0),) * rank, groups=1)
+    y = b.reshape(y, (batch, outer, *blocks, *sizes))
+    order = [0, 1]
+    for axis in range(rank):
+        order += [2 + rank + axis, 2 + axis]
+    whole = [size * one for size, one in zip(sizes, blocks, strict=True)]
+    y = b.reshape(b.transpose(y, order), (batch, outer, *whole))
+    return y if bias is None else b.add("add", y, b.reshape(bias, (outer, *[ONE] * rank)))

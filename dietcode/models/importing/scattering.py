@@ -1,0 +1,354 @@
+"""Tensors that are changed at positions, and others in another size, of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
+from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.resampled import (
+    TransposedConvolution,
+    interpolated,
+    padded,
+    transposed_convolution,
+    windows,
+)
+
+_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_MOST_ROWS = 4096
+_CONCAT = 64  # operands of one concat
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+
+
+def _along(m: Importer, a: Mapping[str, Any], source: str, by: str) -> str:
+    """Return a tensor with elements at positions along an axis changed, a position for each."""
+    x, positions = m.tensor(a["self"]), m.tensor(a["index"])
+    for axis, size in enumerate(m.type(positions).shape):  # there may be more elements than positions
+        source = m.slice(source, axis, 0, size)
+    axis = axis_of(a["dim"], m.rank(x))
+    return m.add("scatter_along", x, positions, source, axis=axis, by=by)
+
+
+@rule("aten.scatter.src")
+def _scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _along(m, a, m.tensor(a["src"]), "set")
+
+
+@rule("aten.scatter.value")
+def _scatter_value(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, shape = m.tensor(a["self"]), m.type(m.tensor(a["index"])).shape
+    source = m.add("full", shape=shape, value=m.value(a["value"]), dtype=m.type(x).dtype)
+    return _along(m, a, source, "set")
+
+
+@rule("aten.scatter_add.default")
+def _scatter_add(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _along(m, a, m.tensor(a["src"]), "add")
+
+
+@rule("aten.scatter_reduce.two", "aten.scatter.reduce")
+def _scatter_reduce(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    if a["reduce"] not in _REDUCTIONS or not a.get("include_self", True):
+        raise GraphError(
+            f"scatter_reduce with {a['reduce']}, include_self={a.get('include_self')}; "
+            "allowed: sum, prod, amax, amin with include_self"
+        )
+    return _along(m, a, m.tensor(a["src"]), _REDUCTIONS[a["reduce"]])
+
+
+def _rows(m: Importer, a: Mapping[str, Any], by: str) -> str:
+    """Return a tensor with whole slices at positions along an axis changed."""
+    x, positions, source = (m.tensor(a[key]) for key in ("self", "index", "source"))
+    axis = axis_of(a["dim"], m.rank(x))
+    order = [axis, *(k for k in range(m.rank(x)) if k != axis)]
+    if by == "add" and a["alpha"] != 1:
+        source = m.add("mul", source, m.value(a["alpha"]))
+    front = m.transpose(x, order)
+    changed = m.add("scatter_points", front, m.transpose(source, order), positions, by=by)
+    return m.transpose(changed, [order.index(k) for k in range(len(order))])
+
+
+@rule("aten.index_add.default")
+def _index_add(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _rows(m, a, "add")
+
+
+@rule("aten.index_copy.default")
+def _index_copy(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return _rows(m, a, "set")
+
+
+@rule("aten.index_put.default", "aten._unsafe_index_put.default")
+def _index_put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, source = m.tensor(a["self"]), m.tensor(a["values"])
+    given = [None if one is None else m.tensor(one) for one in a["indices"]]
+    axes = [axis for axis, one in enumerate(given) if one is not None]
+    positions = [one for one in given if one is not None]
+    shape = m.type(x).shape
+    if [m.type(one).dtype for one in positions] == ["bool"] and not m.rank(source):
+        if axes != [0] or a["accumulate"]:
+            raise GraphError("an index by truth values behind another axis; allowed: from the first axis on")
+        mask = m.type(positions[0]).shape
+        wide = m.reshape(positions[0], (*mask, *[ONE] * (len(shape) - len(mask))))
+        return m.add("where", wide, source, x, dtype=m.type(x).dtype)
+    if any(m.type(one).dtype not in INTEGERS for one in positions):
+        raise GraphError("values put where truth values hold; allowed: one number there, as torch.where")
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        raise GraphError("an index by several tensors on axes apart; allowed: on neighbouring axes")
+    before, behind = shape[: axes[0]], shape[axes[-1] + 1 :]
+    points = broadcast([m.type(one).shape for one in positions])
+    source = m.add("expand", source, shape=(*before, *points, *behind))
+    width = len(points)
+    first = [*range(len(before), len(before) + width), *range(len(before))]
+    source = m.transpose(source, [*first, *range(len(first), m.rank(source))])
+    order = [*axes, *(k for k in range(len(shape)) if k not in axes)]
+    by = "add" if a["accumulate"] else "set"
+    changed = m.add("scatter_points", m.transpose(x, order), source, *positions, by=by)
+    return m.transpose(changed, [order.index(k) for k in range(len(order))])
+
+
+def _interpolation(rank: int) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x, scales = m.tensor(a["input"]), a["scale_factors"] or [None] * rank
+        for axis, (size, scale) in enumerate(zip(fake.shape[2:], scales, strict=True), start=2):
+            x = interpolated(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
+        return x
+
+    return translate
+
+
+rule("aten.upsample_linear1d.vec")(_interpolation(1))
+rule("aten.upsample_bilinear2d.vec")(_interpolation(2))
+rule("aten.upsample_trilinear3d.vec")(_interpolation(3))
+
+
+@rule("aten.constant_pad_nd.default", "aten.pad.default")
+def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, pairs = m.tensor(a["self"]), _pad_pairs(a["pad"])
+    mode = a.get("mode", "constant")
+    if mode == "constant":
+        return m.add(
+            "pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0
+        )
+    return _padded_by_own(m, x, pairs, _MODES[mode])
+
+
+def _pad_pairs(given: Any) -> list[tuple[int, int]]:
+    """Return the elements before and after of the last axes."""
+    if any(not isinstance(one, int) for one in given):
+        raise GraphError("padding by a dynamic number; allowed: constants")
+    return [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
+
+
+def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[int, int]], mode: str) -> str:
+    for axis, (before, after) in enumerate(pairs, start=m.rank(x) - len(pairs)):
+        x = padded(m, x, axis, before, after, mode)
+    return x
+
+
+def _pad_of(mode: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(a["padding"]), mode)
+
+    return translate
+
+
+for _word, _mode in {"reflection": "reflect", "replication": "edge"}.items():
+    rule(*(f"aten.{_word}_pad{rank}d.default" for rank in (1, 2, 3)))(_pad_of(_mode))
+
+
+@rule("aten.unfold.default")
+def _unfold(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dimension"], m.rank(x))
+    if not isinstance(a["size"], int) or not isinstance(a["step"], int):
+        raise GraphError("unfold by a dynamic size or step; allowed: constants")
+    count = floor_divide(m.type(x).shape[axis] - a["size"], Extent.of(a["step"])) + 1
+    found = windows(m, x, axis, count, a["size"], a["step"])
+    axes = [k for k in range(m.rank(found)) if k != axis + 1]
+    return m.transpose(found, [*axes, axis + 1])
+
+
+@rule("aten.im2col.default")
+def _patches(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    rank, shape = m.rank(x), m.type(x).shape
+    pads = ((0, 0),) * (rank - 2) + tuple((one, one) for one in a["padding"])
+    x = m.add("pad", x, pads=pads, value=0) if any(a["padding"]) else x
+    counts = []
+    for k, axis in enumerate((rank - 2, rank)):  # the first has two axes then
+        size, step, dilation = a["kernel_size"][k], a["stride"][k], a["dilation"][k]
+        free = m.type(x).shape[axis] - dilation * (size - 1) - 1
+        counts.append(floor_divide(free, Extent.of(step)) + 1)
+        x = windows(m, x, axis, counts[k], size, step, dilation)
+    rows, size_of_rows, columns, size_of_columns = range(rank - 2, rank + 2)
+    x = m.transpose(x, [*range(rank - 2), size_of_rows, size_of_columns, rows, columns])
+    each = shape[rank - 3] * a["kernel_size"][0] * a["kernel_size"][1]
+    return m.reshape(x, (*shape[: rank - 3], each, counts[0] * counts[1]))
+
+
+@rule("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+def _transposed(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, w = m.tensor(a["input"]), m.tensor(a["weight"])
+    rank = m.rank(w) - 2
+    alone = m.rank(x) == rank + 1
+    x = m.reshape(x, (1, *m.type(x).shape)) if alone else x
+
+    def each(key: str) -> tuple[int, ...]:
+        given = a[key] if isinstance(a[key], list | tuple) else [a[key]]
+        return tuple(given) * (rank if len(given) == 1 else 1)
+
+    pads = tuple((one, one) for one in each("padding"))
+    how = TransposedConvolution(each("stride"), each("dilation"), pads, each("output_padding"), a["groups"])
+    result = transposed_convolution(m, x, w, m.value(a["bias"]), how)
+    return m.reshape(result, m.type(result).shape[1:]) if alone else result
+
+
+@rule("aten.median.dim")
+def _median(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dim"], m.rank(x))
+    middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2))
+    ordered = m.results("top", x, axis=axis, largest=False)
+    if a["keepdim"]:
+        return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)
+    return tuple(m.select(one, axis, middle) for one in ordered)
+
+
+def _triangle_positions(lower: bool) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        rows, columns, offset = a["row"], a["col"], a["offset"]
+        if not all(isinstance(one, int) for one in (rows, columns, offset)) or rows > _MOST_ROWS:
+            raise GraphError(
+                f"{rows} rows and {columns} columns; allowed: constants, up to {_MOST_ROWS} rows"
+            )
+        pieces: tuple[list[str], list[str]] = ([], [])
+        for row in range(rows):
+            first = 0 if lower else max(0, row + offset)
+            last = min(columns, row + offset + 1) if lower else columns
+            if last > first:
+                pieces[0].append(m.add("full", shape=(last - first,), value=row, dtype="int64"))
+                pieces[1].append(m.add("arange", start=Extent.of(first), stop=Extent.of(last)))
+        if not pieces[0]:
+            return m.add("full", shape=(2, 0), value=0, dtype="int64")
+        joined = [m.reshape(_joined(m, one), (1, fake.shape[1])) for one in pieces]
+        return m.cast(m.add("concat", *joined, axis=0), dtype_name(fake.dtype))
+
+    return translate
+
+
+def _joined(m: Importer, pieces: Sequence[str]) -> str:
+    while len(pieces) > 1:
+        groups = [pieces[k : k + _CONCAT] for k in range(0, len(pieces), _CONCAT)]
+        pieces = [one[0] if len(one) == 1 else m.add("concat", *one, axis=0) for one in groups]
+    return pieces[0]
+
+
+rule("aten.tril_indices.default")(_triangle_positions(lower=True))
+rule("aten.triu_indices.default")(_triangle_positions(lower=False))
+
+
+@rule("aten.cdist.default", "aten._cdist_forward.default")
+def _distances(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, y, power = m.tensor(a["x1"]), m.tensor(a["x2"]), a["p"]
+    first, second = m.type(x).shape, m.type(y).shape
+    x = m.reshape(x, (*first[:-1], ONE, first[-1]))
+    y = m.reshape(y, (*second[:-2], ONE, *second[-2:]))
+    apart = m.add("sub", x, y)
+    if power == 2:
+        return m.add("sqrt", m.add("sum", m.add("square", apart), axes=(-1,)))
+    if power in (1, math.inf):
+        return m.add("sum" if power == 1 else "max", m.add("abs", apart), axes=(-1,))
+    raise GraphError(f"distances of order {power}; allowed: 1, 2 and infinity")
+
+
+@rule("aten.copy.default")
+def _copied(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, source = m.tensor(a["self"]), m.value(a["src"])
+    type_ = m.type(x)
+    if not isinstance(source, str):
+        return m.add("full", shape=type_.shape, value=source, dtype=type_.dtype)
+    same = str(m.cast(source, type_.dtype))
+    return same if m.type(same).shape == type_.shape else m.add("expand", same, shape=type_.shape)
+
+
+def _between(m: Importer, x: str, axis: int, start: Extent, stop: Extent, source: str) -> str:
+    """Return x with the elements from start to stop along an axis replaced."""
+    length = m.type(x).shape[axis]
+    pieces = [source]
+    if start.terms:
+        pieces.insert(0, m.slice(x, axis, 0, start))
+    if stop != length:
+        pieces.append(m.slice(x, axis, stop, length))
+    return source if len(pieces) == 1 else m.add("concat", *pieces, axis=axis)
+
+
+@rule("aten.slice_scatter.default")
+def _slice_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, source = m.tensor(a["self"]), m.tensor(a["src"])
+    axis = axis_of(a["dim"], m.rank(x))
+    length = m.type(x).shape[axis]
+    if a["step"] != 1:
+        raise GraphError(f"a slice with step {a['step']} that is written; allowed: 1")
+    huge = isinstance(a["end"], int) and a["end"] >= 2**62
+    start = m.within(a["start"], length, Extent())
+    stop = m.within(None if huge else a["end"], length, length)
+    return _between(m, x, axis, start, stop, source)
+
+
+@rule("aten.select_scatter.default")
+def _select_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, source = m.tensor(a["self"]), m.tensor(a["src"])
+    axis = axis_of(a["dim"], m.rank(x))
+    shape = m.type(x).shape
+    start = m.within(a["index"], shape[axis], Extent())
+    wide = m.reshape(source, (*shape[:axis], ONE, *shape[axis + 1 :]))
+    return _between(m, x, axis, start, start + 1, wide)
+
+
+@rule(
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    "aten.embedding_bag.padding_idx",
+)
+def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Sums or means of rows of a table, of bags that follow each other in a list of positions."""
+    modes = {0: "sum", 1: "mean"}
+    if a["mode"] not in modes or (a["padding_idx"] or -1) >= 0 or a["include_last_offset"]:
+        raise GraphError(
+            "this embedding_bag; allowed: sum and mean, without padding_idx, include_last_offset"
+        )
+    weight, positions, offsets = (m.tensor(a[key]) for key in ("weight", "indices", "offsets"))
+    rows = m.add("take", weight, positions, axis=0)
+    if a["per_sample_weights"] is not None:
+        own = m.tensor(a["per_sample_weights"])
+        rows = m.add("mul", rows, m.reshape(own, (*m.type(own).shape, ONE)))
+    (length,), (bags,) = m.type(positions).shape, m.type(offsets).shape
+    number = m.reshape(m.add("arange", stop=length, dtype=m.type(offsets).dtype), (length, ONE))
+    begun = m.add("cast", m.add("less_equal", offsets, number), dtype="int64")
+    bag = m.add("sub", m.add("sum", begun, axes=(1,)), 1)
+    width, dtype = m.type(weight).shape[1], m.type(weight).dtype
+    zeros = m.add("full", shape=(bags, width), value=0.0, dtype=dtype)
+    total = m.add("scatter_points", zeros, rows, bag, by="add")
+    if modes[a["mode"]] == "mean":
+        none = m.add("full", shape=(bags,), value=0.0, dtype=dtype)
+        ones = m.add("full", shape=(length,), value=1.0, dtype=dtype)
+        counts = m.add("maximum", m.add("scatter_points", none, ones, bag, by="add"), 1.0)
+        total = m.add("div", total, m.reshape(counts, (bags, ONE)))
+    return total, None, None, None
+
+
+@rule("aten._trilinear.default")
+def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """The sum of products of three tensors over some of their axes, as bilinear layers have it."""
+    product = ""
+    for tensor, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        x = m.tensor(a[tensor])
+        for axis in sorted(a[expand]):
+            shape = m.type(x).shape
+            x = m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
+        product = m.add("mul", product, x) if product else x
+    return m.add("sum", product, axes=tuple(a["sumdim"]))
