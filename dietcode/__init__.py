@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from dietcode import nn as nn
     from dietcode.models.exporting import export
+    from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
 
-__all__ = ["Library", "Model", "__version__", "export", "load", "pull"]
+__all__ = ["ChildSum", "Library", "Model", "Recursion", "__version__", "export", "load", "pull"]
 
 
 def pull(
@@ -85,6 +86,10 @@ def __getattr__(name: str) -> Any:
         from dietcode.models.exporting import export
 
         return export
+    if name in {"ChildSum", "Recursion"}:
+        from dietcode.recursion import module
+
+        return getattr(module, name)
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")
