@@ -21,8 +21,8 @@ from dietcode.recursion.lowering import LoweredRows, lower_rows
 from dietcode.recursion.rewriting import canonical, distinct_outputs
 from dietcode.recursion.uniform import with_zeros
 from dietcode.recursion.unrolling import unrolled
+from dietcode.runtime.manifest import RECURSION_FORMAT
 
-FORMAT = "dietcode-recursion/1"
 NODES, TABLE_ROWS = Extent.of("N"), Extent.of("T")  # of a structure; of a table of states
 _ORDER = "order"
 
@@ -186,7 +186,7 @@ def _description(
     graphs = [cells.cell, *([cells.leaf] if cells.leaf else [])]
     own = {name: type_ for graph in graphs for name, type_ in graph.weights.items() if name in weights}
     return {
-        "format": FORMAT,
+        "format": RECURSION_FORMAT,
         "name": cells.name,
         "max_children": cells.children,
         "stacked": False,
