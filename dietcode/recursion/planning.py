@@ -117,14 +117,14 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
         cell = unrolled(cell, num_inputs, cells.children, len(cells.states))
     ranges = {"B": (1, max_level), "N": (1, max_nodes), "T": (2, max_nodes + 1)}
     wide = ranges | {"B": (1, max_nodes)}
-    of_level = canonical(_batched(cells, cell, ranges, has_children=True), _ORDER)
+    of_level = canonical(batched_rows(cells, cell, ranges, has_children=True), _ORDER)
     on_level = {name for name in of_level.inputs if name.startswith(("child", "state"))}
     hoisted = hoisted_values(of_level, on_level)
     if cells.leaf is None:
         states = [node.result for node in of_level.nodes if str(node.operands[:1]).startswith("('state")]
         leaf = given(with_zeros(_ranged(of_level, wide), states), hoisted)
     else:
-        leaf = _batched(cells, cells.leaf, wide, has_children=False)
+        leaf = batched_rows(cells, cells.leaf, wide, has_children=False)
     before = _ranged(only(of_level, hoisted), wide) if hoisted else None
     return Forms(
         None if before is None else distinct_outputs(before),
@@ -140,8 +140,18 @@ def _ranged(graph: Graph, ranges: dict[str, tuple[int, int]]) -> Graph:
     return found
 
 
-def _batched(cells: Cells, graph: Graph, ranges: dict[str, tuple[int, int]], has_children: bool) -> Graph:
-    """Return a graph of one node as one of rows, which reads them at positions of tables."""
+def batched_rows(cells: Cells, graph: Graph, ranges: dict[str, tuple[int, int]], has_children: bool) -> Graph:
+    """Return a graph of one node as one of rows, which reads them at positions of tables.
+
+    Parameters
+    ----------
+    cells : Cells
+    graph : Graph
+        Their cell, which takes each child by itself, or their leaf.
+    ranges : dict of str to (int, int)
+        Of N, B and T.
+    has_children : bool
+    """
     new = Graph(graph.name, ranges)
     order = new.add_input(_ORDER, TensorType("int32", (ROWS,)))
     given_rows: list[str] = []
