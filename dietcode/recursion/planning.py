@@ -87,7 +87,7 @@ def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping
         hoisted = {name: f"before/{name}" for name in forms.before.outputs}
         lowered["before"] = lower_rows(forms.before, "before", hoisted)
     states = len(cells.states)
-    for word, graph in (("leaf", forms.leaf), ("cell", forms.cell)):
+    for word, graph in (("cell", forms.cell), ("leaf", forms.leaf)):
         outside = {name: f"next{at}" for at, name in enumerate(graph.outputs[:states])}
         outside |= {name: own for name, own in hoisted.items() if name in graph.inputs}
         lowered[word] = lower_rows(graph, word, outside)
@@ -234,6 +234,6 @@ def _facts(
         "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
         "workspace_bytes": 0,
         "num_calls": sum(len(one.steps) for one in lowered.values()),
-        "kernels": {word: len(one.steps) for word, one in lowered.items()},
+        "kernels": {word: len(description[word]) for word in ("before", "leaf", "cell") if description[word]},
         "host_operators": {},
     }

@@ -13,6 +13,7 @@ from typing import Any
 from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, Value
+from dietcode.graph.tensor_type import broadcast
 from dietcode.models.grouping import constants_of
 from dietcode.models.rewriting.activations import ACTIVATIONS
 from dietcode.models.rewriting.dense import DENSE
@@ -37,11 +38,45 @@ def canonical(graph: Graph, order: str) -> Graph:
     order : str
         Its input of positions that each row has, for rows that are all the same.
     """
-    graph = rewritten(graph, (*PATTERNS, *ACTIVATIONS, *DENSE, transposes, reshaped, *SQUEEZING))
+    graph = rewritten(graph, (*PATTERNS, *ACTIVATIONS, *DENSE, transposes, reshaped, *SQUEEZING, _of_each))
     graph = rewritten(graph, (moved_slices(graph), transposes, reshaped, *SQUEEZING))
     constants = constants_of(graph)
     graph = rewritten(graph, (_split(constants), *DENSE, _rows_alike(order)))
+    graph = rewritten(graph, (_widened(constants_of(graph)),))
     return _together(_deduplicated(graph))
+
+
+def _of_each(r: Rewriter, node: Node) -> str | None:
+    """``f(concat(x, y))`` along the last axis -> ``concat(f(x), f(y))``, which a product takes apart."""
+    if node.operator not in ELEMENTWISE or len(node.tensors) != 1:
+        return None
+    before = r.producer(node.tensors[0], "concat")
+    if (
+        before is None
+        or before.attributes["axis"] % r.type(before.result).rank + 1 != r.type(before.result).rank
+    ):
+        return None
+    parts = []
+    for one in before.operands:
+        operands = [one if isinstance(operand, str) else operand for operand in node.operands]
+        parts.append(r.add(node.operator, *operands, **node.attributes))
+    return r.add("concat", *parts, axis=before.attributes["axis"])
+
+
+def _widened(constants: set[str]) -> Rule:
+    """``f(x, [c])`` with a weight of one element -> ``f(x, [c, c, …])``, as kernels read a row."""
+
+    def widened(r: Rewriter, node: Node) -> str | None:
+        shape = max((r.type(one).shape for one in node.tensors), key=len, default=())
+        if node.operator not in ELEMENTWISE or not shape or shape[-1] == ONE or node.result in constants:
+            return None
+        operands = list(node.operands)
+        for at, one in enumerate(operands):
+            if one in constants and r.type(one).num_elements == ONE:
+                operands[at] = r.add("expand", r.reshape(str(one), (ONE,)), shape=shape[-1:])
+        return r.add(node.operator, *operands, **node.attributes) if operands != list(node.operands) else None
+
+    return widened
 
 
 def _split(constants: set[str]) -> Rule:
@@ -75,20 +110,36 @@ def _rows_alike(order: str) -> Rule:
 
     def alike(r: Rewriter, node: Node) -> str | None:
         if node.operator in ELEMENTWISE:
-            return _without_expansion(r, node)
+            found = _without_expansion(r, node)
+            is_short = found is not None and ROWS not in r.type(found).shape
+            return _repeated(r, str(found), _common_shape(r, node), order) if is_short else found
         if node.operator not in ("full", "expand") or ROWS not in node.attributes["shape"][:1]:
             return None
-        shape = (ONE, *node.attributes["shape"][1:])
-        if node.operator == "full":
-            table = r.add("full", **{**node.attributes, "shape": shape})
-        else:
-            own = _of_one_row(r, str(node.operands[0]), len(shape))
-            if own is None:
-                return None
-            table = own if r.type(own).shape == shape else r.add("expand", own, shape=shape)
-        return r.add("take", table, order, axis=0)
+        shape = node.attributes["shape"]
+        if node.operator == "expand":
+            return _repeated(r, str(node.operands[0]), shape, order)
+        table = r.add("full", **{**node.attributes, "shape": (ONE, *shape[1:])})
+        return _repeated(r, table, shape, order)
 
     return alike
+
+
+def _common_shape(r: Rewriter, node: Node) -> tuple[Extent, ...]:
+    return broadcast([r.type(one).shape for one in node.tensors])
+
+
+def _repeated(r: Rewriter, value: str, shape: tuple[Extent, ...], order: str) -> str | None:
+    """Return rows that are all one value; None where rows have their own."""
+    table = _of_one_row(r, value, len(shape))
+    if table is None:
+        return None
+    wanted = (ONE, *shape[1:])
+    return r.add(
+        "take",
+        table if r.type(table).shape == wanted else r.add("expand", table, shape=wanted),
+        order,
+        axis=0,
+    )
 
 
 def _of_one_row(r: Rewriter, value: str, rank: int) -> str | None:
@@ -99,11 +150,11 @@ def _of_one_row(r: Rewriter, value: str, rank: int) -> str | None:
 
 
 def _without_expansion(r: Rewriter, node: Node) -> str | None:
-    """Let functions of elements broadcast what another operand makes large anyway."""
-    wide = [r.type(one).shape for one in node.tensors]
+    """Let functions of elements broadcast what another operand makes large anyway, or nothing does."""
     operands = [_source_of_rows(r, one) for one in node.operands]
     kept = [r.type(one).shape for one in operands if isinstance(one, str)]
-    if operands == list(node.operands) or max(wide, key=len) not in kept:
+    is_short = all(ROWS not in shape for shape in kept)
+    if operands == list(node.operands) or (_common_shape(r, node) not in kept and not is_short):
         return None
     return r.add(node.operator, *operands, **node.attributes)
 

@@ -13,7 +13,9 @@ import numpy as np
 from kernel_runs import computed_kernel
 
 from dietcode.bench.operator import Operator
-from dietcode.graph.extent import parse_extent
+from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.models.planning import PlannedPart
 from dietcode.recursion.planning import RecursionPlan
 from dietcode.runtime.host_operators import HOST
 from dietcode.workload.parse import spec_from_data
@@ -85,11 +87,12 @@ class _Run:
         for part in plan.parts:
             operator = Operator.of_spec(spec_from_data(part.fields))
             order = (list(operator.inputs), list(operator.spec.variables))
-            self.kernels[part.digest] = (computed_kernel(operator), order)
+            self.kernels[part.digest] = (computed_kernel(operator), order, part)
         self.constants: Values = {name: weights[name] for name in self.description["weights"]}
         for step in self.description["load"]:
             operands = [self.constants[o["value"]] if isinstance(o, Mapping) else o for o in step["operands"]]
-            attributes = {key: _evaluated(value) for key, value in step["attributes"].items()}
+            readers = GRAPH_OPERATORS[step["host"]].attributes
+            attributes = {k: _numbers(readers[k].read(v)) for k, v in step["attributes"].items()}
             results = HOST[step["host"]](operands, attributes)
             self.constants |= dict(zip(step["results"], map(np.ascontiguousarray, results), strict=True))
 
@@ -130,17 +133,33 @@ class _Run:
         binding = {"N": nodes, "B": rows, "T": nodes + 1}
         made: Values = {}
         for step in self.description[word]:
-            run, (inputs, variables) = self.kernels[step["kernel"]]
+            run, (inputs, variables), part = self.kernels[step["kernel"]]
             reads = [step["arguments"][name] for name in inputs]
             arguments = [values[one["value"]].reshape(_evaluated(one["shape"], binding)) for one in reads]
             outputs = [
                 np.full(_evaluated(one["shape"], binding), np.nan, np.float32) for one in step["results"]
             ]
             sizes = [_evaluated(step["variables"][name], binding) for name in variables]
-            run(*arguments, *outputs, *sizes)
+            run(*_within(part, inputs, arguments), *outputs, *sizes)
             made |= {one["value"]: array for one, array in zip(step["results"], outputs, strict=True)}
             values |= made
         return made
+
+
+def _numbers(value: Any) -> Any:
+    """An attribute whose extents, which are constants, are numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_numbers, value))
+    return value.constant if isinstance(value, Extent) else value
+
+
+def _within(part: PlannedPart, names: Sequence[str], arguments: list[Array]) -> list[Array]:
+    """Arguments whose positions are within their tables, as kernels read them."""
+    nodes = part.fields["op"].get("block", {}).get("graph", {}).values()
+    given = dict(zip(names, arguments, strict=True))
+    for table, positions in (node["gather"] for node in nodes if "gather" in node):
+        given[positions] = np.minimum(given[positions], len(given[table]) - 1)
+    return list(given.values())
 
 
 def _evaluated(value: Any, binding: Mapping[str, int] | None = None) -> Any:
