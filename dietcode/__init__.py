@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
+    from dietcode.runtime.recursion.structure import Structure
 
-__all__ = ["Library", "Model", "__version__", "export", "load", "pull"]
+__all__ = ["Library", "Model", "Structure", "__version__", "export", "load", "pull"]
 
 
 def pull(
@@ -81,6 +82,10 @@ def __getattr__(name: str) -> Any:
         from dietcode.runtime.models.model import Model
 
         return Model
+    if name == "Structure":
+        from dietcode.runtime.recursion.structure import Structure
+
+        return Structure
     if name == "export":
         from dietcode.models.exporting import export
 
