@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
+    from dietcode.runtime.recursion.loaded import LoadedRecursion
     from dietcode.runtime.recursion.structure import Structure
 
 __all__ = ["Library", "Model", "Structure", "__version__", "export", "load", "pull"]
@@ -34,7 +35,7 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model:
+) -> Library | Model | LoadedRecursion:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters

@@ -124,6 +124,10 @@ class Structure:
         """The number of nodes without any child."""
         return int(self.level_begins[1]) if self.num_levels else 0
 
+    def largest_level(self, above_leaves: bool = False) -> int:
+        """Return the nodes of the largest level, of all or of those above the leaves; 0 for none."""
+        return int(np.diff(self.level_begins[above_leaves:]).max(initial=0))
+
     @property
     def root_positions(self) -> Positions:
         """Where the roots lie in linear order."""

@@ -1,0 +1,189 @@
+"""A compiled recursion: called with structures."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ShapeError, TensorError
+from dietcode.graph.extent import Extent
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.manifest import REPORT, read_json
+from dietcode.runtime.models.model import input_array
+from dietcode.runtime.models.prepared import Kernels
+from dietcode.runtime.native_loops import address_of
+from dietcode.runtime.recursion.plan import PHASES, RecursionDescription
+from dietcode.runtime.recursion.program import RecursionProgram, RecursionWorkplace
+from dietcode.runtime.recursion.structure import Structure
+from dietcode.runtime.reopened import Reopened
+from dietcode.runtime.tensors import aligned_empty
+
+
+class LoadedRecursion(Reopened):
+    """A cell that is applied to each node of a structure, children before their parents.
+
+    Calls are thread-safe: each has memory of its own while it runs, which is kept for the next one. Made by
+    `dietcode.load`.
+
+    Parameters
+    ----------
+    folder : Path
+    manifest : dict
+    description : RecursionDescription
+    alone, beside_torch : Kernels
+        For calls with NumPy's arrays, and with PyTorch's tensors.
+    num_ids : int, optional
+        The rows of the table that inputs are numbers of.
+
+    Attributes
+    ----------
+    description : RecursionDescription
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        description: RecursionDescription,
+        kernels: tuple[Kernels, Kernels],
+        num_ids: int | None = None,
+    ) -> None:
+        self.folder, self.manifest, self.description = folder, manifest, description
+        self._programs = tuple(RecursionProgram(description, one) for one in kernels)
+        self._num_ids = num_ids
+        before, leaf, _ = description.phases
+        self._phases = bool(before), bool(leaf), description.max_level
+        self._free: list[RecursionWorkplace] = []
+
+    def __repr__(self) -> str:
+        """Return one line with what it takes and gives."""
+        own = self.description
+        x = "" if own.x is None else f"x: {own.x} a node, "
+        states = ", ".join(map(str, own.states))
+        return (
+            f"<dietcode.LoadedRecursion {own.name}({x}up to {own.max_children} children) -> {states}; "
+            f"up to {own.max_nodes} nodes>"
+        )
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Everything ``dietcode inspect`` shows."""
+        return read_json(self.folder / REPORT)
+
+    def __call__(self, structure: Structure, x: Any = None, *, all_nodes: bool = False) -> Any:
+        """Return the states of the roots.
+
+        Parameters
+        ----------
+        structure : Structure
+        x : array or tensor [nodes, ...], optional
+            The nodes' inputs, in the order of their numbers; left out where the cell takes none.
+        all_nodes : bool
+            Whether the states of all nodes are returned, in the order of their numbers.
+
+        Returns
+        -------
+        array or tensor [roots, ...] or tuple of them
+            One for each state of a node; PyTorch's tensors where `x` is one, NumPy arrays elsewhere.
+
+        Raises
+        ------
+        TensorError
+            `structure` is none, or `x` is missing or has another dtype or device.
+        ShapeError
+            There are more nodes or children than the recursion was compiled for, or `x` has another shape.
+        """
+        x, some_torch = self._checked(structure, x)
+        wanted = structure.positions if all_nodes else structure.root_positions
+        shapes = [tuple(e.constant for e in type_.shape) for type_ in self.description.states]
+        outputs = [aligned_empty((len(wanted), *shape)) for shape in shapes]
+        if structure.num_nodes:
+            given = {f"out{number}": address_of(one) for number, one in enumerate(outputs)}
+            self._run(structure, x, some_torch, {**given, "wanted": address_of(wanted)}, len(wanted))
+        if some_torch:
+            from_numpy = sys.modules["torch"].from_numpy
+            outputs = [from_numpy(one) for one in outputs]
+        return outputs[0] if self.description.single_output else tuple(outputs)
+
+    def range_secs(self, structure: Structure, x: Any = None) -> list[tuple[str, int, float]]:
+        """Return the phase, the rows and the seconds of each range of a call, for a profile."""
+        x, some_torch = self._checked(structure, x)
+        return self._run(structure, x, some_torch, {}, 0, is_timed=True) if structure.num_nodes else []
+
+    def _checked(self, structure: Structure, x: Any) -> tuple[Any, bool]:
+        """Return the inputs as a contiguous array, and whether they are a tensor of PyTorch's."""
+        own = self.description
+        if not isinstance(structure, Structure):
+            given = type(structure).__name__
+            raise TensorError(
+                f"structure: {given}; allowed: a dietcode.Structure, as of its children's numbers"
+            )
+        if structure.num_nodes > own.max_nodes:
+            raise ShapeError(f"structure: {structure.num_nodes} nodes; allowed: up to {own.max_nodes}")
+        structure.child_places(own.max_children, own.stacked)
+        if own.x is None:
+            if x is not None:
+                raise TensorError("x: given; allowed: nothing, this recursion's cell has no input")
+            return None, False
+        if x is None:
+            raise TensorError(f"x: missing; allowed: {own.x} for each node")
+        dtype = own.x.dtype
+        if own.takes_ids and str(getattr(x, "dtype", "")).endswith("int64"):
+            dtype = "int64"  # as PyTorch has them
+        array, is_torch = input_array("x", x, TensorType(dtype, (Extent.of("N"), *own.x.shape)))
+        shape = (structure.num_nodes, *(extent.constant for extent in own.x.shape))
+        if array.shape != shape:
+            raise ShapeError(f"x: shape {list(array.shape)}; allowed: {list(shape)}, a row for each node")
+        return (self._ids(structure, array) if own.takes_ids else array), is_torch
+
+    def _ids(self, structure: Structure, x: Any) -> Any:
+        """Return numbers of a table's rows in linear order."""
+        most = 2**31 if self._num_ids is None else self._num_ids
+        if x.size and (int(x.min()) < 0 or int(x.max()) >= most):
+            wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
+            raise ShapeError(f"x: {wrong}; allowed: 0…{most - 1}, a row of the table that is read")
+        return x[structure.order].astype(np.int32, copy=False)
+
+    def _run(
+        self,
+        structure: Structure,
+        x: Any,
+        some_torch: bool,
+        given: Mapping[str, int],
+        num_copied: int,
+        is_timed: bool = False,
+    ) -> list[tuple[str, int, float]]:
+        own = self.description
+        program = self._programs[some_torch]
+        addresses = {**given, "order": address_of(structure.order)}
+        if x is not None:
+            addresses["ids" if own.takes_ids else "x"] = address_of(x)
+        places = structure.child_places(own.max_children, own.stacked)
+        names = ["children"] if own.stacked else [f"child{slot}" for slot in range(own.max_children)]
+        for slot, name in enumerate(names):
+            addresses[name] = address_of(places) + slot * 4 * structure.num_nodes
+        ranges = structure.ranges(*self._phases)
+        rows = min(structure.largest_level(self._phases[1]), own.max_level)
+        sizes = structure.num_nodes, structure.num_leaves, rows
+        try:
+            workplace = self._free.pop()
+        except IndexError:  # another thread has the others
+            workplace = RecursionWorkplace()
+        try:
+            memory = workplace.addresses(program, sizes, some_torch, addresses)
+            if not is_timed:
+                program.run(memory, ranges, structure.num_nodes, num_copied)
+                return []
+            found = []
+            for one in ranges:
+                begin = time.perf_counter()
+                program.run(memory, one.reshape(1, 3), structure.num_nodes)
+                found.append((PHASES[one[0]], int(one[2]), time.perf_counter() - begin))
+            return found
+        finally:
+            self._free.append(workplace)
