@@ -57,7 +57,7 @@ def _check_ranges(
             continue
         facts = library.manifest["variables"][name]
         low, high = extent.bounds(ranges)
-        if "values" in facts or not facts["min"] <= low <= high <= facts["max"]:
+        if facts.get("values") is not None or not facts["min"] <= low <= high <= facts["max"]:
             raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
 
 
