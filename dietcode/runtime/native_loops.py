@@ -143,7 +143,8 @@ class NativeProgram:
 
 def address_of(values: NDArray[Any]) -> int:
     """Return where an array begins."""
-    return int(values.__array_interface__["data"][0])
+    address: int = values.__array_interface__["data"][0]
+    return address
 
 
 def linearize(children: Positions) -> tuple[Positions, Positions, Positions, Positions, tuple[str, int]]:

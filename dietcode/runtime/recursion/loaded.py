@@ -58,6 +58,13 @@ class LoadedRecursion(Reopened):
         self._num_ids = num_ids
         before, leaf, _ = description.phases
         self._phases = bool(before), bool(leaf), description.max_level
+        self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.states]
+        own = description.x
+        shape = () if own is None else own.shape
+        self._x_shape = tuple(extent.constant for extent in shape)
+        dtypes = {own.dtype if own else "", "int64" if description.takes_ids else ""} - {""}
+        # As PyTorch has it, a number of a table's row may be int64.
+        self._x_types = {np.dtype(one): TensorType(one, (Extent.of("N"), *shape)) for one in dtypes}
         self._free: list[RecursionWorkplace] = []
 
     def __repr__(self) -> str:
@@ -100,8 +107,7 @@ class LoadedRecursion(Reopened):
         """
         x, some_torch = self._checked(structure, x)
         wanted = structure.positions if all_nodes else structure.root_positions
-        shapes = [tuple(e.constant for e in type_.shape) for type_ in self.description.states]
-        outputs = [aligned_empty((len(wanted), *shape)) for shape in shapes]
+        outputs = [aligned_empty((len(wanted), *shape)) for shape in self._shapes]
         if structure.num_nodes:
             given = {f"out{number}": address_of(one) for number, one in enumerate(outputs)}
             self._run(structure, x, some_torch, {**given, "wanted": address_of(wanted)}, len(wanted))
@@ -125,18 +131,19 @@ class LoadedRecursion(Reopened):
             )
         if structure.num_nodes > own.max_nodes:
             raise ShapeError(f"structure: {structure.num_nodes} nodes; allowed: up to {own.max_nodes}")
-        structure.child_places(own.max_children, own.stacked)
+        structure.prepared(own.max_children, own.stacked, self._phases)
         if own.x is None:
             if x is not None:
                 raise TensorError("x: given; allowed: nothing, this recursion's cell has no input")
             return None, False
         if x is None:
             raise TensorError(f"x: missing; allowed: {own.x} for each node")
-        dtype = own.x.dtype
-        if own.takes_ids and str(getattr(x, "dtype", "")).endswith("int64"):
-            dtype = "int64"  # as PyTorch has them
-        array, is_torch = input_array("x", x, TensorType(dtype, (Extent.of("N"), *own.x.shape)))
-        shape = (structure.num_nodes, *(extent.constant for extent in own.x.shape))
+        array, is_torch = x, False
+        if type(x) is not np.ndarray or x.dtype not in self._x_types or not x.flags.c_contiguous:
+            is_wide = own.takes_ids and str(getattr(x, "dtype", "")).endswith("int64")
+            type_ = self._x_types[np.dtype("int64" if is_wide else own.x.dtype)]
+            array, is_torch = input_array("x", x, type_)
+        shape = (structure.num_nodes, *self._x_shape)
         if array.shape != shape:
             raise ShapeError(f"x: shape {list(array.shape)}; allowed: {list(shape)}, a row for each node")
         return (self._ids(structure, array) if own.takes_ids else array), is_torch
@@ -160,27 +167,21 @@ class LoadedRecursion(Reopened):
     ) -> list[tuple[str, int, float]]:
         own = self.description
         program = self._programs[some_torch]
-        addresses = {**given, "order": address_of(structure.order)}
+        prepared = structure.prepared(own.max_children, own.stacked, self._phases)
+        addresses = {**given, **prepared.addresses}
         if x is not None:
             addresses["ids" if own.takes_ids else "x"] = address_of(x)
-        places = structure.child_places(own.max_children, own.stacked)
-        names = ["children"] if own.stacked else [f"child{slot}" for slot in range(own.max_children)]
-        for slot, name in enumerate(names):
-            addresses[name] = address_of(places) + slot * 4 * structure.num_nodes
-        ranges = structure.ranges(*self._phases)
-        rows = min(structure.largest_level(self._phases[1]), own.max_level)
-        sizes = structure.num_nodes, structure.num_leaves, rows
         try:
             workplace = self._free.pop()
         except IndexError:  # another thread has the others
             workplace = RecursionWorkplace()
         try:
-            memory = workplace.addresses(program, sizes, some_torch, addresses)
+            memory = workplace.addresses(program, prepared.sizes, some_torch, addresses)
             if not is_timed:
-                program.run(memory, ranges, structure.num_nodes, num_copied)
+                program.run(memory, prepared.ranges, structure.num_nodes, num_copied)
                 return []
             found = []
-            for one in ranges:
+            for one in prepared.ranges:
                 begin = time.perf_counter()
                 program.run(memory, one.reshape(1, 3), structure.num_nodes)
                 found.append((PHASES[one[0]], int(one[2]), time.perf_counter() - begin))

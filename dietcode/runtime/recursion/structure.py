@@ -6,7 +6,7 @@ import itertools
 import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,23 @@ from dietcode.runtime import native_loops
 from dietcode.runtime.native_loops import Positions
 
 _MAX_DEPTH = 1 << 20
+
+
+class PreparedStructure(NamedTuple):
+    """What a call asks of a structure, found once.
+
+    Attributes
+    ----------
+    addresses : dict of str to int
+        Of ``order``, and of ``child0`` and so on or of ``children``.
+    ranges : int64 array [ranges, 3]
+    sizes : (int, int, int)
+        Nodes, leaves, and the rows of the largest range of phase 2.
+    """
+
+    addresses: dict[str, int]
+    ranges: NDArray[np.int64]
+    sizes: tuple[int, int, int]
 
 
 class Structure:
@@ -65,6 +82,7 @@ class Structure:
             one.flags.writeable = False
         self._places: dict[tuple[int, bool], Positions] = {}
         self._ranges: dict[tuple[bool, bool, int], NDArray[np.int64]] = {}
+        self._prepared: dict[Any, PreparedStructure] = {}
         self._root_positions: Positions | None = None
 
     @classmethod
@@ -124,10 +142,6 @@ class Structure:
         """The number of nodes without any child."""
         return int(self.level_begins[1]) if self.num_levels else 0
 
-    def largest_level(self, above_leaves: bool = False) -> int:
-        """Return the nodes of the largest level, of all or of those above the leaves; 0 for none."""
-        return int(np.diff(self.level_begins[above_leaves:]).max(initial=0))
-
     @property
     def root_positions(self) -> Positions:
         """Where the roots lie in linear order."""
@@ -181,6 +195,34 @@ class Structure:
             for begin, end in itertools.pairwise(self.level_begins[has_leaf:].tolist()):
                 pieces += [(2, at, min(max_rows, end - at)) for at in range(begin, end, max_rows)]
             found = self._ranges[key] = native_loops.ranges_of(pieces)
+        return found
+
+    def prepared(self, num_slots: int, stacked: bool, phases: tuple[bool, bool, int]) -> PreparedStructure:
+        """Return what a call needs.
+
+        Parameters
+        ----------
+        num_slots, stacked
+            As for `child_places`.
+        phases
+            As for `ranges`.
+
+        Raises
+        ------
+        ShapeError
+            A node may have more children.
+        """
+        key = (num_slots, stacked, phases)
+        found = self._prepared.get(key)
+        if found is None:
+            first = native_loops.address_of(self.child_places(num_slots, stacked))
+            names = ["children"] if stacked else [f"child{slot}" for slot in range(num_slots)]
+            addresses = {name: first + 4 * self.num_nodes * slot for slot, name in enumerate(names)}
+            addresses["order"] = native_loops.address_of(self.order)
+            ranges = self.ranges(*phases)
+            rows = int(ranges[ranges[:, 0] == 2, 2].max(initial=0))
+            sizes = self.num_nodes, self.num_leaves, rows
+            found = self._prepared[key] = PreparedStructure(addresses, ranges, sizes)
         return found
 
     def _check(self, problem: str, node: int) -> None:
