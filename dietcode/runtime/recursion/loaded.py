@@ -37,8 +37,8 @@ class LoadedRecursion(Reopened):
     description : RecursionDescription
     alone, beside_torch : Kernels
         For calls with NumPy's arrays, and with PyTorch's tensors.
-    num_ids : int, optional
-        The rows of the table that inputs are numbers of.
+    num_ids : mapping of int to int
+        The rows of the table that inputs are numbers of, by the phase that reads it.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class LoadedRecursion(Reopened):
         manifest: dict[str, Any],
         description: RecursionDescription,
         kernels: tuple[Kernels, Kernels],
-        num_ids: int | None = None,
+        num_ids: Mapping[int, int],
     ) -> None:
         self.folder, self.manifest, self.description = folder, manifest, description
         self._programs = tuple(RecursionProgram(description, one) for one in kernels)
-        self._num_ids = num_ids
+        self._num_ids = dict(num_ids)
         before, leaf, _ = description.phases
         self._phases = bool(before), bool(leaf), description.max_level
         self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.states]
@@ -149,12 +149,16 @@ class LoadedRecursion(Reopened):
         return (self._ids(structure, array) if own.takes_ids else array), is_torch
 
     def _ids(self, structure: Structure, x: Any) -> Any:
-        """Return numbers of a table's rows in linear order."""
-        most = 2**31 if self._num_ids is None else self._num_ids
-        if x.size and (int(x.min()) < 0 or int(x.max()) >= most):
-            wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
-            raise ShapeError(f"x: {wrong}; allowed: 0…{most - 1}, a row of the table that is read")
-        return x[structure.order].astype(np.int32, copy=False)
+        """Return numbers of a table's rows in linear order; those that no phase reads may be anything."""
+        ids = x[structure.order]
+        leaves = structure.num_leaves if self._phases[1] else 0
+        for phase, most in self._num_ids.items():
+            read = ids if not phase else ids[:leaves] if phase == 1 else ids[leaves:]
+            low, high = (int(read.min()), int(read.max())) if read.size else (0, 0)
+            if low < 0 or high >= most:
+                wrong = low if low < 0 else high
+                raise ShapeError(f"x: {wrong}; allowed: 0…{most - 1}, a row of the table that is read")
+        return ids.astype(np.int32, copy=False)
 
     def _run(
         self,

@@ -61,13 +61,15 @@ def _check_ranges(
             raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
 
 
-def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]) -> int | None:
-    """Return the rows of the smallest table that inputs are numbers of; None where there is none."""
-    found = []
-    for step in description.all_steps:
-        op = libraries[step.digest].manifest["workload"]["op"]
-        for node in op.get("block", {}).get("graph", {}).values():
-            table, index = node.get("gather", (None, None))
-            if index in step.arguments and step.arguments[index].value == "ids":
-                found.append(step.arguments[table].shape[0].constant)
-    return min(found, default=None)
+def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]) -> dict[int, int]:
+    """Return the rows of the smallest table that inputs are numbers of, by the phase that reads it."""
+    found: dict[int, int] = {}
+    for phase, steps in enumerate(description.phases):
+        for step in steps:
+            op = libraries[step.digest].manifest["workload"]["op"]
+            for node in op.get("block", {}).get("graph", {}).values():
+                table, index = node.get("gather", (None, None))
+                if index in step.arguments and step.arguments[index].value == "ids":
+                    rows = step.arguments[table].shape[0].constant
+                    found[phase] = min(rows, found.get(phase, rows))
+    return found
