@@ -67,7 +67,7 @@ def plain(weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Lin
 
 def packed(weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Linear:
     """Return a product with a weight in oneDNN's own layout."""
-    reordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous().to_mkldnn(), None)
+    reordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
     after = "relu" if relu else "none"
 
     def multiply(rows: Tensor) -> Tensor:
