@@ -138,7 +138,7 @@ class Model(Reopened):
         """Return the outputs as a list, for inputs in order; otherwise as a call."""
         arrays, some_torch = [], False
         for (name, type_), value in zip(self.executable.inputs.items(), values, strict=True):
-            array, is_torch = _array(name, value, type_)
+            array, is_torch = input_array(name, value, type_)
             arrays.append(array)
             some_torch = some_torch or is_torch
         outputs = self._run(arrays, some_torch)
@@ -175,7 +175,7 @@ class Model(Reopened):
     def step_secs(self, *positional: Any, **keyword: Any) -> list[tuple[Step, float]]:
         """Return the seconds of each step of a call, for a profile; arguments are those of a call."""
         given = flatten_arguments(self.executable.signature, positional, keyword)
-        arrays = [_array(name, given[name], type_)[0] for name, type_ in self.executable.inputs.items()]
+        arrays = [input_array(name, given[name], type_)[0] for name, type_ in self.executable.inputs.items()]
         return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
 
     def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
@@ -206,7 +206,7 @@ class Model(Reopened):
             self._free.append(workplace)
 
 
-def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
+def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
