@@ -26,7 +26,11 @@ Values = dict[str, Array]
 
 
 def example_of(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"recursion_{name}", FOLDER / f"{name}.py")
+    return module_of(FOLDER / f"{name}.py")
+
+
+def module_of(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"recursion_{path.stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

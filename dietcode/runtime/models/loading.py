@@ -95,15 +95,23 @@ def read_bundle(folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)) ->
     return manifest
 
 
-def described_bundle(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def described_bundle(
+    folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a bundle's manifest and its report, whose parts have the number of their categories.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : (str, str)
+        As `read_bundle` has it.
 
     Raises
     ------
     LibraryError
         A file is missing, altered or of another format.
     """
-    manifest = read_bundle(folder)
+    manifest = read_bundle(folder, kind)
     report = read_json(folder / REPORT)
     parts = []
     for part in report["parts"]:
