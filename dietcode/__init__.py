@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
     from dietcode import nn as nn
     from dietcode.models.exporting import export
+    from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
+    from dietcode.runtime.recursion.loaded import LoadedRecursion
+    from dietcode.runtime.recursion.structure import Structure
 
-__all__ = ["Library", "Model", "__version__", "export", "load", "pull"]
+__all__ = ["ChildSum", "Library", "Model", "Recursion", "Structure", "__version__", "export", "load", "pull"]
 
 
 def pull(
@@ -33,7 +36,7 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model:
+) -> Library | Model | LoadedRecursion:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters
@@ -81,10 +84,18 @@ def __getattr__(name: str) -> Any:
         from dietcode.runtime.models.model import Model
 
         return Model
+    if name == "Structure":
+        from dietcode.runtime.recursion.structure import Structure
+
+        return Structure
     if name == "export":
         from dietcode.models.exporting import export
 
         return export
+    if name in {"ChildSum", "Recursion"}:
+        from dietcode.recursion import module
+
+        return getattr(module, name)
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

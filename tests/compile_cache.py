@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -74,3 +75,16 @@ def forget_old() -> None:
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _KEPT_SECS:
                 path.unlink()
+
+
+def parts() -> Path:
+    """The cache of parts of models, kept as long as nothing that makes code is changed."""
+    root = Path(__file__).parents[1] / "dietcode"
+    made_by = ("search_space", "library", "graph", "models", "recursion", "runtime")
+    files = sorted(path for one in made_by for path in (root / one).rglob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    place = folder() / "models" / digest
+    if not place.exists():
+        shutil.rmtree(place.parent, ignore_errors=True)
+        place.mkdir(parents=True)
+    return place

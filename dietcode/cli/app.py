@@ -149,11 +149,11 @@ def tune(
 def inspect(folder: Folder, as_json: Json = False) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
     from dietcode.cli.show import show_library
-    from dietcode.runtime.manifest import DISPATCH, REPORT, is_bundle, read_json, read_manifest
+    from dietcode.runtime.manifest import DISPATCH, REPORT, is_bundle, is_recursion, read_json, read_manifest
     from dietcode.runtime.signed import check_signature
 
     check_signature(folder)
-    if is_bundle(folder):
+    if is_bundle(folder) or is_recursion(folder):
         _inspect_model(folder, as_json)
         return
     manifest = read_manifest(folder)
@@ -166,9 +166,11 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
 
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
+    from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, RECURSION, RECURSION_FORMAT, is_recursion
     from dietcode.runtime.models.loading import described_bundle
 
-    manifest, report = described_bundle(folder)
+    kind = (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)
+    manifest, report = described_bundle(folder, kind)
     if as_json:
         print_json({"manifest": manifest, "report": report})
     else:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dietcode.cli.common import Json, need_compiler, print_json
 from dietcode.errors import RequestError
 
+if TYPE_CHECKING:
+    from dietcode.models.compiling import CompileResult
+
 _RANGE = re.compile(r"([A-Za-z_][\w.]*)=(\d+)\.\.(\d+)")
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A program of torch.export, model.pt2, or a model.onnx.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A program of torch.export, model.pt2, or a model.onnx; or FILE.py:NAME."
+    ),
 ]
 Ranges = Annotated[
     list[str] | None,
@@ -46,31 +53,32 @@ def compile_model(
     ray: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Build and measure on this Ray cluster.")
     ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(help="Of a recursion: the most nodes of all structures of a call. [default: 8192]"),
+    ] = None,
+    max_level: Annotated[
+        int | None,
+        typer.Option(help="Of a recursion: the most nodes that one step computes. [default: 1024]"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
     wanted = read_ranges(ranges or [])
-    from dietcode.models.importing.reader import KINDS, read_model
-
-    need_compiler(*KINDS.get(model.suffix, KINDS[".pt2"]))
-
-    graph, values = read_model(model, label_of(name or model.stem), wanted)
+    is_recursion = is_object_of_file(model)
+    _check_options(is_recursion, wanted, max_nodes, max_level)
+    read = _recursion if is_recursion else _whole_model
+    made = read(model, label_of(name or _stem(model)), wanted, max_nodes, max_level)
     from dietcode.cli.progress import ProgressBars
     from dietcode.graph.model_request import SECONDS, TRIALS
     from dietcode.measure.engine_spec import EngineSpec
     from dietcode.measure.opening import open_engine
-    from dietcode.models.compiling import Options, compile_graph
+    from dietcode.models.compiling import Options
 
     options = Options(trials or TRIALS, seconds or SECONDS, force=force)
     with open_engine(EngineSpec.from_options(ray, None, None)) as engine, ProgressBars() as progress:
-        result = compile_graph(
-            graph,
-            values,
-            output,
-            options=options,
-            engine=engine,
-            on_event=progress.on_event,
-            keep_weights=weights,
+        result: CompileResult = made(
+            output, options=options, engine=engine, on_event=progress.on_event, keep_weights=weights
         )
     if result.report["warning"]:
         typer.echo(f"dietcode: warning: {result.report['warning']}", err=True)
@@ -82,6 +90,56 @@ def compile_model(
         f"{output}: done in {result.secs:.0f} s; {calls} calls of {parts} libraries, "
         f"{result.num_tuned} tuned now; run it: dietcode.load({str(output)!r})"
     )
+
+
+def is_object_of_file(model: Path) -> bool:
+    """Whether MODEL names an object of a Python file, as ``FILE.py:NAME``."""
+    return ".py:" in str(model) or model.suffix == ".py"
+
+
+def _stem(model: Path) -> str:
+    return model.name.partition(".py:")[0] if is_object_of_file(model) else model.stem
+
+
+def _check_options(
+    is_recursion: bool, ranges: dict[str, tuple[int, int]], max_nodes: int | None, max_level: int | None
+) -> None:
+    """Refuse options of the other kind of model."""
+    if is_recursion and ranges:
+        raise RequestError("--range: given for a recursion; allowed: --max-nodes and --max-level")
+    if not is_recursion and (max_nodes is not None or max_level is not None):
+        raise RequestError("--max-nodes, --max-level: given for a model without structures; allowed: --range")
+
+
+def _whole_model(
+    model: Path, name: str, ranges: dict[str, tuple[int, int]], *_: int | None
+) -> Callable[..., CompileResult]:
+    """Read a model, and return what compiles it."""
+    from dietcode.models.importing.reader import KINDS, read_model
+
+    need_compiler(*KINDS.get(model.suffix, KINDS[".pt2"]))
+    graph, values = read_model(model, name, ranges)
+    from dietcode.models.compiling import compile_graph
+
+    return partial(compile_graph, graph, values)
+
+
+def _recursion(
+    model: Path,
+    name: str,
+    ranges: dict[str, tuple[int, int]],
+    max_nodes: int | None,
+    max_level: int | None,
+) -> Callable[..., CompileResult]:
+    """Read a recursion out of a file, which is run, and return what compiles it."""
+    need_compiler("models", "reading a recursion")
+    from dietcode.recursion.compiling import check_sizes, compile_recursion, default_sizes
+    from dietcode.recursion.reader import read_recursion
+
+    sizes = default_sizes(max_nodes, max_level)
+    check_sizes(*sizes)
+    cells, values = read_recursion(str(model), name)
+    return partial(compile_recursion, cells, values, max_nodes=sizes[0], max_level=sizes[1])
 
 
 def label_of(name: str) -> str:

@@ -20,7 +20,12 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     where = "in the bundle" if "weights.safetensors" in manifest["files"] else "apart: load(…, weights=FILE)"
     weights = f"{report['num_weights']}, {_bytes(report['weight_bytes'])}, {where}"
     console.print(f"weights     {weights if report['num_weights'] else 'none'}")
-    console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
+    if "kernels" in report:  # of a recursion, whose memory grows with its structures
+        counts = ((word, report["kernels"].get(word, 0)) for word in ("before", "leaf", "cell"))
+        kernels = ", ".join(f"{word} {number}" for word, number in counts)
+        console.print(f"kernels     {kernels}; before: once for all nodes; leaf: once; cell: for each level")
+    else:
+        console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
     parts = report["parts"]
     console.print(
         f"steps       {report['num_operators']} operators: {report['num_calls']} calls of {len(parts)} "

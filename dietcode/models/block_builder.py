@@ -9,6 +9,7 @@ from typing import Any
 
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph, Node, Value
+from dietcode.models.gates import gates_of
 from dietcode.models.kernel_call import Argument, KernelCall, product_of
 
 POINTWISE = frozenset(
@@ -21,6 +22,8 @@ MOVING = frozenset({"rotate"})  # reads other elements of the row, of a tensor a
 ALONG_ROW = frozenset({"softmax", "layernorm", "rmsnorm", "sum", "mean", "max"})
 _ROW_LETTERS = "mbhqtuvw"
 _DEPTH_LETTERS = "kcdeijlopqrs"
+_TABLE_LETTERS = "TUVWRS"  # beside products, whose depths have other letters
+_GATE_LETTERS = "gxyzf"
 _MAX_NUMBER = 1e30
 _ATTRIBUTES = ("low", "high", "form", "eps", "by", "negate")
 
@@ -122,6 +125,8 @@ class _Block:
         self._graph, self._constants, self._nodes, self._outputs = graph, constants, nodes, outputs
         self._inside = {node.result: node for node in nodes}
         self._products = [node for node in nodes if is_product(node, graph, constants)]
+        self._gates = gates_of(graph, nodes, outputs) if self._products else {}
+        self._rows_alone = self._read_as_rows()
         self._full = self._full_shape()
         self._axes = self._find_axes()
         self._tensors: dict[str, dict[str, Any]] = {}
@@ -135,13 +140,24 @@ class _Block:
         return self._graph.types[name].shape
 
     def _full_shape(self) -> tuple[Extent, ...]:
-        shapes = [self._shape(node.result) for node in self._nodes]
+        left_out = {*self._gates, *self._rows_alone}
+        shapes = [self._shape(node.result) for node in self._nodes if node.result not in left_out]
         shapes += [self._shape(str(node.operands[0])) for node in self._nodes if node.operator in ALONG_ROW]
         return max(shapes, key=lambda shape: (len(shape), sum(one != ONE for one in shape)))
 
+    def _read_as_rows(self) -> set[str]:
+        """Return the rows of tables that products alone read."""
+        found = {node.result for node in self._nodes if node.operator == "take"} - set(self._outputs)
+        for node in self._nodes:
+            found -= set(node.tensors[1 if node in self._products else 0 :])
+        return found
+
     def _num_columns(self) -> int:
-        """Return how many last axes reductions and norms go along, the same for all of them."""
+        """Return how many last axes reductions and norms go along, and rows of tables have: all the same."""
         counts = {self._last_axes(node) for node in self._nodes if node.operator in ALONG_ROW}
+        for node in self._nodes:
+            if node.operator == "take" and node.result not in self._rows_alone:
+                counts.add(max(1, len(self._shape(str(node.operands[0]))) - 1))
         if len(counts) > 1:
             raise _NotABlockError
         return counts.pop() if counts else 1
@@ -169,8 +185,9 @@ class _Block:
                 if rows != full[:-1]:
                     raise _NotABlockError
                 continue
-            if node.operator == "take":
-                presences.append(_presence(self._shape(node.result), full))
+            if node.operator == "take" or (node.operator == "slice" and node.operands[0] in self._gates):
+                if node.result not in self._rows_alone:
+                    presences.append(_presence(self._shape(node.result), full))
                 continue
             for operand in node.tensors:
                 if operand not in self._inside or self._is_reduced(operand):
@@ -214,7 +231,8 @@ class _Block:
     def _num_flops(self) -> Extent:
         total = product_of(self._full) * len(self._nodes)
         for node in self._products:
-            total = total + product_of(self._full) * self._shape(str(node.operands[0]))[-1] * 2
+            once = product_of(self._full) * self._shape(str(node.operands[0]))[-1] * 2
+            total = total + once * self._gates.get(node.result, 1)
         return total
 
     def _add(self, node: Node, name: str) -> None:
@@ -222,20 +240,49 @@ class _Block:
             self._names[node.result] = self._add_product(node, name)
             return
         if node.operator == "take":
-            table, positions = node.tensors
-            if self._graph.types[table].rank != 2 or node.attributes["axis"] not in (0, -2):
-                raise _NotABlockError
-            dims = "".join(self._letters(self._presence_of_rows(positions)))
-            row = self._dims_of_depth(self._shape(table)[0])
-            operands = [self._tensor(table, row + "n"), self._tensor(positions, dims, "int32")]
-            self._body[name] = {"gather": operands}
+            if node.result in self._rows_alone:
+                return
+            self._body[name] = self._gathered(node, "n")
+        elif node.operator == "slice":
+            self._body[name] = self._gate(node)
         else:
             operands = [self._operand(operand) for operand in node.operands]
             self._body[name] = {node.operator: operands, **self._attributes(node)}
         self._names[node.result] = name
 
+    def _gathered(self, node: Node, columns: str) -> dict[str, Any]:
+        """Return the rows of a table at positions, whose elements lie along an index."""
+        table, positions = node.tensors
+        if node.attributes["axis"] not in (0, -2) or self._graph.types[table].rank != 2:
+            raise _NotABlockError
+        dims = "".join(self._letters(self._presence_of_rows(positions)))
+        extent = self._shape(table)[0]
+        row = self._letter_of(extent, _TABLE_LETTERS) if self._products else self._dims_of_depth(extent)
+        return {"gather": [self._tensor(table, row + columns), self._tensor(positions, dims, "int32")]}
+
+    def _gate(self, node: Node) -> dict[str, Any]:
+        """Return a slice as one position of an index of its own."""
+        value = str(node.operands[0])
+        if value not in self._gates:
+            raise _NotABlockError
+        count = self._gates[value]
+        letter = self._letter_of(Extent.of(count), _GATE_LETTERS)
+        width = self._shape(node.result)[-1].constant
+        if value in self._names:
+            operand = self._names[value]
+        else:
+            rows = self._letters(_presence(self._shape(node.result), self._full))[:-1]
+            operand = self._tensor(value, "".join(rows) + letter + "n")
+        return {"slice": operand, "axis": letter, "at": node.attributes["start"].constant // width}
+
+    def _letter_of(self, extent: Extent, letters: str) -> str:
+        for letter in letters:
+            if self._dims.setdefault(letter, extent) == extent:
+                return letter
+        raise _NotABlockError
+
     def _presence_of_rows(self, positions: str) -> tuple[bool, ...]:
-        shape = (*self._shape(positions), ONE)
+        shape = (*self._shape(positions), *(ONE for _ in self._axes.groups[-1]))
         return _presence(shape, self._full)
 
     def _attributes(self, node: Node) -> dict[str, Any]:
@@ -272,13 +319,20 @@ class _Block:
         rows = "".join(self._axes.letters[:-1])
         if not rows:
             raise _NotABlockError
-        order = f"n{depth}" if node.operator == "linear" else f"{depth}n"
-        operands = [self._tensor(x, rows + depth), self._tensor(w, order)]
-        has_bias = len(node.operands) > 2
+        count = self._gates.get(node.result)
+        gate = "" if count is None else self._letter_of(Extent.of(count), _GATE_LETTERS)
+        order = f"{gate}n{depth}" if node.operator == "linear" else f"{depth}n"
+        taken = self._inside.get(x)
+        if taken is not None and taken.operator == "take":
+            operand = f"{name}r"
+            self._body[operand] = self._gathered(taken, depth)
+        else:
+            operand = self._tensor(x, rows + depth)
+        has_bias = len(node.operands) > 2 and node.operands[2] is not None
         product = f"{name}p" if has_bias else name
-        self._body[product] = {"einsum": operands, "dims": f"{rows}n"}
+        self._body[product] = {"einsum": [operand, self._tensor(w, order)], "dims": f"{rows}{gate}n"}
         if has_bias:
-            self._body[name] = {"add": [product, self._operand(node.operands[2])]}
+            self._body[name] = {"add": [product, self._tensor(str(node.operands[2]), f"{gate}n")]}
         return name
 
     def _dims_of_depth(self, extent: Extent) -> str:

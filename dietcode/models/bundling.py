@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from dietcode._version import __version__
 from dietcode.models.budgets import PartSearch, unfinished
-from dietcode.models.planning import ModelPlan
+from dietcode.models.planning import ModelPlan, PlannedPart
 from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, REPORT, pretty_json
 
 
+class Planned(Protocol):
+    """What a report is written of: a model, or a recursion, that is taken apart."""
+
+    @property
+    def parts(self) -> Sequence[PlannedPart]:
+        """Its parts."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a report says of the whole."""
+
+
 def report_of_model(
-    plan: ModelPlan, code_bytes: Mapping[str, int], searches: Mapping[str, PartSearch | None]
+    plan: Planned, code_bytes: Mapping[str, int], searches: Mapping[str, PartSearch | None]
 ) -> dict[str, Any]:
     """Return what ``dietcode inspect`` shows of a model.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dietcode.models.budgets import (
     shared_budgets,
 )
 from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
-from dietcode.models.planning import ModelPlan, PlannedPart, plan_graph
+from dietcode.models.planning import PlannedPart, plan_graph
 from dietcode.runtime.cache import cache_dir
 from dietcode.runtime.manifest import (
     CODE,
@@ -136,9 +137,65 @@ def compile_graph(
     check_writable(folder)
     started = time.monotonic()
     plan = plan_graph(graph, options.fields())
-    parts = plan.parts
     num_operators = plan.facts["num_operators"]
-    on_event(Event("plan", f"{num_operators} operators become {len(parts)} parts to tune", 1, 1))
+    on_event(Event("plan", f"{num_operators} operators become {len(plan.parts)} parts to tune", 1, 1))
+    tuned = tune_parts(plan.parts, options, engine, on_event)
+    report = report_of_model(plan, tuned.code_bytes, tuned.searches)
+    described = described_files(plan, report)
+    wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
+    write_bundle(
+        folder, described, wanted if keep_weights else {}, tuned.folders, partial(bundle_manifest, plan)
+    )
+    on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
+    return tuned.result(report, time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class TunedParts:
+    """The libraries of a model.
+
+    Attributes
+    ----------
+    folders : dict of str to Path
+        Of each library, by the digest of its part.
+    searches : dict of str to PartSearch or None
+        How far that of each part went.
+    num_tuned : int
+        Those that were tuned now; others had been built before.
+    """
+
+    folders: dict[str, Path]
+    searches: dict[str, PartSearch | None]
+    num_tuned: int
+
+    @property
+    def code_bytes(self) -> dict[str, int]:
+        """The bytes of the code of each library."""
+        return {digest: _code_bytes(path) for digest, path in self.folders.items()}
+
+    def result(self, report: dict[str, Any], secs: float) -> CompileResult:
+        """Return what a compilation made."""
+        return CompileResult(report, secs, self.num_tuned, len(self.folders) - self.num_tuned)
+
+
+def tune_parts(
+    parts: Sequence[PlannedPart], options: Options, engine: Engine | None, on_event: OnEvent
+) -> TunedParts:
+    """Tune the parts of a model, or take their libraries from the cache.
+
+    Parameters
+    ----------
+    parts : sequence of PlannedPart
+    options : Options
+    engine : Engine or None
+        Where candidates are measured; this machine by default.
+    on_event : callable
+
+    Raises
+    ------
+    TargetError, TuningError, LibraryError
+        See `dietcode.errors`.
+    """
     budgets = shared_budgets(
         {part.digest: part.flops_at_most for part in parts}, options.trials, options.seconds
     )
@@ -164,11 +221,7 @@ def compile_graph(
             )
             built[part.digest] = known
         searches[part.digest] = search
-    code_bytes = {digest: _code_bytes(path) for digest, path in built.items()}
-    report = report_of_model(plan, code_bytes, searches)
-    _write(folder, plan, built, report, weights if keep_weights else {})
-    on_event(Event("build", f"{folder}: {len(parts)} libraries", 1, 1))
-    return CompileResult(report, time.monotonic() - started, num_tuned, len(parts) - num_tuned)
+    return TunedParts(built, searches, num_tuned)
 
 
 def labelled(on_event: OnEvent, label: str) -> OnEvent:
@@ -226,17 +279,33 @@ def _code_bytes(path: Path) -> int:
     return int(read_manifest(path)["files"][CODE]["bytes"])
 
 
-def _write(
-    folder: Path, plan: ModelPlan, built: Mapping[str, Path], report: Mapping[str, Any], weights: Weights
+def write_bundle(
+    folder: Path,
+    described: Mapping[str, bytes],
+    weights: Weights,
+    built: Mapping[str, Path],
+    manifest: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],
 ) -> None:
+    """Write a bundle.
+
+    Parameters
+    ----------
+    folder : Path
+    described : mapping of str to bytes
+        The files that say what it is, by name.
+    weights : mapping of str to array
+        Those that go into it.
+    built : mapping of str to Path
+        The folder of each library, by the digest of its part.
+    manifest : callable
+        ``(files, libraries) -> manifest``, see `dietcode.models.bundling.bundle_manifest`.
+    """
     with staged_folder(folder) as staged:
-        described = described_files(plan, report)
         for name, data in described.items():
             (staged / name).write_bytes(data)
         files = list(described)
-        wanted = {name: weights[name] for name in plan.description["weights"] if name in weights}
-        if wanted:
-            save_weights(wanted, staged / WEIGHTS)
+        if weights:
+            save_weights(weights, staged / WEIGHTS)
             files.append(WEIGHTS)
         libraries = {}
         for digest, path in built.items():
@@ -249,7 +318,7 @@ def _write(
             name: {"bytes": (staged / name).stat().st_size, "sha256": sha256_file(staged / name)}
             for name in files
         }
-        (staged / MANIFEST).write_bytes(pretty_json(bundle_manifest(plan, facts, libraries)))
+        (staged / MANIFEST).write_bytes(pretty_json(manifest(facts, libraries)))
 
 
 def save_weights(weights: Weights, path: Path) -> None:

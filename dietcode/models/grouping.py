@@ -98,20 +98,20 @@ class _Grouping:
 
     def _product(self, node: Node) -> None:
         unit, call = self._units.of_value[node.result], product_call(self._graph, node)
-        if call is not None and _is_valid(call, self._graph):
+        if call is not None and is_valid(call, self._graph):
             unit.call = call
 
     def _attention(self, node: Node) -> None:
         nodes = folded_attention(self._graph, node, self._consumers)
         call = attention_call(self._graph, node, nodes)
         units = [self._units.of_value[one.result] for one in nodes]
-        if call is not None and _is_valid(call, self._graph) and self._units.may_join(units):
+        if call is not None and is_valid(call, self._graph) and self._units.may_join(units):
             self._units.join(units, call)
 
     def _recurrence(self, node: Node) -> None:
         repeated = recurrence_call(self._graph, node, self._constants)
         unit = self._units.of_value[node.result]
-        if repeated is not None and _is_valid(repeated.call, self._graph):
+        if repeated is not None and is_valid(repeated.call, self._graph):
             unit.call, unit.repeated = repeated.call, repeated
 
     def _windowed(self, node: Node) -> None:
@@ -120,7 +120,7 @@ class _Grouping:
         make = convolution_call if node.operator == "conv" else pooling_call
         call = make(self._graph, nodes)
         units = [self._units.of_value[one.result] for one in nodes]
-        if call is None or not _is_valid(call, self._graph) or not self._units.may_join(units):
+        if call is None or not is_valid(call, self._graph) or not self._units.may_join(units):
             return
         unit = self._units.join(units, call)
         while node.operator == "conv":
@@ -130,7 +130,7 @@ class _Grouping:
                 break
             reader = self._units.of_value[readers[0].result]
             call = convolution_call(self._graph, [*unit.nodes, readers[0]])
-            if call is None or not _is_valid(call, self._graph) or not self._units.may_join([unit, reader]):
+            if call is None or not is_valid(call, self._graph) or not self._units.may_join([unit, reader]):
                 break
             unit = self._units.join([unit, reader], call)
 
@@ -143,7 +143,7 @@ class _Grouping:
             return None
         outputs = outputs_of(nodes, self._consumers, self._graph.outputs)
         call = block_call(self._graph, nodes, self._constants, outputs)
-        return call if call is not None and _is_valid(call, self._graph) else None
+        return call if call is not None and is_valid(call, self._graph) else None
 
     def _grow(self, node: Node) -> None:
         """Begin a block with a product, and take in what follows."""
@@ -156,7 +156,7 @@ class _Grouping:
         unit = self._extend(unit, lambda one: one.operator in POINTWISE | ALONG_ROW)
         outputs = outputs_of(unit.nodes, self._consumers, self._graph.outputs)
         dense = dense_call(self._graph, unit.nodes, self._constants, outputs)
-        if dense is not None and _is_valid(dense, self._graph):
+        if dense is not None and is_valid(dense, self._graph):
             unit.call = dense
 
     def _extend(self, unit: Unit, allows: Callable[[Node], bool]) -> Unit:
@@ -253,7 +253,7 @@ class _Grouping:
                 break
 
 
-def _is_valid(call: KernelCall, graph: Graph) -> bool:
+def is_valid(call: KernelCall, graph: Graph) -> bool:
     """Whether the format of specs takes a call."""
     try:
         spec_from_data({"name": "part", **call.spec(graph.ranges)})

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from dietcode.graph.extent import Extent, Ranges
 
 _ALL_POINTS = 12  # up to so many values of a variable, each is an instance
 _POINTS_OF_RANGE = 14
+_ROWS_OF_TABLE = 1024
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,15 @@ class KernelCall:
             return {f"N{index}": self.dims[index]}
         return {name: extent for extent, name in names.items()}
 
-    def spec(self, ranges: Ranges) -> dict[str, Any]:
+    def spec(self, ranges: Ranges, single: AbstractSet[Extent] = frozenset()) -> dict[str, Any]:
         """Return the spec without name, target and budget; equal ones are tuned once.
 
         Parameters
         ----------
         ranges : mapping of str to (int, int)
             Of the model's dimensions.
+        single : set of Extent
+            Of tables that rows are gathered from, which hardly matter: each is tuned for at one value.
         """
         variables = self.variables()
         names = {extent: name for name, extent in variables.items() if not extent.is_constant}
@@ -86,7 +90,8 @@ class KernelCall:
             "op": self.op,
             "tensors": self.tensors,
             "shape_vars": {
-                name: shape_variable(*extent.bounds(ranges)) for name, extent in variables.items()
+                name: (single_variable if extent in single else shape_variable)(*extent.bounds(ranges))
+                for name, extent in variables.items()
             },
             "dims": dims,
         }
@@ -139,6 +144,11 @@ def shape_variable(low: int, high: int) -> dict[str, Any]:
     ratio = math.log(high / low)
     points = {round(low * math.exp(ratio * k / (_POINTS_OF_RANGE - 1))) for k in range(_POINTS_OF_RANGE)}
     return {"min": low, "max": high, "weights": dict.fromkeys(sorted(points | {low, high}), 1.0)}
+
+
+def single_variable(low: int, high: int) -> dict[str, Any]:
+    """Return a shape variable of a spec that is tuned for at one value, of a table that fits the caches."""
+    return {"min": max(1, low), "max": high, "weights": {max(1, low, min(high, _ROWS_OF_TABLE)): 1.0}}
 
 
 def digest_of(spec: Mapping[str, Any]) -> str:

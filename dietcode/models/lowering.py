@@ -22,7 +22,7 @@ from dietcode.models.lifetimes import Lifetimes, all_steps, loop_values, reads_o
 from dietcode.models.memory import Lifetime, plan_storages
 from dietcode.models.nested import opened, renamed, written_outputs
 from dietcode.models.rewriting import rewrite
-from dietcode.models.units import Units, needed_units
+from dietcode.models.units import Unit, Units, needed_units
 from dietcode.runtime.models.executable import ALIGNMENT, FORMAT, VIEW_OPERATORS
 
 
@@ -47,10 +47,10 @@ class Lowered:
 
 def lower(graph: Graph, units: Units) -> Lowered:
     """Return the executable of a partitioned graph."""
-    return _Lowering(graph, units).run()
+    return Lowering(graph, units).run()
 
 
-class _Lowering:
+class Lowering:
     """A graph that becomes steps.
 
     Parameters
@@ -58,11 +58,11 @@ class _Lowering:
     graph : Graph
     units : Units
         Of the graph.
-    around : _Lowering, optional
+    around : Lowering, optional
         Of the graph that this one is within; values have other names there.
     """
 
-    def __init__(self, graph: Graph, units: Units, around: _Lowering | None = None) -> None:
+    def __init__(self, graph: Graph, units: Units, around: Lowering | None = None) -> None:
         self._graph, self._units = graph, units
         self._constants = constants_of(graph)
         self._steps: list[dict[str, Any]] = []
@@ -87,8 +87,12 @@ class _Lowering:
         self._root.setdefault(name, name)
         self._is_contiguous.setdefault(name, True)
 
+    def _units_in_order(self) -> Iterable[Unit]:
+        """Return the units that outputs need, each after what it reads."""
+        return needed_units(self._graph, self._units)
+
     def _add_steps(self) -> None:
-        for unit in needed_units(self._graph, self._units):
+        for unit in self._units_in_order():
             if unit.call is not None:
                 self._kernel(unit.call, unit.nodes, unit.repeated)
             elif unit.nodes[0].result in self._constants:
@@ -129,8 +133,11 @@ class _Lowering:
         types = {name: self._types[name] for name in names}
         return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
 
+    def _spec(self, call: KernelCall) -> dict[str, Any]:
+        return call.spec(self._graph.ranges)
+
     def _kernel(self, call: KernelCall, nodes: list[Node], repeated: RepeatedCall | None) -> None:
-        spec = call.spec(self._graph.ranges)
+        spec = self._spec(call)
         digest = digest_of(spec)
         self._lowered.specs[digest] = spec
         self._lowered.calls.setdefault(digest, []).append(call)
@@ -256,7 +263,7 @@ class _Lowering:
 
     def _within(
         self, node: Node, word: str, names: Mapping[str, str], results: Sequence[str] = ()
-    ) -> _Lowering:
+    ) -> Lowering:
         """Return a sub-graph's steps.
 
         Parameters
@@ -274,11 +281,11 @@ class _Lowering:
         own = {name: f"{node.result}/{word}/{name}" for name in graph.types} | dict(names)
         own |= {a: b for a, b in zip(graph.outputs, results, strict=False) if a in written}
         graph = renamed(graph, own)
-        inner = _Lowering(graph, make_units(graph), self)
+        inner = Lowering(graph, make_units(graph), self)
         inner._add_steps()
         return inner
 
-    def _written(self, inner: _Lowering, taken: Collection[str]) -> list[str]:
+    def _written(self, inner: Lowering, taken: Collection[str]) -> list[str]:
         """Return the outputs of steps within a step, each in memory that they write and no other has."""
         direct = written_outputs(inner._graph, inner._constants)
         names: list[str] = []

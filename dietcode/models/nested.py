@@ -22,8 +22,11 @@ def opened(graph: Graph, constants: Collection[str]) -> Graph:
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """Return a graph with other names of its values; inputs that get the same name become one."""
-    found = Graph(graph.name, graph.ranges, sizes=graph.sizes)
+    """Return a graph with other names of its values; inputs that get the same name become one.
+
+    The signature stays, and with it what it calls inputs.
+    """
+    found = Graph(graph.name, graph.ranges, sizes=graph.sizes, signature=graph.signature)
     found.inputs = {names[name]: type_ for name, type_ in graph.inputs.items()}
     found.weights = {names[name]: type_ for name, type_ in graph.weights.items()}
     found.types = {names[name]: type_ for name, type_ in graph.types.items()}

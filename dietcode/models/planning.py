@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.models.budgets import PartBudget
 from dietcode.models.grouping import make_units
+from dietcode.models.kernel_call import KernelCall
 from dietcode.models.lifetimes import all_steps
 from dietcode.models.lowering import Lowered, lower
 from dietcode.models.rewriting import rewrite
@@ -119,14 +120,33 @@ def plan_graph(graph: Graph, fields: Mapping[str, Any]) -> ModelPlan:
         guard_of(executable)
     except ValueError as error:
         raise ModelError(f"{executable.name}: {error}") from error
-    return ModelPlan(lowered.description, _parts(graph, lowered, fields), _facts(graph, lowered))
-
-
-def _parts(graph: Graph, lowered: Lowered, fields: Mapping[str, Any]) -> tuple[PlannedPart, ...]:
     largest = {name: high for name, (_, high) in graph.ranges.items()}
+    parts = planned_parts(lowered.specs, lowered.calls, largest, fields)
+    return ModelPlan(lowered.description, parts, _facts(graph, lowered))
+
+
+def planned_parts(
+    specs: Mapping[str, Mapping[str, Any]],
+    calls_of: Mapping[str, Sequence[KernelCall]],
+    largest: Mapping[str, int],
+    fields: Mapping[str, Any],
+) -> tuple[PlannedPart, ...]:
+    """Return the parts to tune.
+
+    Parameters
+    ----------
+    specs : mapping of str to mapping
+        The spec of each library, without name, target and budget, by its digest.
+    calls_of : mapping of str to sequence of KernelCall
+        Those of each library.
+    largest : mapping of str to int
+        The largest value of each dimension.
+    fields : mapping
+        Target, budget and objective of each part, as a spec has them.
+    """
     parts = []
-    for digest, spec in lowered.specs.items():
-        calls = lowered.calls[digest]
+    for digest, spec in specs.items():
+        calls = calls_of[digest]
         kind = calls[0].kind
         whole = spec_from_data({"name": f"{kind}-{digest[:12]}", **spec, **fields}).to_json()
         flops = sum((call.num_flops.evaluate(largest) for call in calls), 0)

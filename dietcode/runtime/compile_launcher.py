@@ -1,7 +1,8 @@
-"""Compile ``launcher/*.c`` and ``compiled_call/*.c``: a wheel's build does, and this module as a program.
+"""Compile ``launcher/*.c``, ``loops/*.c`` and ``compiled_call/*.c``: a wheel's build does, and this module.
 
-The launcher uses nothing of Python's: one file serves every version. The compiled call uses the limited API
-of 3.11: one file serves that version and later ones. Where there is none, calls go the way in Python.
+The launcher and the loops use nothing of Python's: one file serves every version. The compiled call uses the
+limited API of 3.11: one file serves that version and later ones. Where there is none, calls go the way in
+Python.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 SOURCES = Path(__file__).with_name("launcher")
 LAUNCHER = SOURCES.with_suffix(".so")
 INCLUDE = SOURCES.with_name("include")  # of programs in C++
+LOOP_SOURCES = SOURCES.with_name("loops")
+LOOPS = LOOP_SOURCES.with_suffix(".so")
 CALL_SOURCES = SOURCES.with_name("compiled_call")
 COMPILED_CALL = CALL_SOURCES.with_suffix(".abi3.so")
 _FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
@@ -35,6 +38,11 @@ def compile_launcher() -> Path:
         There is no C compiler or no tvm-ffi, or what the compiler says.
     """
     return _compile(SOURCES, LAUNCHER, [_ffi_headers()], _LINKED)
+
+
+def compile_loops() -> Path:
+    """Compile the loops over structures, as `compile_launcher` does and with its errors."""
+    return _compile(LOOP_SOURCES, LOOPS, [_ffi_headers()], [])
 
 
 def compile_call() -> Path | None:
@@ -85,6 +93,7 @@ def _compile(sources: Path, target: Path, headers: Sequence[Path], linked: Seque
 if __name__ == "__main__":
     try:
         compile_launcher()
+        compile_loops()
         if compile_call() is None:
             sys.stderr.write("the call in C was left out: it needs Python 3.11 or later, and its headers\n")
     except RuntimeError as error:

@@ -22,9 +22,11 @@ BLOBS = "blobs"
 MODEL, WEIGHTS, LIBRARIES = "model.json", "weights.safetensors", "libraries"  # of a whole model
 BUNDLE_FORMAT = "dietcode-bundle/1"
 BUNDLE_FILES = (MODEL, REPORT)  # of a bundle whose weights are apart
+RECURSION, RECURSION_FORMAT = "recursion.json", "dietcode-recursion/1"  # a bundle of a recursion
 PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
     "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
+    "dietcode-recursion": {MANIFEST, SIGNATURE, BLOBS, RECURSION, WEIGHTS, LIBRARIES, REPORT},
     "dietcode-bundle": {MANIFEST, SIGNATURE, BLOBS, MODEL, WEIGHTS, LIBRARIES, REPORT},
 }
 _MAX_MANIFEST_BYTES = 8 << 20
@@ -219,8 +221,17 @@ def _move(staged: Path, folder: Path) -> None:
 
 def is_bundle(folder: Path) -> bool:
     """Whether a folder says that it holds a whole model, of any version."""
+    return _has_format(folder, "dietcode-bundle/")
+
+
+def is_recursion(folder: Path) -> bool:
+    """Whether a folder says that it holds a recursion, of any version."""
+    return _has_format(folder, "dietcode-recursion/")
+
+
+def _has_format(folder: Path, beginning: str) -> bool:
     path = folder / MANIFEST
-    return path.is_file() and str(read_json(path).get("format")).startswith("dietcode-bundle/")
+    return path.is_file() and str(read_json(path).get("format")).startswith(beginning)
 
 
 def _holds_a_library(folder: Path) -> bool:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import MANIFEST, is_bundle, sha256_file
+from dietcode.runtime.manifest import MANIFEST, is_bundle, is_recursion, sha256_file
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
+    from dietcode.runtime.recursion.loaded import LoadedRecursion
 
 
 def load(
@@ -21,8 +22,8 @@ def load(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model:
-    """Load a folder: a library of one operator, or a whole model.
+) -> Library | Model | LoadedRecursion:
+    """Load a folder: a library of one operator, a whole model, or a recursion.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ def load(
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
         By default ``$DIETCODE_THREADS``, or ``auto``.
     weights : path, optional
-        Of a model: a ``.safetensors`` file in the place of the bundle's own.
+        Of a model or a recursion: a ``.safetensors`` file in the place of the bundle's own.
 
     Raises
     ------
@@ -49,11 +50,15 @@ def load(
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
-    opened: Library | Model
+    opened: Library | Model | LoadedRecursion
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
         opened = load_model(path, None if weights is None else Path(weights), num_threads, threads)
+    elif is_recursion(path):
+        from dietcode.runtime.recursion.loading import load_recursion
+
+        opened = load_recursion(path, None if weights is None else Path(weights), num_threads, threads)
     elif weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
     else:
@@ -65,7 +70,7 @@ def load(
 
 def load_again(
     folder: str, weights: str | None, digest: str, num_threads: int | None, threads: str | None
-) -> Library | Model:
+) -> Library | Model | LoadedRecursion:
     """Load what was pickled, in another process or on another machine.
 
     Parameters

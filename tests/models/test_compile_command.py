@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -46,18 +44,6 @@ np.savez(sys.argv[3], **found)
 """
 
 
-def _cache() -> Path:
-    """The cache of all these tests, kept as long as nothing that makes code is changed."""
-    parts = ("search_space", "library", "graph", "models", "runtime")
-    files = sorted(path for part in parts for path in (ROOT / "dietcode" / part).rglob("*.py"))
-    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
-    place = compile_cache.folder() / "models" / made_of
-    if not place.exists():
-        shutil.rmtree(place.parent, ignore_errors=True)
-        place.mkdir(parents=True)
-    return place
-
-
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """``python -m dietcode`` in a process of its own."""
     return subprocess.run(
@@ -65,7 +51,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=with_torch(os.environ) | {"DIETCODE_CACHE": str(_cache())},
+        env=with_torch(os.environ) | {"DIETCODE_CACHE": str(compile_cache.parts())},
         timeout=400,
         check=False,
     )

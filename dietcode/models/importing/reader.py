@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dietcode.errors import DietCodeError, ModelError
 from dietcode.graph.graph import Graph
@@ -22,7 +25,7 @@ KINDS = {
     ".onnx": ("onnx", "reading a model of ONNX"),
 }
 _ALLOWED = "model.pt2, of torch.export.save, or model.onnx"
-_GRAPH, _WEIGHTS, _REFUSAL = "graph.json", "weights.safetensors", "refusal"
+GRAPH, _WEIGHTS, _REFUSAL = "graph.json", "weights.safetensors", "refusal"
 
 
 def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, dict[str, Any]]:
@@ -37,10 +40,32 @@ def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> 
         raise ModelError(f"{path}: no such file; give {_ALLOWED}")
     if path.suffix not in KINDS:
         raise ModelError(f"{path}: a {path.suffix or 'nameless'} file; allowed: {_ALLOWED}")
+    with reading(path, __name__, [str(path), name, ranges]) as place:
+        graph = read_graph(json.loads((place / GRAPH).read_bytes()))
+        return graph, read_weights(place) if graph.weights else {}
+
+
+@contextlib.contextmanager
+def reading(path: Path, module: str, asked: Sequence[Any]) -> Iterator[Path]:
+    """Run a module in a child process, and give the folder that it wrote to.
+
+    Parameters
+    ----------
+    path : Path
+        What is read, for messages.
+    module : str
+        Its ``__main__`` calls `answer`.
+    asked : sequence
+        Plain data for it.
+
+    Raises
+    ------
+    ModelError
+        It refused what it read, or failed.
+    """
     with tempfile.TemporaryDirectory(prefix="dietcode-model-") as folder:
         place = Path(folder)
-        asked = json.dumps([str(path), name, ranges, folder])
-        command = [sys.executable, "-m", __name__, asked]
+        command = [sys.executable, "-m", module, json.dumps([folder, *asked])]
         done = subprocess.run(
             command, env=with_torch(os.environ), check=False, capture_output=True, text=True, errors="replace"
         )
@@ -50,14 +75,37 @@ def read_model(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> 
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
             raise ModelError(f"{path}: cannot be read: {last[:200]}")
-        graph = read_graph(json.loads((place / _GRAPH).read_bytes()))
-        return graph, _read_weights(place / _WEIGHTS, graph)
+        yield place
 
 
-def _read_weights(path: Path, graph: Graph) -> dict[str, Any]:
+def answer(read: Callable[..., tuple[Any, Mapping[str, Any]]]) -> None:
+    """Write what a function reads to the folder that the parent gave, or why it refuses.
+
+    Parameters
+    ----------
+    read : callable
+        Takes what was asked; returns plain data and weights.
+    """
+    folder, *asked = json.loads(sys.argv[1])
+    place = Path(folder)
+    try:
+        data, weights = read(*asked)
+    except DietCodeError as error:
+        (place / _REFUSAL).write_text(str(error))
+        return
+    (place / GRAPH).write_text(json.dumps(data))
+    if weights:
+        from safetensors.numpy import save_file
+
+        save_file({name: np.asarray(one, order="C") for name, one in weights.items()}, place / _WEIGHTS)
+
+
+def read_weights(place: Path) -> dict[str, Any]:
+    """Return the weights that `answer` wrote."""
     from safetensors.numpy import load_file
 
-    return dict(load_file(path)) if graph.weights else {}
+    path = place / _WEIGHTS
+    return dict(load_file(path)) if path.exists() else {}
 
 
 def _imported(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> tuple[Graph, dict[str, Any]]:
@@ -72,23 +120,10 @@ def _imported(path: Path, name: str, ranges: Mapping[str, tuple[int, int]]) -> t
     return import_exported(load_exported(path), name, ranges)
 
 
-def _main(asked: str) -> None:
-    """Read a model and write its graph and weights, or why it is refused."""
-    path, name, ranges, folder = json.loads(asked)
-    place = Path(folder)
-    try:
-        graph, weights = _imported(
-            Path(path), name, {key: (low, high) for key, (low, high) in ranges.items()}
-        )
-    except DietCodeError as error:
-        (place / _REFUSAL).write_text(str(error))
-        return
-    (place / _GRAPH).write_text(json.dumps(graph.to_json()))
-    if weights:
-        from safetensors.numpy import save_file
-
-        save_file(weights, place / _WEIGHTS)
+def _read(path: str, name: str, ranges: Mapping[str, Sequence[int]]) -> tuple[Any, Mapping[str, Any]]:
+    graph, weights = _imported(Path(path), name, {key: (low, high) for key, (low, high) in ranges.items()})
+    return graph.to_json(), weights
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    answer(_read)

@@ -177,10 +177,10 @@ def _read(data: Mapping[str, Any]) -> Executable:
     executable = Executable(
         str(data["name"]),
         {str(n): (int(r["min"]), int(r["max"])) for n, r in data["dimensions"].items()},
-        _types(data["inputs"]),
-        _types(data["weights"]),
-        _types(data["values"]),
-        tuple(_host_step(step) for step in data["load"]),
+        read_types(data["inputs"]),
+        read_types(data["weights"]),
+        read_types(data["values"]),
+        read_load(data["load"]),
         _read_steps(data["steps"]),
         tuple(map(str, data["outputs"])),
         data["signature"],
@@ -190,6 +190,16 @@ def _read(data: Mapping[str, Any]) -> Executable:
     )
     _check(executable)
     return executable
+
+
+def read_load(data: Iterable[Any]) -> tuple[HostStep, ...]:
+    """Return the steps of a load; raises ValueError, KeyError or TypeError for what is none."""
+    return tuple(_host_step(step) for step in data)
+
+
+def read_kernel_steps(data: Iterable[Any]) -> tuple[KernelStep, ...]:
+    """Return calls of kernels; raises ValueError, KeyError or TypeError for what is none."""
+    return tuple(_kernel_step(step) for step in data)
 
 
 def _read_steps(data: Iterable[Any]) -> tuple[Step, ...]:
@@ -369,7 +379,8 @@ def _shape(data: Iterable[Any]) -> tuple[Extent, ...]:
     return _one_of_equals(tuple(map(parse_extent, data)))
 
 
-def _types(data: Mapping[str, Any]) -> dict[str, TensorType]:
+def read_types(data: Mapping[str, Any]) -> dict[str, TensorType]:
+    """Return types from what a description says of values; raises ValueError, KeyError or TypeError."""
     found = {}
     for name, facts in data.items():
         if facts["dtype"] not in DTYPES:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from dietcode.runtime.manifest import (
     sha256_file,
     verify_file,
 )
-from dietcode.runtime.models.executable import Executable, HostStep, KernelStep, read_executable
+from dietcode.runtime.models.executable import HostStep, KernelStep, read_executable
 from dietcode.runtime.models.flow import values_of
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
@@ -35,8 +35,33 @@ from dietcode.runtime.signed import check_signature
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
 
-def read_bundle(folder: Path) -> dict[str, Any]:
+class Described(Protocol):
+    """What a bundle describes: an `Executable`, or a recursion."""
+
+    @property
+    def weights(self) -> Mapping[str, TensorType]: ...
+
+    @property
+    def load(self) -> Sequence[HostStep]: ...
+
+    @property
+    def all_steps(self) -> Sequence[Any]: ...
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    @property
+    def digests(self) -> Sequence[str]: ...
+
+
+def read_bundle(folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)) -> dict[str, Any]:
     """Read and verify a bundle's manifest, and the digest of every file that it lists.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : (str, str)
+        The format, and the file that describes what the bundle holds.
 
     Raises
     ------
@@ -44,14 +69,17 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         A file is missing, altered or of another format.
     """
     manifest = read_json(folder / MANIFEST)
-    if manifest.get("format") != BUNDLE_FORMAT:
-        raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {BUNDLE_FORMAT}")
-    for name, kind in _FIELDS.items():
-        if not isinstance(manifest.get(name), kind):
-            raise LibraryError(f"{folder / MANIFEST}: {name} is missing or no {kind.__name__}; compile again")
+    form, description = kind
+    if manifest.get("format") != form:
+        raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {form}")
+    for name, wanted in _FIELDS.items():
+        if not isinstance(manifest.get(name), wanted):
+            raise LibraryError(
+                f"{folder / MANIFEST}: {name} is missing or no {wanted.__name__}; compile again"
+            )
     files = manifest["files"]
-    allowed = {MODEL, REPORT, WEIGHTS}
-    if not {MODEL, REPORT} <= set(files) <= allowed:
+    allowed = {description, REPORT, WEIGHTS}
+    if not {description, REPORT} <= set(files) <= allowed:
         raise LibraryError(
             f"{folder / MANIFEST}: files {sorted(files)}; allowed: {', '.join(sorted(allowed))}"
         )
@@ -67,15 +95,23 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def described_bundle(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def described_bundle(
+    folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a bundle's manifest and its report, whose parts have the number of their categories.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : (str, str)
+        As `read_bundle` has it.
 
     Raises
     ------
     LibraryError
         A file is missing, altered or of another format.
     """
-    manifest = read_bundle(folder)
+    manifest = read_bundle(folder, kind)
     report = read_json(folder / REPORT)
     parts = []
     for part in report["parts"]:
@@ -116,16 +152,60 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
     check_signature(folder)
     manifest = read_bundle(folder)
     executable = read_executable(read_json(folder / MODEL))
+    libraries = load_libraries(folder / MODEL, executable, manifest, num_threads, threads)
+    alone, beside = load_kernels(executable, libraries, weights or folder / WEIGHTS)
+    try:
+        return Model(folder, manifest, executable, alone, beside, weights)
+    except ValueError as error:
+        raise LibraryError(f"{folder / MODEL}: {error}") from error
+
+
+def load_libraries(
+    path: Path,
+    executable: Described,
+    manifest: Mapping[str, Any],
+    num_threads: int | None,
+    threads: str | None,
+) -> dict[str, Library]:
+    """Return the libraries that a bundle calls, by digest.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file that describes the executable.
+    executable : Described
+    manifest : mapping
+        Of the bundle.
+    num_threads, threads
+        As `dietcode.load` has them.
+
+    Raises
+    ------
+    LibraryError, TargetError
+        A library is not there or cannot be loaded, or is called otherwise than it is.
+    """
     for digest in executable.digests:
         if digest not in manifest["libraries"]:
-            raise LibraryError(f"{folder / MODEL}: calls {digest[:40]!r}, which the bundle does not list")
+            raise LibraryError(f"{path}: calls {digest[:40]!r}, which the bundle does not list")
     libraries = {
-        digest: load_library(library_folder(folder, digest), num_threads=num_threads, threads=threads)
+        digest: load_library(library_folder(path.parent, digest), num_threads=num_threads, threads=threads)
         for digest in executable.digests
     }
-    _check_calls(folder, executable, libraries)
-    path = weights or folder / WEIGHTS
-    constants = loaded_constants(executable, read_weights(path, executable.weights))
+    _check_calls(path, executable, libraries)
+    return libraries
+
+
+def load_kernels(
+    executable: Described, libraries: Mapping[str, Library], weights: Path
+) -> tuple[Kernels, Kernels]:
+    """Return what is called alone and beside PyTorch, with the weights of a file packed.
+
+    Raises
+    ------
+    LibraryError
+        Weights are missing, or not those of the model.
+    """
+    constants = loaded_constants(executable, read_weights(weights, executable.weights))
     packed = pack_constants(executable, libraries, constants)
     kept = _unpacked(executable, constants, packed)
     orders = {digest: library.argument_names for digest, library in libraries.items()}
@@ -133,13 +213,10 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
         Kernels({d: one.native(beside_torch) for d, one in libraries.items()}, orders, packed, kept)
         for beside_torch in (False, True)
     )
-    try:
-        return Model(folder, manifest, executable, alone, beside, weights)
-    except ValueError as error:
-        raise LibraryError(f"{folder / MODEL}: {error}") from error
+    return alone, beside
 
 
-def _check_calls(folder: Path, executable: Executable, libraries: Mapping[str, Library]) -> None:
+def _check_calls(path: Path, executable: Described, libraries: Mapping[str, Library]) -> None:
     """Refuse a model that calls a library otherwise than it is called."""
     constants = {*executable.weights, *(name for step in executable.load for name in step.results)}
     for step in executable.all_steps:
@@ -148,10 +225,10 @@ def _check_calls(folder: Path, executable: Executable, libraries: Mapping[str, L
         library = libraries[step.digest]
         names, variables = library.argument_names
         if set(names) != set(step.arguments) or not set(variables) <= set(step.variables):
-            raise LibraryError(f"{folder / MODEL}: calls {step.digest} with other tensors than it takes")
+            raise LibraryError(f"{path}: calls {step.digest} with other tensors than it takes")
         for name in library.packed_names:
             if step.arguments[name].value not in constants:
-                raise LibraryError(f"{folder / MODEL}: {name} of {step.digest} is no constant of the model")
+                raise LibraryError(f"{path}: {name} of {step.digest} is no constant of the model")
 
 
 def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array]:
@@ -188,7 +265,7 @@ def read_weights(path: Path, types: Mapping[str, TensorType]) -> dict[str, Array
     return found
 
 
-def loaded_constants(executable: Executable, weights: Mapping[str, Array]) -> dict[str, Array]:
+def loaded_constants(executable: Described, weights: Mapping[str, Array]) -> dict[str, Array]:
     """Return the weights, and what follows from them alone."""
     known: dict[str, Array] = dict(weights)
     for step in executable.load:
@@ -200,7 +277,7 @@ def loaded_constants(executable: Executable, weights: Mapping[str, Array]) -> di
 
 
 def pack_constants(
-    executable: Executable, libraries: Mapping[str, Library], constants: Mapping[str, Array]
+    executable: Described, libraries: Mapping[str, Library], constants: Mapping[str, Array]
 ) -> dict[tuple[str, str, str], Any]:
     """Return the constants that libraries take in a layout of their own, each packed once."""
     packed: dict[tuple[str, str, str], Any] = {}
@@ -218,7 +295,7 @@ def pack_constants(
 
 
 def _unpacked(
-    executable: Executable, constants: Mapping[str, Array], packed: Mapping[tuple[str, str, str], Any]
+    executable: Described, constants: Mapping[str, Array], packed: Mapping[tuple[str, str, str], Any]
 ) -> dict[str, Array]:
     """Return the constants that are read as they are; the others are given back."""
     needed = set(executable.outputs)

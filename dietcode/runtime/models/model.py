@@ -138,7 +138,7 @@ class Model(Reopened):
         """Return the outputs as a list, for inputs in order; otherwise as a call."""
         arrays, some_torch = [], False
         for (name, type_), value in zip(self.executable.inputs.items(), values, strict=True):
-            array, is_torch = _array(name, value, type_)
+            array, is_torch = input_array(name, value, type_)
             arrays.append(array)
             some_torch = some_torch or is_torch
         outputs = self._run(arrays, some_torch)
@@ -180,7 +180,7 @@ class Model(Reopened):
     def flat_step_secs(self, values: Sequence[Any]) -> list[tuple[Step, float]]:
         """Return the seconds of each step of a call, for inputs in order; otherwise as `step_secs`."""
         inputs = zip(self.executable.inputs.items(), values, strict=True)
-        arrays = [_array(name, value, type_)[0] for (name, type_), value in inputs]
+        arrays = [input_array(name, value, type_)[0] for (name, type_), value in inputs]
         return self._run(arrays, "torch" in sys.modules, Prepared.step_secs)
 
     def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
@@ -211,7 +211,7 @@ class Model(Reopened):
             self._free.append(workplace)
 
 
-def _array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
+def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:
     """Return an input as a contiguous array, and whether it is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):

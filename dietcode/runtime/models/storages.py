@@ -29,6 +29,11 @@ class StorageMemory:
             self._begin = -self._bytes.ctypes.data % ALIGNMENT
             self.generation += 1
 
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return int(self._bytes.__array_interface__["data"][0]) + self._begin
+
     def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
         """Return an array at an offset."""
         return np.ndarray(shape, type_.dtype, self._bytes, self._begin + offset)

@@ -35,7 +35,7 @@ def model_of(made: Lowered, weights: Mapping[str, Array]) -> Model:
         digest: Operator.of_spec(spec_from_data({"name": "part", **spec}))
         for digest, spec in made.specs.items()
     }
-    run = {digest: _computed(operator) for digest, operator in operators.items()}
+    run = {digest: computed_kernel(operator) for digest, operator in operators.items()}
     orders = {
         digest: (list(operator.inputs), list(operator.spec.variables))
         for digest, operator in operators.items()
@@ -45,7 +45,8 @@ def model_of(made: Lowered, weights: Mapping[str, Array]) -> Model:
     return Model(None, {}, executable, kernels, kernels)  # type: ignore[arg-type]
 
 
-def _computed(operator: Operator) -> Callable[..., None]:
+def computed_kernel(operator: Operator) -> Callable[..., None]:
+    """Return a function that is called as a library's is, and computes by PyTorch."""
     names, outputs = list(operator.inputs), list(operator.problem.outputs)
     (bind, *_) = vendor_paths("torch", operator, 1).values()
 

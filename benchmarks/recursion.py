@@ -1,0 +1,155 @@
+"""Recursions beside PyTorch batched by level by hand, and beside DyNet with automatic batching.
+
+    dietcode compile examples/recursion/tree_lstm.py:model -o build/benchmarks/tree-lstm
+    python -m benchmarks.recursion tree-lstm=build/benchmarks/tree-lstm … [--batches 1,10,64] [--threads 2]
+
+Calls take turns, and the medians of the rounds count. Structures are put into the order of their levels once,
+on all sides but DyNet's, which has its own way; what that takes is reported beside. DyNet computes on one
+thread; `pip install DyNet38==2.2`, and without it it is left out. Writes
+``benchmarks/results/recursion.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+from benchmarks.facts import write
+from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain
+from benchmarks.recursion_inputs import batch_of, described
+from dietcode.bench.compare import interleave
+from dietcode.runtime.cpu import available_cores
+from dietcode.runtime.manifest import WEIGHTS
+from dietcode.runtime.opening import load
+from dietcode.runtime.recursion.loaded import LoadedRecursion
+from dietcode.runtime.recursion.structure import Structure
+
+ROOT = Path(__file__).resolve().parent.parent
+INPUTS = {
+    "tree-fc": ("perfect",),
+    "tree-lstm": ("sentences", "syntax"),
+    "tree-gru": ("sentences", "syntax"),
+    "mv-rnn": ("sentences",),
+    "dag-rnn": ("grids",),
+    "lstm": ("sequences",),
+}
+# Where the names of the examples' modules say less than the peers have to know.
+_NAMES = {
+    "join.weight": "join",
+    "join.bias": "join_bias",
+    "gates_of_x.bias": "gates_bias",
+    "forget_of_x.bias": "forget_bias",
+    "of_x.bias": "of_x_bias",
+}
+_MAX_ERROR = 2e-4  # of what three programs compute in float32, relative to the largest
+
+
+def main() -> None:
+    """Measure every bundle with every kind of structure and batch."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("bundles", nargs="+", metavar="MODEL=DIR")
+    parser.add_argument("--batches", default="1,10,64")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=available_cores())
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "recursion.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if importlib.util.find_spec("dynet_config") is not None:
+        import dynet_config
+
+        dynet_config.set(mem=2048, autobatch=1)
+    rows = []
+    for one in arguments.bundles:
+        kind, _, folder = one.partition("=")
+        for inputs in INPUTS[kind]:
+            for batch in map(int, arguments.batches.split(",")):
+                row = measure(kind, Path(folder), batch_of(inputs, batch), arguments)
+                rows.append({"model": kind, "inputs": inputs, "batch": batch, **row})
+                print(line_of(rows[-1]), flush=True)
+    write(arguments.output, {"threads": arguments.threads, "rows": rows})
+
+
+def measure(kind: str, folder: Path, structure: Structure, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the seconds of a call of each path over one structure."""
+    model = load(folder, num_threads=arguments.threads)
+    assert isinstance(model, LoadedRecursion)
+    weights = weights_of(kind, folder)
+    x = inputs_of(model, weights, structure)
+    given = torch.from_numpy(x)
+    calls: dict[str, Callable[[], Any]] = {"dietcode": lambda: model(structure, x)}
+    levels = Levels(structure, model.description.max_children)
+    for name, product in {"by level": plain, "by level, packed": packed}.items():
+        run = BY_LEVEL[kind](weights, levels, product)
+        calls[name] = torch.inference_mode()(lambda run=run: run(given))
+        if kind == "lstm":
+            break
+    if importlib.util.find_spec("dynet") is not None:
+        from benchmarks.recursion_dynet import DynetRecursion
+
+        calls["dynet"] = DynetRecursion(kind, weights, structure, x)
+    wanted = first_of(calls["dietcode"]())
+    for name, call in calls.items():
+        found = first_of(call())
+        error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+        if not error < _MAX_ERROR:
+            raise SystemExit(f"{kind}: {name} differs by {error:.1e}")
+    secs = interleave(calls, arguments.rounds)
+    spent = model.range_secs(structure, x)
+    begin = time.perf_counter()
+    fresh = Structure(structure.children)
+    fresh.child_places(model.description.max_children)
+    made_secs = time.perf_counter() - begin
+    return {
+        **described(fresh),
+        "structure_secs": made_secs,
+        "secs": secs,
+        "over": {name: one / secs["dietcode"] for name, one in secs.items() if name != "dietcode"},
+        "ranges": [{"phase": phase, "rows": rows, "secs": each} for phase, rows, each in spent],
+    }
+
+
+def weights_of(kind: str, folder: Path) -> dict[str, torch.Tensor]:
+    """Return a bundle's weights by the names that the peers have for them."""
+    found = {}
+    for name, array in load_file(folder / WEIGHTS).items():
+        word, _, own = name.partition(".")
+        own = _NAMES.get(own, own).removeprefix("step.").removesuffix(".weight")
+        if kind == "mv-rnn" and word == "leaf" and own == "matrices":
+            own = "leaf_matrices"
+        found[own] = torch.from_numpy(array)
+    return found
+
+
+def inputs_of(model: LoadedRecursion, weights: Mapping[str, Any], structure: Structure) -> Any:
+    """Return random inputs of all nodes."""
+    rng = np.random.default_rng(1)
+    x = model.description.x
+    if model.description.takes_ids:
+        return rng.integers(0, len(weights["vectors"]), structure.num_nodes).astype(np.int32)
+    assert x is not None  # every model of these has inputs
+    width = x.shape[0].constant
+    return rng.standard_normal((structure.num_nodes, width), np.float32)
+
+
+def first_of(results: Any) -> Any:
+    """Return the first states of the roots as an array."""
+    return np.asarray(results[0] if isinstance(results, tuple) else results)
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return one line of a row."""
+    over = ", ".join(f"{name} {ratio:.2f} ×" for name, ratio in row["over"].items())
+    own = 1e3 * row["secs"]["dietcode"]
+    return f"{row['model']}, {row['inputs']}, batch {row['batch']}: {own:.3f} ms; {over}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Kinds of a graph's operators, by how they treat axes."""
+
+from __future__ import annotations
+
+ELEMENTWISE = frozenset(
+    {
+        *("neg", "abs", "sign", "square", "relu", "sqrt", "rsqrt", "exp", "log", "tanh", "sigmoid", "silu"),
+        *("erf", "sin", "cos", "floor", "ceil", "round", "gelu", "clip", "not", "cast"),
+        *("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", "div", "pow"),
+        *("less", "less_equal", "equal", "not_equal", "and", "or", "xor", "where"),
+    }
+)
+REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "any", "all"})

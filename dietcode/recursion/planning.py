@@ -1,0 +1,239 @@
+"""From cells to what is tuned and to ``recursion.json``: every pass in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.graph.attributes import plain
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.tensor_type import TensorType
+from dietcode.models.kernel_call import KernelCall
+from dietcode.models.planning import PlannedPart, planned_parts
+from dietcode.recursion.batching import ROWS, Batching
+from dietcode.recursion.cells import Cells, Shape
+from dietcode.recursion.hoisting import given, hoisted_values, only
+from dietcode.recursion.lowering import LoweredRows, lower_rows
+from dietcode.recursion.rewriting import canonical, distinct_outputs
+from dietcode.recursion.uniform import with_zeros
+from dietcode.recursion.unrolling import unrolled
+from dietcode.runtime.manifest import RECURSION_FORMAT
+
+NODES, TABLE_ROWS = Extent.of("N"), Extent.of("T")  # of a structure; of a table of states
+_ORDER = "order"
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What is computed for a structure, as graphs of rows.
+
+    Attributes
+    ----------
+    before : Graph or None
+        What depends on inputs alone, of all nodes at once; None where there is nothing of that kind.
+    leaf, cell : Graph
+        Of all leaves; of the nodes of a level.
+    """
+
+    before: Graph | None
+    leaf: Graph
+    cell: Graph
+
+
+@dataclass(frozen=True)
+class RecursionPlan:
+    """A recursion that is taken apart.
+
+    Attributes
+    ----------
+    description : dict
+        ``recursion.json``.
+    parts : tuple of PlannedPart
+    facts : dict
+        What a report says of the whole.
+    """
+
+    description: dict[str, Any]
+    parts: tuple[PlannedPart, ...]
+    facts: dict[str, Any]
+
+
+def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping[str, Any]) -> RecursionPlan:
+    """Take a recursion apart.
+
+    Parameters
+    ----------
+    cells : Cells
+    max_nodes : int
+        Of a call, all of its structures together.
+    max_level : int
+        The most nodes of a level but of the leaves.
+    fields : mapping
+        Target, budget and objective of each part, as a spec has them.
+
+    Raises
+    ------
+    ModelError
+        The cells cannot be compiled; all reasons are named.
+    """
+    forms = forms_of(cells, max_nodes, max_level)
+    lowered: dict[str, LoweredRows] = {}
+    hoisted: dict[str, str] = {}
+    if forms.before is not None:
+        hoisted = {name: f"before/{name}" for name in forms.before.outputs}
+        lowered["before"] = lower_rows(forms.before, "before", hoisted)
+    states = len(cells.states)
+    for word, graph in (("cell", forms.cell), ("leaf", forms.leaf)):
+        outside = {name: f"next{at}" for at, name in enumerate(graph.outputs[:states])}
+        outside |= {name: own for name, own in hoisted.items() if name in graph.inputs}
+        lowered[word] = lower_rows(graph, word, outside)
+    description = _description(cells, max_nodes, max_level, lowered)
+    specs: dict[str, dict[str, Any]] = {}
+    calls: dict[str, list[KernelCall]] = {}
+    for one in lowered.values():
+        specs |= one.specs
+        for digest, own in one.calls.items():
+            calls.setdefault(digest, []).extend(own)
+    largest = {"B": max_nodes, "N": max_nodes, "T": max_nodes + 1}
+    parts = planned_parts(specs, calls, largest, fields)
+    return RecursionPlan(description, parts, _facts(cells, description, lowered, forms))
+
+
+def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
+    """Return the graphs of rows that cells become.
+
+    Raises
+    ------
+    ModelError
+        An operator has no form for many nodes.
+    """
+    num_inputs = 0 if cells.x is None else 1
+    cell = cells.cell
+    if cells.is_sum:
+        cell = unrolled(cell, num_inputs, cells.children, len(cells.states))
+    ranges = {"B": (1, max_level), "N": (1, max_nodes), "T": (2, max_nodes + 1)}
+    wide = ranges | {"B": (1, max_nodes)}
+    of_level = canonical(batched_rows(cells, cell, ranges, has_children=True), _ORDER)
+    on_level = {name for name in of_level.inputs if name.startswith(("child", "state"))}
+    hoisted = hoisted_values(of_level, on_level)
+    if cells.leaf is None:
+        states = [node.result for node in of_level.nodes if str(node.operands[:1]).startswith("('state")]
+        leaf = given(with_zeros(_ranged(of_level, wide), states), hoisted)
+    else:
+        leaf = batched_rows(cells, cells.leaf, wide, has_children=False)
+    before = _ranged(only(of_level, hoisted), wide) if hoisted else None
+    return Forms(
+        None if before is None else distinct_outputs(before),
+        distinct_outputs(canonical(leaf, _ORDER)),
+        distinct_outputs(given(of_level, hoisted)),
+    )
+
+
+def _ranged(graph: Graph, ranges: dict[str, tuple[int, int]]) -> Graph:
+    """Return a graph over other ranges of its dimensions."""
+    found = Graph(graph.name, ranges, dict(graph.inputs), dict(graph.weights), list(graph.nodes))
+    found.outputs, found.types = list(graph.outputs), dict(graph.types)
+    return found
+
+
+def batched_rows(cells: Cells, graph: Graph, ranges: dict[str, tuple[int, int]], has_children: bool) -> Graph:
+    """Return a graph of one node as one of rows, which reads them at positions of tables.
+
+    Parameters
+    ----------
+    cells : Cells
+    graph : Graph
+        Their cell, which takes each child by itself, or their leaf.
+    ranges : dict of str to (int, int)
+        Of N, B and T.
+    has_children : bool
+    """
+    new = Graph(graph.name, ranges)
+    order = new.add_input(_ORDER, TensorType("int32", (ROWS,)))
+    given_rows: list[str] = []
+    if cells.x == ():
+        given_rows.append(new.add_input("ids", TensorType("int32", (ROWS,))))
+    elif cells.x is not None:
+        x = new.add_input("x", TensorType("float32", (NODES, *_extents(cells.x))))
+        given_rows.append(new.add("take", x, order, axis=0))
+    if has_children:
+        tables = [
+            new.add_input(f"state{at}", TensorType("float32", (TABLE_ROWS, *_extents(shape))))
+            for at, shape in enumerate(cells.states)
+        ]
+        for child in range(cells.children):
+            at = new.add_input(f"child{child}", TensorType("int32", (ROWS,)))
+            given_rows += [new.add("take", table, at, axis=0) for table in tables]
+    Batching(graph, new, dict(zip(graph.inputs, given_rows, strict=True))).run()
+    new.without_unused()
+    return new
+
+
+def _extents(shape: Shape) -> tuple[Extent, ...]:
+    return tuple(map(Extent.of, shape))
+
+
+def _description(
+    cells: Cells, max_nodes: int, max_level: int, lowered: Mapping[str, LoweredRows]
+) -> dict[str, Any]:
+    inputs = {"x", "ids", _ORDER, *(f"child{k}" for k in range(cells.children))}
+    inputs |= {f"{word}{k}" for k in range(len(cells.states)) for word in ("state", "next")}
+    weights = {name for one in lowered.values() for name in one.weights}
+    types: dict[str, TensorType] = {}
+    for word, one in lowered.items():
+        for name, type_ in one.types.items():
+            if name not in inputs and (word == "before" or not name.startswith("before/")):
+                rows = NODES if word == "before" else ROWS
+                shape = (rows if extent == ROWS else extent for extent in type_.shape)
+                types[name] = TensorType(type_.dtype, tuple(shape))
+    x = None
+    if cells.x is not None:
+        x = {"dtype": "float32" if cells.x else "int32", "shape": list(cells.x)}
+    graphs = [cells.cell, *([cells.leaf] if cells.leaf else [])]
+    own = {name: type_ for graph in graphs for name, type_ in graph.weights.items() if name in weights}
+    return {
+        "format": RECURSION_FORMAT,
+        "name": cells.name,
+        "max_children": cells.children,
+        "stacked": False,
+        "x": x,
+        "states": [{"dtype": "float32", "shape": list(shape)} for shape in cells.states],
+        "max_nodes": max_nodes,
+        "max_level": max_level,
+        "single_output": len(cells.states) == 1,
+        "weights": _typed(own),
+        "load": [step for one in lowered.values() for step in one.load],
+        "values": _typed(types),
+        **{word: lowered[word].steps if word in lowered else [] for word in ("before", "leaf", "cell")},
+    }
+
+
+def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+    return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+
+def _facts(
+    cells: Cells, description: Mapping[str, Any], lowered: Mapping[str, LoweredRows], forms: Forms
+) -> dict[str, Any]:
+    sizes = [one["shape"] for one in description["weights"].values()]
+    graphs = [graph for graph in (forms.before, forms.leaf, forms.cell) if graph is not None]
+    return {
+        "name": cells.name,
+        "dimensions": {
+            "N": {"min": 1, "max": description["max_nodes"]},
+            "B": {"min": 1, "max": description["max_level"]},
+        },
+        "inputs": {} if cells.x is None else {"x": f"{description['x']['dtype']}{[*cells.x]}"},
+        "outputs": [f"float32{list(shape)}" for shape in cells.states],
+        "num_operators": sum(graph.num_nodes for graph in graphs),
+        "num_weights": len(sizes),
+        "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
+        "workspace_bytes": 0,
+        "num_calls": sum(len(one.steps) for one in lowered.values()),
+        "kernels": {word: len(description[word]) for word in ("before", "leaf", "cell") if description[word]},
+        "host_operators": {},
+    }

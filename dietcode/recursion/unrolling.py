@@ -1,0 +1,195 @@
+"""A cell that takes all children in one tensor, as one that takes each by itself.
+
+A value whose first axis is the children becomes a list of values without this axis. Functions of elements,
+products and norms are applied to each; a sum over the children becomes additions. What needs them together
+is given them together, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
+
+from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.graph import Graph, Node, Value
+from dietcode.graph.tensor_type import TensorType
+from dietcode.recursion.kinds import ELEMENTWISE, REDUCTIONS
+
+_COMBINED = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+Parts: TypeAlias = "list[str]"
+
+
+def unrolled(graph: Graph, num_inputs: int, children: int, num_states: int) -> Graph:
+    """Return the cell that takes the states of the first child, then those of the second, and so on.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of one node; its inputs are `num_inputs` of the node, then each state of all children.
+    num_inputs : int
+    children : int
+    num_states : int
+    """
+    return _Unrolling(graph, num_inputs, children, num_states).run()
+
+
+class _Unrolling:
+    def __init__(self, old: Graph, num_inputs: int, children: int, num_states: int) -> None:
+        self._old, self._children = old, children
+        self._new = Graph(old.name, old.ranges)
+        self._parts: dict[str, Parts] = {}
+        self._names: dict[str, str] = {}
+        self._source = ""
+        names = list(old.inputs)
+        for name in names[:num_inputs]:
+            self._names[name] = self._new.add_input(name, old.inputs[name])
+        states = names[num_inputs : num_inputs + num_states]
+        for child in range(children):
+            for name in states:
+                type_ = old.inputs[name]
+                own = self._new.add_input(f"{name}:{child}", TensorType(type_.dtype, type_.shape[1:]))
+                self._parts.setdefault(name, []).append(own)
+        for name, type_ in old.weights.items():
+            self._names[name] = self._new.add_weight(name, type_)
+
+    def run(self) -> Graph:
+        for node in self._old.nodes:
+            self._source = node.source
+            parts = self._in_parts(node)
+            if parts is None:
+                self._whole(node)
+            elif parts:
+                self._parts[node.result] = parts
+        self._new.outputs = [self._together(name) for name in self._old.outputs]
+        self._new.without_unused()
+        return self._new
+
+    def _add(self, operator: str, *operands: Value, **attributes: Any) -> str:
+        return self._new.add(operator, *operands, source=self._source, **attributes)
+
+    def _shape(self, name: str) -> tuple[Extent, ...]:
+        return self._new.types[name].shape
+
+    def _whole(self, node: Node) -> None:
+        """Write a node as it is, over children that are together."""
+        operands = tuple(self._together(one) if isinstance(one, str) else one for one in node.operands)
+        first = self._add(node.operator, *operands, **node.attributes)
+        results = self._new.producers()[first].results if len(node.results) > 1 else (first,)
+        self._names.update(zip(node.results, results, strict=True))
+
+    def _together(self, name: str) -> str:
+        """Return a value with the axis of the children."""
+        if name in self._names:
+            return self._names[name]
+        parts = [self._add("reshape", one, shape=(ONE, *self._shape(one))) for one in self._parts[name]]
+        self._names[name] = self._add("concat", *parts, axis=0)
+        return self._names[name]
+
+    def _in_parts(self, node: Node) -> Parts | None:
+        """Return a result for each child; None where a node is over all of them, or over none.
+
+        No result at all where the node's result is known by its name already.
+        """
+        if not any(one in self._parts for one in node.tensors) or node.graphs:
+            return None
+        if node.operator in ELEMENTWISE:
+            return self._elementwise(node)
+        if node.operands[0] not in self._parts:
+            return None
+        rule = _RULES.get(node.operator)
+        return None if rule is None else rule(self, node, self._parts[str(node.operands[0])])
+
+    def _elementwise(self, node: Node) -> Parts | None:
+        rank = self._old.types[node.result].rank
+        own = [one for one in node.tensors if one in self._parts]
+        counts = {len(self._parts[one]) for one in own}
+        count = max(counts)
+        if any(self._old.types[one].rank != rank for one in own) or not counts <= {1, count}:
+            return None
+        columns: list[list[Value]] = [self._of_each(one, rank, count) for one in node.operands]
+        return [
+            self._add(node.operator, *operands, **node.attributes) for operands in zip(*columns, strict=True)
+        ]
+
+    def _of_each(self, operand: Value, rank: int, count: int) -> list[Value]:
+        """Return an operand for each child, without the axis of the children."""
+        if not isinstance(operand, str):
+            return [operand] * count
+        if operand in self._parts:
+            own = self._parts[operand]
+            return list(own if len(own) == count else own * count)
+        name = self._names[operand]
+        shape = self._shape(name)
+        if len(shape) < rank:
+            return [name] * count
+        if shape[0] == ONE:
+            return [self._add("reshape", name, shape=shape[1:])] * count
+        rows = (self._add("slice", name, axis=0, start=k, stop=k + 1, step=1) for k in range(count))
+        return [self._add("reshape", one, shape=shape[1:]) for one in rows]
+
+    def reduced(self, node: Node, parts: Parts) -> Parts | None:
+        rank = self._old.types[str(node.operands[0])].rank
+        axes = sorted(axis % rank for axis in node.attributes["axes"] or range(rank))
+        keep = node.attributes["keep"]
+        rest = tuple(axis - 1 for axis in axes if axis)
+        if rest:
+            parts = [self._add(node.operator, one, axes=rest, keep=keep) for one in parts]
+        if 0 not in axes:
+            return parts
+        if node.operator not in _COMBINED:
+            return None
+        found = reduce(lambda a, b: self._add(_COMBINED[node.operator], a, b), parts)
+        if node.operator == "mean":
+            found = self._add("mul", found, 1 / len(parts))
+        if keep:
+            return [found]
+        self._names[node.result] = found
+        return []
+
+    def weighted(self, node: Node, parts: Parts) -> Parts | None:
+        """Return a softmax over the children."""
+        rank = self._old.types[str(node.operands[0])].rank
+        axis = node.attributes["axis"] % rank
+        if axis:
+            return [self._add("softmax", one, axis=axis - 1) for one in parts]
+        largest = reduce(lambda a, b: self._add("maximum", a, b), parts)
+        powers = [self._add("exp", self._add("sub", one, largest)) for one in parts]
+        total = reduce(lambda a, b: self._add("add", a, b), powers)
+        return [self._add("div", one, total) for one in powers]
+
+    def of_each(self, node: Node, parts: Parts) -> Parts | None:
+        """Return a product or a norm of each child, along the last axis."""
+        rank = self._old.types[str(node.operands[0])].rank
+        num_axes = node.attributes.get("num_axes", 1)
+        others = [self._together(one) if isinstance(one, str) else one for one in node.operands[1:]]
+        is_batched = node.operator == "matmul" and len(self._shape(str(others[0]))) > 2
+        if rank <= num_axes or is_batched:
+            return None
+        return [self._add(node.operator, one, *others, **node.attributes) for one in parts]
+
+    def sliced(self, node: Node, parts: Parts) -> Parts | None:
+        rank = self._old.types[str(node.operands[0])].rank
+        axis = node.attributes["axis"] % rank
+        if axis:
+            return [self._add("slice", one, **(dict(node.attributes) | {"axis": axis - 1})) for one in parts]
+        start, stop = (node.attributes[word].constant for word in ("start", "stop"))
+        return parts[start : stop : node.attributes["step"]] or None
+
+    def reshaped(self, node: Node, parts: Parts) -> Parts | None:
+        shape = node.attributes["shape"]
+        if len(parts) == 1 and shape == self._shape(parts[0]):
+            self._names[node.result] = parts[0]
+            return []
+        if not shape or shape[0] != Extent.of(len(parts)):
+            return None
+        return [self._add("reshape", one, shape=shape[1:]) for one in parts]
+
+
+_RULES: dict[str, Callable[[_Unrolling, Node, Parts], Parts | None]] = {
+    **dict.fromkeys(REDUCTIONS, _Unrolling.reduced),
+    "softmax": _Unrolling.weighted,
+    **dict.fromkeys(("linear", "matmul", "layernorm", "rmsnorm"), _Unrolling.of_each),
+    "slice": _Unrolling.sliced,
+    "reshape": _Unrolling.reshaped,
+}

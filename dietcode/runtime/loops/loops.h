@@ -1,0 +1,42 @@
+/* Loops over structures: nodes put into the order of their levels, and a library's functions called for range after range
+ * of them.
+ *
+ * All memory is the caller's, and comes as addresses: nothing here is looked at that Python has not checked. */
+#ifndef DIETCODE_LOOPS_H
+#define DIETCODE_LOOPS_H
+
+#include <stdint.h>
+#include <tvm/ffi/c_api.h>
+
+enum { MAX_LEVELS = 1 << 20 };
+
+/* linearize.c */
+typedef enum { GOOD, OUT_OF_RANGE, CYCLE, TOO_DEEP, NO_MEMORY } Problem;
+
+/* A structure, row-major, and what is found out about it. */
+typedef struct {
+  const int32_t *children; /* [num_nodes, num_columns], -1 where there is none */
+  int64_t num_nodes, num_columns;
+  int32_t *order, *positions; /* [num_nodes]: own numbers in linear order, and the reverse */
+  int32_t *begins;            /* [num_nodes + 1]: of each level, and the end of the last one */
+  int32_t *roots;             /* [num_nodes]: the own numbers of nobody's children */
+  int64_t num_levels, num_roots;
+  int64_t node; /* that has a problem */
+} Structure;
+
+Problem linearize(Structure *structure);
+/* Where the children of each node lie: [num_slots, num_nodes], or [num_nodes, num_slots] where they are stacked; a child
+ * that is not there lies behind all nodes. */
+void place_children(const Structure *structure, int64_t num_slots, int is_stacked, int32_t *out);
+
+/* program.c */
+typedef struct Program Program;
+Program *make_program(const int64_t *description, int64_t length); /* NULL for none, with an error raised */
+void free_program(void *program);
+int run_program(const Program *program, const int64_t *addresses, const int64_t *ranges, int64_t num_ranges, int64_t num_nodes,
+                int64_t num_copied);
+
+/* module.c */
+int fail(const char *kind, const char *message);
+
+#endif

@@ -1,0 +1,75 @@
+"""Opening the bundle of a recursion, whose parts are those of a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dietcode.errors import LibraryError
+from dietcode.runtime.library import Library
+from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS, read_json
+from dietcode.runtime.models.executable import KernelStep
+from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle
+from dietcode.runtime.recursion.loaded import LoadedRecursion
+from dietcode.runtime.recursion.plan import PHASES, RecursionDescription, read_recursion
+from dietcode.runtime.signed import check_signature
+
+
+def load_recursion(
+    folder: Path, weights: Path | None, num_threads: int | None, threads: str | None
+) -> LoadedRecursion:
+    """Load the bundle of a recursion.
+
+    Parameters
+    ----------
+    folder : Path
+    weights : Path, optional
+        A file of weights; by default the bundle's own.
+    num_threads, threads
+        As `dietcode.load` has them.
+
+    Raises
+    ------
+    LibraryError, TargetError
+        As for a model.
+    """
+    check_signature(folder)
+    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION))
+    path = folder / RECURSION
+    description = read_recursion(read_json(path))
+    libraries = load_libraries(path, description, manifest, num_threads, threads)
+    for phase, steps in enumerate(description.phases):
+        for step in steps:
+            _check_ranges(path, description, phase, step, libraries[step.digest])
+    kernels = load_kernels(description, libraries, weights or folder / WEIGHTS)
+    return LoadedRecursion(folder, manifest, description, kernels, _num_ids(description, libraries))
+
+
+def _check_ranges(
+    path: Path, description: RecursionDescription, phase: int, step: KernelStep, library: Library
+) -> None:
+    """Refuse a call with more rows than a library takes; tables, which it looks up, may have any number."""
+    most = description.max_level if PHASES[phase] == "cell" else description.max_nodes
+    nodes = description.max_nodes
+    ranges = {"N": (1, nodes), "T": (2, nodes + 1), "B": (1, most)}
+    for name, extent in step.variables.items():
+        if not extent.variables & ({"B"} if phase else {"B", "N"}):
+            continue
+        facts = library.manifest["variables"][name]
+        low, high = extent.bounds(ranges)
+        if facts.get("values") is not None or not facts["min"] <= low <= high <= facts["max"]:
+            raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
+
+
+def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]) -> dict[int, int]:
+    """Return the rows of the smallest table that inputs are numbers of, by the phase that reads it."""
+    found: dict[int, int] = {}
+    for phase, steps in enumerate(description.phases):
+        for step in steps:
+            op = libraries[step.digest].manifest["workload"]["op"]
+            for node in op.get("block", {}).get("graph", {}).values():
+                table, index = node.get("gather", (None, None))
+                if index in step.arguments and step.arguments[index].value == "ids":
+                    rows = step.arguments[table].shape[0].constant
+                    found[phase] = min(rows, found.get(phase, rows))
+    return found

@@ -1,0 +1,311 @@
+"""The description of a recursion, read and checked: ``recursion.json`` of a bundle.
+
+    {"format", "name", "max_children", "stacked",    whether children's positions are one array [B, children]
+     "x": {"dtype", "shape"} or null,                of one node; int32 without a shape: a row of a table
+     "states": [{"dtype", "shape"}],                 of one node
+     "max_nodes", "max_level", "single_output",
+     "weights": {name: {"dtype", "shape"}}, "load": [step],    as a model has them
+     "values": {name: {"dtype", "shape"}},
+     "before": [step], "leaf": [step], "cell": [step]}
+
+Steps are calls of kernels, as a model has them. Extents follow from N, the nodes of a structure; B, the rows
+of a range; and T, which is N + 1. Beside values that steps write, they read
+
+    x        [N, …]    inputs of all nodes, in the user's order
+    ids      [B]       the same where they are integers, of the rows
+    order    [B]       int32: the user's numbers of the rows
+    child0 … [B]       int32: where the rows' children lie in the tables, N where there is none
+    children [B, K]    the same where they are stacked
+    state0 … [T, …]    tables of states, in linear order, whose last row is zeros
+    next0 …  [B, …]    the rows of these tables; to be written
+
+`before` runs once for all nodes, and what it writes has rows for all; `leaf` once for the leaves; `cell` for
+each level, and for the leaves too where `leaf` is empty. What these write is theirs alone, and the next range
+overwrites it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dietcode.errors import LibraryError
+from dietcode.graph.extent import Extent
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.models.executable import (
+    HostStep,
+    KernelStep,
+    TensorRead,
+    read_kernel_steps,
+    read_load,
+    read_types,
+)
+
+FORMAT = "dietcode-recursion/1"
+PHASES = ("before", "leaf", "cell")  # in the order of their numbers in a program
+_NODES, _ROWS, _TABLE = Extent.of("N"), Extent.of("B"), Extent.of("N") + 1
+_MOST = 2**31 - 2  # positions are int32, and the one behind all nodes is one too
+
+
+@dataclass(frozen=True)
+class ReadingRule:
+    """What a name stands for in a phase.
+
+    Attributes
+    ----------
+    dtype : str
+    whole : tuple of Extent
+        The shape that a step may read or write, over N and B.
+    is_rows : bool
+        Whether it is the rows of the range; otherwise all there are.
+    """
+
+    dtype: str
+    whole: tuple[Extent, ...]
+    is_rows: bool
+
+    @property
+    def row_elements(self) -> int:
+        """The number of elements of a row."""
+        return TensorType(self.dtype, self.whole[1:]).num_elements.constant
+
+
+@dataclass(frozen=True)
+class RecursionDescription:
+    """A recursion as the runtime takes it."""
+
+    name: str
+    max_children: int
+    stacked: bool
+    x: TensorType | None
+    states: tuple[TensorType, ...]
+    max_nodes: int
+    max_level: int
+    single_output: bool
+    weights: dict[str, TensorType]
+    load: tuple[HostStep, ...]
+    values: dict[str, TensorType]
+    phases: tuple[tuple[KernelStep, ...], ...]
+
+    @cached_property
+    def all_steps(self) -> tuple[KernelStep, ...]:
+        """The steps of all phases."""
+        return tuple(step for phase in self.phases for step in phase)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """No weight goes to the caller."""
+        return ()
+
+    @property
+    def digests(self) -> list[str]:
+        """The libraries that it calls, each once."""
+        return list(dict.fromkeys(step.digest for step in self.all_steps))
+
+    @property
+    def constants(self) -> set[str]:
+        """The weights, and what follows from them alone."""
+        return {*self.weights, *(name for step in self.load for name in step.results)}
+
+    @property
+    def hoisted(self) -> dict[str, TensorType]:
+        """The values that `before` writes, by name."""
+        return {one.value: self.values[one.value] for step in self.phases[0] for one in step.results}
+
+    @cached_property
+    def inputs(self) -> dict[str, ReadingRule]:
+        """What steps read that no step writes, but for constants and states."""
+        found = {"order": ReadingRule("int32", (_ROWS,), True)}
+        if self.x is not None:
+            if self.takes_ids:
+                found["ids"] = ReadingRule("int32", (_ROWS,), True)
+            else:
+                found["x"] = ReadingRule(self.x.dtype, (_NODES, *self.x.shape), False)
+        if self.stacked:
+            found["children"] = ReadingRule("int32", (_ROWS, Extent.of(self.max_children)), True)
+        else:
+            for number in range(self.max_children):
+                found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
+        return found
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a node's input is one integer."""
+        return self.x is not None and not self.x.shape and self.x.dtype.startswith("int")
+
+    def rule(self, phase: int, name: str) -> ReadingRule:
+        """Return what a name stands for that is no constant.
+
+        Raises
+        ------
+        KeyError
+            Nothing.
+        """
+        if name in self.inputs:
+            return self.inputs[name]
+        for number, state in enumerate(self.states):
+            if name == f"state{number}":
+                return ReadingRule(state.dtype, (_TABLE, *state.shape), False)
+            if name == f"next{number}":
+                return ReadingRule(state.dtype, (_ROWS, *state.shape), True)
+        type_ = self.values[name]
+        if not type_.shape or type_.shape[0] != (_NODES if name in self.hoisted else _ROWS):
+            raise ValueError(f"{name[:40]!r} is {type_}, which has no row for each node")
+        return ReadingRule(type_.dtype, (_ROWS, *type_.shape[1:]), True)
+
+
+def read_recursion(data: Mapping[str, Any]) -> RecursionDescription:
+    """Return the description of a recursion.
+
+    Raises
+    ------
+    LibraryError
+        The data are of another format, or describe none.
+    """
+    if data.get("format") != FORMAT:
+        given = str(data.get("format"))[:40]
+        raise LibraryError(f"recursion.json: format {given!r}; this version reads {FORMAT}")
+    try:
+        return _read(data)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(
+            f"recursion.json: describes no recursion: {' '.join(what.split())[:120]}"
+        ) from error
+
+
+def _read(data: Mapping[str, Any]) -> RecursionDescription:
+    x = None if data["x"] is None else read_types({"x": data["x"]})["x"]
+    states = [read_types({"state": one})["state"] for one in data["states"]]
+    found = RecursionDescription(
+        str(data["name"]),
+        int(data["max_children"]),
+        bool(data["stacked"]),
+        x,
+        tuple(states),
+        int(data["max_nodes"]),
+        int(data["max_level"]),
+        bool(data["single_output"]),
+        read_types(data["weights"]),
+        read_load(data["load"]),
+        read_types(data["values"]),
+        tuple(read_kernel_steps(data[phase]) for phase in PHASES),
+    )
+    _check(found)
+    return found
+
+
+def _check(found: RecursionDescription) -> None:
+    """Refuse what reads what is not there, or beyond what is there."""
+    if not (1 <= found.max_level <= found.max_nodes <= _MOST and 0 <= found.max_children <= 1024):
+        raise ValueError(f"max_level {found.max_level}, max_nodes {found.max_nodes}; at most {_MOST}")
+    if not found.states or any(one.dtype != "float32" for one in found.states):
+        raise ValueError("states are one or several of float32")
+    if found.single_output and len(found.states) > 1:
+        raise ValueError(f"{len(found.states)} states as a single output")
+    own = (found.x, *found.states, *found.weights.values())
+    for extent in (extent for type_ in own if type_ is not None for extent in type_.shape):
+        if extent.constant < 0:
+            raise ValueError(f"an extent of {extent.constant}")
+    _check_load(found)
+    if not found.phases[2]:
+        raise ValueError("no step of the cell")
+    taken = {*found.constants, *found.inputs}
+    taken |= {f"{word}{number}" for number in range(len(found.states)) for word in ("state", "next")}
+    for name in sorted(found.hoisted):
+        if name in taken:
+            raise ValueError(f"before writes {name[:40]!r}, which is there already")
+    for number, steps in enumerate(found.phases):
+        _check_phase(found, number, steps)
+
+
+def _check_load(found: RecursionDescription) -> None:
+    known = set(found.weights)
+    for step in found.load:
+        for name in (one for one in step.operands if isinstance(one, str)):
+            if name not in known:
+                raise ValueError(f"the load reads {name[:40]!r} before it is computed")
+        known.update(step.results)
+
+
+def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[KernelStep]) -> None:
+    """Refuse steps that read what is not written yet, or that are of another size than what they read."""
+    states = {f"state{number}" for number in range(len(found.states))}
+    wanted = {f"next{number}" for number in range(len(found.states))} if phase else set()
+    children = {name for name in found.inputs if name.startswith("child")}
+    known = {*found.inputs, *found.constants}
+    known = known | states | set(found.hoisted) if phase else known - children
+    written: set[str] = set()
+    for step in steps:
+        if step.repeat is not None:
+            raise ValueError("a step that is repeated")
+        for read in step.arguments.values():
+            if read.value not in known:
+                raise ValueError(f"a step reads {read.value[:40]!r} before it is computed")
+            if read.value not in found.constants:
+                _check_size(found, phase, read)
+        for result in step.results:
+            if result.value in known or result.value in written:
+                raise ValueError(f"a step writes {result.value[:40]!r}, which is there already")
+            if phase and result.value not in wanted and result.value not in found.values:
+                raise ValueError(f"a step writes {result.value[:40]!r}, which is no value")
+            _check_size(found, phase, result)
+            written.add(result.value)
+        known |= written
+        for extent in step.variables.values():
+            linear(extent, phase)
+    if steps and not wanted <= written:
+        raise ValueError(f"{PHASES[phase]} does not write {min(wanted - written)}")
+
+
+def _check_size(found: RecursionDescription, phase: int, read: TensorRead) -> None:
+    """Refuse a read of another size than what is there."""
+    own = found.rule(phase, read.value).whole
+    _ = found.rule(phase, read.value).row_elements
+    given, there = (_product([in_phase(e, phase) for e in shape]) for shape in (read.shape, own))
+    if given != there:
+        raise ValueError(f"{read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
+    for extent in read.shape:
+        if any(number < 0 for number in linear(extent, phase)):
+            raise ValueError(f"an extent {extent}")
+
+
+def in_phase(extent: Extent, phase: int) -> Extent:
+    """Return an extent over N and B; over N alone for `before`, whose rows are all nodes."""
+    total = Extent()
+    for coefficient, monomial in extent.terms:
+        product = Extent.of(coefficient)
+        for factor, power in monomial:
+            if factor not in ("N", "B", "T"):
+                raise ValueError(f"an extent {extent}; allowed: of N, B and T")
+            one = _TABLE if factor == "T" else _NODES if not phase else Extent.of(str(factor))
+            for _ in range(power):
+                product = product * one
+        total = total + product
+    return total
+
+
+def linear(extent: Extent, phase: int) -> tuple[int, int, int]:
+    """Return an extent as a number, and what each node and each row adds to it.
+
+    Raises
+    ------
+    ValueError
+        It is of another form.
+    """
+    found = {(): 0, (("N", 1),): 0, (("B", 1),): 0}
+    for coefficient, monomial in in_phase(extent, phase).terms:
+        if monomial not in found:
+            raise ValueError(f"an extent {extent}; allowed: a sum of multiples of N, B and T")
+        found[monomial] += coefficient  # type: ignore[index]
+    number, nodes, rows = found.values()
+    return number, nodes, rows
+
+
+def _product(extents: Iterable[Extent]) -> Extent:
+    total = Extent.of(1)
+    for one in extents:
+        total = total * one
+    return total

@@ -1,0 +1,183 @@
+"""A recursion as a native program: a number for each buffer, and memory for what lies inside."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError
+from dietcode.runtime.models.executable import ALIGNMENT, KernelStep, TensorRead
+from dietcode.runtime.models.prepared import Kernels
+from dietcode.runtime.models.storages import StorageMemory
+from dietcode.runtime.native_loops import ROWS, WHOLE, LoopCall, LoopTensor, NativeProgram, address_of
+from dietcode.runtime.recursion.plan import RecursionDescription, linear
+
+_MAX_LAYOUTS = 64
+Sizes = tuple[int, int, int]  # nodes, leaves, and the rows of the largest range of the cell
+
+
+class RecursionProgram:
+    """The calls of a recursion over numbered buffers.
+
+    Parameters
+    ----------
+    description : RecursionDescription
+    kernels : Kernels
+
+    Attributes
+    ----------
+    numbers : dict of str to int
+        The buffers that a call gives: inputs of the description, ``out0`` and so on for the states that it
+        asks for, and ``wanted`` for their positions.
+
+    Raises
+    ------
+    LibraryError
+        A call has more tensors than a program takes.
+    """
+
+    def __init__(self, description: RecursionDescription, kernels: Kernels) -> None:
+        self._description, self._kernels = description, kernels
+        states = range(len(description.states))
+        given = [*description.inputs, *(f"out{state}" for state in states), "wanted"]
+        self.numbers = {name: number for number, name in enumerate(given)}
+        self._inside: dict[tuple[int, str], int] = {}
+        self._fixed: dict[int, int] = {}  # addresses of constants
+        self._num_buffers = len(given)
+        row_bytes = [4 * type_.num_elements.constant for type_ in description.states]
+        self._tables = [f"state{state}" for state in states]
+        # What stays: where the states of a range are written, and what `before` writes.
+        self._written = {f"next{state}": f"state{state}" for state in states}
+        self._written |= {name: name for name in description.hoisted}
+        for name in self._tables:
+            self._new(0, name)
+        phases = [[self._call(n, step) for step in steps] for n, steps in enumerate(description.phases)]
+        tables = [self._inside[0, f"state{state}"] for state in states]
+        outputs = [self.numbers[f"out{state}"] for state in states]
+        wanted = [self.numbers["wanted"]] * len(states)
+        fills = list(zip(tables, row_bytes, strict=True))
+        copies = list(zip(tables, outputs, wanted, row_bytes, strict=True))
+        try:
+            self.run = NativeProgram(self._num_buffers, phases, fills, copies)
+        except ValueError as error:
+            raise LibraryError(f"recursion.json: {error}") from error
+        self._constants = kernels  # which hold them
+
+    def addresses(self) -> array[int]:
+        """Return the addresses of all buffers, of which only those of constants are there yet."""
+        return array("q", [self._fixed.get(number, 0) for number in range(self._num_buffers)])
+
+    def layout(self, sizes: Sizes) -> tuple[dict[int, int], int]:
+        """Return the offset of each buffer inside, and the bytes of all.
+
+        What leaves and levels compute on the way lies in the same bytes, one after the other.
+        """
+        nodes, leaves, rows = sizes
+        offsets: dict[int, int] = {}
+        ends = [0, 0, 0]
+        for (phase, name), number in sorted(self._inside.items()):
+            count = (nodes + (name in self._tables), leaves, rows)[phase]
+            if phase and not ends[phase]:
+                ends[phase] = ends[0]
+            offsets[number] = ends[phase]
+            num_bytes = count * self._row_bytes(phase, name)
+            ends[phase] += -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        return offsets, max(ends)
+
+    def _row_bytes(self, phase: int, name: str) -> int:
+        rule = self._description.rule(phase, name)
+        return rule.row_elements * np.dtype(rule.dtype).itemsize
+
+    def _new(self, phase: int, name: str) -> int:
+        """Return the number of a buffer inside; those of phase 0 hold rows of all nodes, and stay."""
+        number = self._inside.get((phase, name))
+        if number is None:
+            number = self._inside[phase, name] = self._num_buffers
+            self._num_buffers += 1
+        return number
+
+    def _call(self, phase: int, step: KernelStep) -> LoopCall:
+        names, variables = self._kernels.orders[step.digest]
+        tensors = [self._argument(phase, step, name) for name in names]
+        tensors += [self._tensor(phase, one) for one in step.results]
+        values = [linear(step.variables[name], phase) for name in variables]
+        return LoopCall(self._kernels.run[step.digest], tensors, values)
+
+    def _argument(self, phase: int, step: KernelStep, name: str) -> LoopTensor:
+        read = step.arguments[name]
+        packed = self._kernels.packed.get((step.digest, name, read.value))
+        if packed is not None:
+            dtype = np.dtype(str(packed.dtype))
+            return self._constant(int(packed.data_ptr()), dtype, tuple(packed.shape))
+        constant = self._kernels.constants.get(read.value)
+        if constant is not None:
+            shape = tuple(extent.constant for extent in read.shape)
+            return self._constant(address_of(constant.reshape(shape)), constant.dtype, shape)
+        return self._tensor(phase, read)
+
+    def _constant(self, address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> LoopTensor:
+        number = self._num_buffers
+        self._num_buffers += 1
+        self._fixed[number] = address
+        return LoopTensor(number, dtype, tuple((int(extent), 0, 0) for extent in shape))
+
+    def _tensor(self, phase: int, read: TensorRead) -> LoopTensor:
+        rule = self._description.rule(phase, read.value)
+        if read.value in self.numbers:
+            number = self.numbers[read.value]
+        elif read.value in self._written or read.value in self._tables:
+            number = self._new(0, self._written.get(read.value, read.value))
+        else:
+            number = self._new(phase, read.value)
+        # What one range alone reads lies at the begin of its buffer.
+        is_own = (phase, read.value) in self._inside and phase > 0
+        shape = tuple(linear(extent, phase) for extent in read.shape)
+        dtype = np.dtype(rule.dtype)
+        if not rule.is_rows or is_own:
+            return LoopTensor(number, dtype, shape, WHOLE)
+        return LoopTensor(number, dtype, shape, ROWS, rule.row_elements * dtype.itemsize)
+
+
+class RecursionWorkplace:
+    """What one call at a time works in: memory that grows, and where in it everything lies."""
+
+    def __init__(self) -> None:
+        self._memory = StorageMemory()
+        self._layouts: OrderedDict[tuple[bool, Sizes], array[int]] = OrderedDict()
+        self._generation = 0
+
+    def addresses(
+        self, program: RecursionProgram, sizes: Sizes, beside_torch: bool, given: Mapping[str, int]
+    ) -> array[int]:
+        """Return the addresses of all buffers of a call.
+
+        Parameters
+        ----------
+        program : RecursionProgram
+        sizes : (int, int, int)
+        beside_torch : bool
+            Whether it is the program for calls beside PyTorch's.
+        given : mapping of str to int
+            Addresses of the program's `numbers`.
+        """
+        found = self._layouts.get((beside_torch, sizes))
+        if found is None:
+            offsets, num_bytes = program.layout(sizes)
+            self._memory.reserve(num_bytes)
+            if self._generation != self._memory.generation:
+                self._layouts.clear()
+                self._generation = self._memory.generation
+            found = program.addresses()
+            for number, offset in offsets.items():
+                found[number] = self._memory.address + offset
+            self._layouts[beside_torch, sizes] = found
+            if len(self._layouts) > _MAX_LAYOUTS:
+                self._layouts.popitem(last=False)
+        own = found[:]
+        for name, address in given.items():
+            own[program.numbers[name]] = address
+        return own

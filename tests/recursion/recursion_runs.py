@@ -1,0 +1,172 @@
+"""Recursions without tuning: levels by NumPy, and PyTorch computes every kernel from its spec."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from kernel_runs import computed_kernel
+
+from dietcode.bench.operator import Operator
+from dietcode.graph.extent import Extent, parse_extent
+from dietcode.graph.operators import GRAPH_OPERATORS
+from dietcode.models.planning import PlannedPart
+from dietcode.recursion.planning import RecursionPlan
+from dietcode.runtime.host_operators import HOST
+from dietcode.workload.parse import spec_from_data
+
+FOLDER = Path(__file__).parents[2] / "examples" / "recursion"
+Array = np.ndarray[Any, Any]
+Values = dict[str, Array]
+
+
+def example_of(name: str) -> Any:
+    return module_of(FOLDER / f"{name}.py")
+
+
+def module_of(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"recursion_{path.stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def random_structure(seed: int, num_nodes: int, most: int, is_dag: bool = False) -> SimpleNamespace:
+    """Children of each node, in a random order of the nodes; -1 where there is none."""
+    random = np.random.default_rng(seed)
+    children = np.full((num_nodes, most), -1, np.int32)
+    roots: list[int] = []
+    for node in range(num_nodes):
+        many = int(random.integers(0, most + 1))
+        places = random.permutation(most)
+        for place in places[:many]:
+            pool = list(range(node)) if is_dag else roots
+            if pool:
+                child = pool[int(random.integers(len(pool)))]
+                children[node, place] = child
+                if child in roots:
+                    roots.remove(child)
+        roots.append(node)
+    names = random.permutation(num_nodes)
+    renamed = np.append(names, -1)[children]
+    shuffled = np.empty_like(children)
+    shuffled[names] = renamed
+    return SimpleNamespace(children=shuffled.astype(np.int32))
+
+
+def levels_of(children: Array) -> list[list[int]]:
+    """The nodes of each level, leaves first: a level is the longest way down to a leaf."""
+    height: dict[int, int] = {}
+
+    def of(node: int) -> int:
+        if node not in height:
+            below = [of(int(one)) for one in children[node] if one >= 0]
+            height[node] = 1 + max(below) if below else 0
+        return height[node]
+
+    levels: dict[int, list[int]] = {}
+    for node in range(len(children)):
+        levels.setdefault(of(node), []).append(node)
+    return [levels[k] for k in sorted(levels)]
+
+
+def run_plan(
+    plan: RecursionPlan, weights: Mapping[str, Array], structure: Any, x: Array | None
+) -> list[Array]:
+    """Return the states of all nodes in the order of the structure."""
+    return _Run(plan, weights).states(structure.children, x)
+
+
+class _Run:
+    def __init__(self, plan: RecursionPlan, weights: Mapping[str, Array]) -> None:
+        self.description = plan.description
+        self.kernels = {}
+        for part in plan.parts:
+            operator = Operator.of_spec(spec_from_data(part.fields))
+            order = (list(operator.inputs), list(operator.spec.variables))
+            self.kernels[part.digest] = (computed_kernel(operator), order, part)
+        self.constants: Values = {name: weights[name] for name in self.description["weights"]}
+        for step in self.description["load"]:
+            operands = [self.constants[o["value"]] if isinstance(o, Mapping) else o for o in step["operands"]]
+            readers = GRAPH_OPERATORS[step["host"]].attributes
+            attributes = {k: _numbers(readers[k].read(v)) for k, v in step["attributes"].items()}
+            results = HOST[step["host"]](operands, attributes)
+            self.constants |= dict(zip(step["results"], map(np.ascontiguousarray, results), strict=True))
+
+    def states(self, children: Array, x: Array | None) -> list[Array]:
+        num_nodes = len(children)
+        levels = levels_of(children)
+        order = np.concatenate(levels).astype(np.int32)
+        place = np.append(np.argsort(order), num_nodes).astype(np.int32)  # of -1: the row of zeros
+        tables = [
+            np.full((num_nodes + 1, *one["shape"]), np.nan, np.float32) for one in self.description["states"]
+        ]
+        for table in tables:
+            table[num_nodes] = 0
+        everything: Values = {} if x is None else {"x": x}
+        hoisted = self._run("before", self._rows(order, 0, num_nodes, x), everything, num_nodes, num_nodes)
+        begin = 0
+        for number, level in enumerate(levels):
+            end = begin + len(level)
+            own = self._rows(order, begin, end, x) | {n: array[begin:end] for n, array in hoisted.items()}
+            if number:
+                below = place[children[order[begin:end]]]
+                for k in range(self.description["max_children"]):
+                    column = below[:, k] if k < below.shape[1] else np.full(len(level), num_nodes)
+                    own[f"child{k}"] = np.ascontiguousarray(column, np.int32)
+                own |= {f"state{at}": table for at, table in enumerate(tables)}
+            made = self._run("cell" if number else "leaf", own, everything, num_nodes, len(level))
+            for at, table in enumerate(tables):
+                table[begin:end] = made[f"next{at}"].reshape(table[begin:end].shape)
+            begin = end
+        return [table[place[:num_nodes]] for table in tables]
+
+    def _rows(self, order: Array, begin: int, end: int, x: Array | None) -> Values:
+        own = {"order": order[begin:end]}
+        return own | ({"ids": x[order[begin:end]].astype(np.int32)} if x is not None and x.ndim == 1 else {})
+
+    def _run(self, word: str, given: Values, everything: Values, nodes: int, rows: int) -> Values:
+        values = self.constants | everything | given
+        binding = {"N": nodes, "B": rows, "T": nodes + 1}
+        made: Values = {}
+        for step in self.description[word]:
+            run, (inputs, variables), part = self.kernels[step["kernel"]]
+            reads = [step["arguments"][name] for name in inputs]
+            arguments = [values[one["value"]].reshape(_evaluated(one["shape"], binding)) for one in reads]
+            outputs = [
+                np.full(_evaluated(one["shape"], binding), np.nan, np.float32) for one in step["results"]
+            ]
+            sizes = [_evaluated(step["variables"][name], binding) for name in variables]
+            run(*_within(part, inputs, arguments), *outputs, *sizes)
+            made |= {one["value"]: array for one, array in zip(step["results"], outputs, strict=True)}
+            values |= made
+        return made
+
+
+def _numbers(value: Any) -> Any:
+    """An attribute whose extents, which are constants, are numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_numbers, value))
+    return value.constant if isinstance(value, Extent) else value
+
+
+def _within(part: PlannedPart, names: Sequence[str], arguments: list[Array]) -> list[Array]:
+    """Arguments whose positions are within their tables, as kernels read them."""
+    nodes = part.fields["op"].get("block", {}).get("graph", {}).values()
+    given = dict(zip(names, arguments, strict=True))
+    for table, positions in (node["gather"] for node in nodes if "gather" in node):
+        given[positions] = np.minimum(given[positions], len(given[table]) - 1)
+    return list(given.values())
+
+
+def _evaluated(value: Any, binding: Mapping[str, int] | None = None) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_evaluated(one, binding) for one in value)
+    return parse_extent(value).evaluate(binding or {}) if isinstance(value, str) else value

@@ -1,0 +1,136 @@
+"""Descriptions of recursions that are wrong: each is one sentence, and nothing runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hand_recursions import H, bundle, chain, gated, tree_lstm, write_recursion
+from safetensors.numpy import save
+
+import dietcode
+from dietcode.errors import LibraryError
+from dietcode.runtime.manifest import is_bundle, is_recursion, pretty_json
+from dietcode.runtime.recursion.plan import linear, read_recursion
+
+
+def changed(make: Any, path: str, value: Any) -> dict[str, Any]:
+    """A description with what lies at a path replaced, or deleted for None in a list's place."""
+    data = copy.deepcopy(make().description)
+    *way, last = path.split("/")
+    at: Any = data
+    for key in way:
+        at = at[int(key) if isinstance(at, list) else key]
+    at[int(last) if isinstance(at, list) else last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("make", "path", "value", "problem"),
+    [
+        (gated, "format", "dietcode-recursion/9", "format 'dietcode-recursion/9'; this version reads"),
+        (gated, "max_level", 0, "max_level 0, max_nodes 200"),
+        (gated, "max_nodes", 2**31, "max_level 24, max_nodes 2147483648"),
+        (gated, "max_children", -1, "max_level 24"),
+        (gated, "states", [], "states are one or several"),
+        (gated, "states/0/dtype", "float64", "states are one or several of float32"),
+        (gated, "states/0/shape", ["N"], "N is no constant"),
+        (gated, "x/shape", [-4], "an extent of -4"),
+        (tree_lstm, "single_output", True, "2 states as a single output"),
+        (gated, "cell", [], "no step of the cell"),
+        (gated, "cell/0/results", [], "cell does not write next0"),
+        (gated, "cell/0/results/0/value", "state0", "writes 'state0', which is there already"),
+        (gated, "cell/0/results/0/value", "unknown", "writes 'unknown', which is no value"),
+        (gated, "before/0/results/0/value", "x", "KeyError: 'x'"),
+        (gated, "before/0/arguments/X", {"value": "state0", "shape": ["N", H]}, "reads 'state0' before it"),
+        (gated, "before/0/arguments/order", {"value": "child0", "shape": ["B"]}, "reads 'child0' before it"),
+        (gated, "cell/0/arguments/P", {"value": "Q", "shape": ["B", 2, H]}, "reads 'Q' before it"),
+        (gated, "cell/0/arguments/left", {"value": "child2", "shape": ["B"]}, "reads 'child2' before it"),
+        # Of more than there is: it would be read beyond its end.
+        (gated, "cell/0/arguments/H/shape", ["T + 1", H], "'state0' as ['T + 1', '16']"),
+        (gated, "cell/0/arguments/P/shape", ["N", 2, H], "'P' as ['N', '2', '16']"),
+        (gated, "cell/0/arguments/left/shape", ["N"], "'child0' as ['N']"),
+        (gated, "before/0/results/0/shape", ["B", 3, H], "'P' as ['B', '3', '16']"),
+        (gated, "values/P/shape", [2 * H, "N"], "'P' is float32[32, N], which has no row for each node"),
+        (gated, "cell/0/arguments/H/shape", ["T//2", H], "of N, B and T"),
+        (gated, "cell/0/variables/M", "L", "an extent L; allowed: of N, B and T"),
+        (gated, "cell/0/variables/M", "B*N", "allowed: a sum of multiples of N, B and T"),
+        (gated, "x", 7, "describes no recursion"),
+        (gated, "load", [{"host": "neg"}], "describes no recursion"),
+        (chain, "cell/0/arguments/ids", {"value": "x", "shape": ["N"]}, "reads 'x' before it"),
+    ],
+)
+def test_what_is_no_recursion(make: Any, path: str, value: Any, problem: str) -> None:
+    with pytest.raises(LibraryError, match=rf"^recursion.json: .*{re.escape(problem)}"):
+        read_recursion(changed(make, path, value))
+
+
+def test_what_before_may_not_write() -> None:
+    data = changed(gated, "before/0/results/0/value", "order")
+    data["values"]["order"] = data["values"]["P"]
+    with pytest.raises(LibraryError, match="before writes 'order', which is there already"):
+        read_recursion(data)
+
+
+def test_what_is_missing() -> None:
+    for name in tree_lstm().description:
+        data = {key: value for key, value in tree_lstm().description.items() if key != name}
+        with pytest.raises(LibraryError, match=r"^recursion.json: (format|describes no recursion)"):
+            read_recursion(data)
+
+
+def test_extents_of_ranges() -> None:
+    from dietcode.graph.extent import parse_extent
+
+    assert linear(parse_extent("2*T + 3*B + N - 1"), phase=2) == (1, 3, 3)
+    assert linear(parse_extent("2*T + 3*B"), phase=0) == (2, 5, 0), "before has all nodes as its rows"
+
+
+def test_bundles_are_told_apart_and_checked(tmp_path: Path) -> None:
+    folder = bundle(chain)
+    assert is_recursion(folder) and not is_bundle(folder)
+    own = tmp_path / "altered"
+    shutil.copytree(folder, own)
+    text = (own / "recursion.json").read_text()
+    (own / "recursion.json").write_text(text + " ")
+    with pytest.raises(LibraryError, match=r"not what the manifest lists; it was altered$"):
+        dietcode.load(own)
+    (own / "recursion.json").write_text(text)
+    (own / "libraries" / "00" / "manifest.json").write_text("{}")
+    with pytest.raises(LibraryError, match="missing or not what the bundle lists"):
+        dietcode.load(own)
+
+
+def test_libraries_that_do_not_take_so_many_rows(tmp_path: Path) -> None:
+    folder = write_recursion(tmp_path / "wide", chain(), max_level=25)
+    with pytest.raises(LibraryError, match=r"recursion.json: M of 00 is 1…25, which it does not take$"):
+        dietcode.load(folder)
+
+
+def test_libraries_that_are_not_listed(tmp_path: Path) -> None:
+    data = changed(chain, "cell/0/kernel", "ff")
+    folder = write_recursion(tmp_path / "unlisted", chain(), cell=data["cell"])
+    with pytest.raises(LibraryError, match=r"recursion.json: calls 'ff', which the bundle does not list$"):
+        dietcode.load(folder)
+
+
+def test_weights_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "apart"
+    shutil.copytree(bundle(chain), folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["weights.safetensors"]
+    (folder / "manifest.json").write_bytes(pretty_json(manifest))
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(LibraryError, match="no such file; pass weights="):
+        dietcode.load(folder)
+    twice = {name: 2 * one for name, one in chain().weights.items()}
+    (tmp_path / "twice.safetensors").write_bytes(save(twice))
+    structure = dietcode.Structure([[-1], [0]])
+    x = chain().draw(structure)
+    model: Any = dietcode.load(folder, weights=tmp_path / "twice.safetensors")
+    assert (model(structure, x) != dietcode.load(bundle(chain))(structure, x)).any()
