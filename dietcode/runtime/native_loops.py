@@ -144,8 +144,9 @@ class NativeProgram:
 
 def address_of(values: NDArray[Any]) -> int:
     """Return where an array begins."""
+    buffer: Any = values  # which NumPy's types do not say
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(values))  # a quarter of the other way's time
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # a quarter of the other way's time
     except (TypeError, ValueError, BufferError):  # read-only, empty, or not contiguous
         address: int = values.__array_interface__["data"][0]
         return address
