@@ -106,7 +106,7 @@ def _tree_gru(dy: Any, w: Mapping[str, Any], tables: Mapping[str, Any]) -> Cell:
         update = dy.logistic(z + dy.pick_range(gates, 0, hidden))
         reset = dy.logistic(r + dy.pick_range(gates, hidden, 2 * hidden))
         new = dy.tanh(n + w["new_of_h"] * dy.cmult(reset, h))
-        return (dy.cmult(1 - update, h) + dy.cmult(update, new),)
+        return (h + dy.cmult(update, new - h),)
 
     return cell
 

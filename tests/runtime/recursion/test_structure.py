@@ -195,4 +195,4 @@ def test_other_refusals() -> None:
 def test_loops_that_were_not_compiled(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_loops, "LOOPS", tmp_path / LOOPS.name)
     with pytest.raises(Exception, match=r"missing; compile it: .* -m dietcode.runtime.compile_launcher$"):
-        native_loops.loops.__wrapped__()
+        native_loops.loop_function.__wrapped__("linearize")
