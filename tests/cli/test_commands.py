@@ -76,10 +76,13 @@ BAD_SPECS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SPECS)
-def test_a_bad_spec_is_refused_before_anything_happens(case: str, tmp_path: Path, own_cache: Path) -> None:
+def test_a_bad_spec_is_refused_before_anything_happens(
+    case: str, tmp_path: Path, own_cache: Path, inside: Any
+) -> None:
     data, words = BAD_SPECS[case]
     spec = write(tmp_path / "spec.yaml", data)
-    done = dietcode("tune", spec, "-o", tmp_path / "lib")
+    call = dietcode if case == "malformed" else inside
+    done = call("tune", spec, "-o", tmp_path / "lib")
     # A target that is well written, but unknown to this compiler, is no fault of the request's form.
     refused(done, 1 if case == "a processor" else 2, *words)
     assert [p.name for p in tmp_path.iterdir()] == ["spec.yaml"]
@@ -140,8 +143,9 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, inside: Any, monkeypatch
     ],
     ids=" ".join,
 )
-def test_unknown_commands_and_options(arguments: list[str]) -> None:
-    refused(dietcode(*arguments), 2, "dietcode --help")
+def test_unknown_commands_and_options(arguments: list[str], inside: Any) -> None:
+    call = dietcode if arguments == ["frobnicate"] else inside
+    refused(call(*arguments), 2, "dietcode --help")
 
 
 @pytest.mark.parametrize("arguments", [[], ["records"]], ids=["dietcode", "dietcode records"])
@@ -241,6 +245,7 @@ def test_no_folder(tmp_path: Path, inside: Any) -> None:
     refused(inside("bench", tmp_path), 1, "is this a library folder?")
 
 
+@pytest.mark.long
 def test_bench_as_json(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     done = dietcode(

@@ -129,6 +129,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_exported_records_build_the_same_library_elsewhere(place: Path, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl.zst"
     status, out, err = finished(
@@ -205,6 +206,7 @@ def test_a_full_disk_leaves_nothing_half_written(mount_disk: Callable[[str], Pat
     assert list(full_disk.iterdir()) == []
 
 
+@pytest.mark.long
 def test_tuning_where_the_last_file_does_not_fit(place: Path, tmp_path: Path) -> None:
     """The code fits into 1 MiB, the report of 4000 instances does not."""
     spec = tmp_path / "spec.json"

@@ -271,6 +271,7 @@ def test_a_job_of_a_server_is_measured_on_the_cluster(cluster: Cluster, engine: 
         assert error(library(X=x, W=library.pack(W=weights)), expected) <= SAFE_ERROR
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

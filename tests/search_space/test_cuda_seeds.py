@@ -114,6 +114,7 @@ def test_the_same_seed_gives_the_same(found: list[CudaSeed]) -> None:
     assert cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=0) == hardware_seeds(SCORES, LIMITS)
 
 
+@pytest.mark.long
 def test_the_search_goes_by_seconds() -> None:
     """It gets better than its first, random round, asks for each micro-kernel once, and T0 is the best."""
     rounds: list[list[CudaMicroKernel]] = []

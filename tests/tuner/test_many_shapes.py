@@ -98,6 +98,7 @@ def test_a_log_of_whole_shapes(tuned: Any, tmp_path: Path) -> None:
     check(tmp_path / "lib", spec, frequent, {"B": 32, "T": 3}, {"B": 1, "T": 601}, {"B": 5, "T": 100})
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("ranges", "dims", "shapes"),
     [

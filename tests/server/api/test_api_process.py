@@ -199,6 +199,7 @@ def test_with_a_token_others_may_reach_it(tmp_path):
         assert status == 0 and token not in said
 
 
+@pytest.mark.long
 def test_another_loopback_address(tmp_path):
     host, shown = ("::1", "[::1]") if _has_ipv6() else ("127.0.0.2", "127.0.0.2")
     with serving(tmp_path, "--host", host) as (url, process):

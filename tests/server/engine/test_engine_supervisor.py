@@ -68,6 +68,7 @@ def test_a_worker_that_is_killed_leaves_an_interrupted_job(server: Server) -> No
     assert server.row(job_id).state == JobState.RUNNING.value and server.row(job_id).attempt == 2
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("name", "says", "attempts"),
     [("crashes", "killed by signal 6", 1), ("unclaimed", "ended with status 5", 1)],

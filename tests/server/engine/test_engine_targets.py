@@ -43,6 +43,7 @@ def test_a_cpu_without_the_features_is_another_machine(monkeypatch: pytest.Monke
     assert not found["runnable"]
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.skipif(bool(list_gpus()), reason="has a GPU")
 @pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_80"}, "nvidia/nvidia-a100"])
 def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> None:
@@ -51,6 +52,7 @@ def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> 
     assert found.device is None and not found.runnable
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("target", "says"),
     [
