@@ -162,7 +162,7 @@ def test_force_and_records_exclude_each_other(tmp_path: Path) -> None:
     refused(done, 2, "--force", "--records")
 
 
-def test_version_and_help() -> None:
+def test_version_and_help(inside: Any) -> None:
     done = dietcode("--version")
     assert (done.returncode == 0 and done.stdout.startswith("dietcode 0")) or done.stdout.startswith(
         "dietcode "
@@ -180,7 +180,7 @@ def test_version_and_help() -> None:
         ["records", "export"],
         ["records", "import"],
     ):
-        done = dietcode(*command, "--help")
+        done = inside(*command, "--help")
         assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == "", command
 
 
@@ -280,13 +280,13 @@ def test_bench_as_a_table_and_its_errors(tmp_path: Path, inside: Any) -> None:
     refused(done, 1, "cannot be written")
 
 
-def test_targets_as_json() -> None:
+def test_targets_as_json(inside: Any) -> None:
     done = dietcode("targets", "--json")
     assert done.returncode == 0 and done.stderr == "", done.stderr
     facts = {row["kind"]: row for row in json.loads(done.stdout)}
     assert facts["llvm"]["build"] is True and facts["llvm"]["measure"] is True and facts["llvm"]["mcpu"]
     assert facts["cuda"]["measure"] is False and facts["cuda"]["reason"]
-    assert dietcode("targets").stdout.count(facts["llvm"]["mcpu"]) == 1
+    assert inside("targets").stdout.count(facts["llvm"]["mcpu"]) == 1
 
 
 def test_records_errors(tmp_path: Path, inside: Any) -> None:

@@ -158,6 +158,7 @@ def test_two_jobs_never_measure_at_once(cluster: Cluster, engine: Any, tmp_path:
     assert first[1] < second[0]
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     device = engine.resolve(ANY)
     process = driver(cluster, c_library(tmp_path, "hang", HANG), 1)

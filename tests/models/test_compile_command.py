@@ -256,6 +256,7 @@ def test_a_model_of_onnx_from_file_to_result(tmp_path: Path) -> None:
         _assert_near(model(x=x), np.maximum(x @ weights["w"] + weights["b"], 0))
 
 
+@pytest.mark.long
 def test_a_folder_of_something_else_is_left_alone(
     program: tuple[Path, Any], tmp_path: Path, inside: Any
 ) -> None:

@@ -111,6 +111,7 @@ def test_pooling_over_a_dynamic_length() -> None:
         assert_same(module, graph, weights, (torch.randn(2, 4, size),))
 
 
+@pytest.mark.long
 def test_fused_attention() -> None:
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)

@@ -76,6 +76,7 @@ def found() -> list[CudaSeed]:
     return cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=3)
 
 
+@pytest.mark.long
 def test_samples_follow_the_hardwares_seeds(found: list[CudaSeed]) -> None:
     hardware = hardware_seeds(SCORES, LIMITS)
     assert found[: len(hardware)] == hardware

@@ -174,6 +174,7 @@ def test_fetches_follow_the_layout() -> None:
     assert alignments(DENSE, replace(T0, splits=2))["Y"] == 4
 
 
+@pytest.mark.long
 @needs_nvrtc
 def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
     """Shared memory to the byte, registers well enough that seeds and their like do not spill."""

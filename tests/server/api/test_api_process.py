@@ -318,6 +318,7 @@ def test_a_killed_server_starts_again_on_its_folder(tmp_path):
         assert end(process, signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.long
 def test_a_signal_during_the_start_ends_it_in_order(tmp_path):
     """The lock file appears before the database does: from then on nothing is cut short."""
     with start(tmp_path) as process:

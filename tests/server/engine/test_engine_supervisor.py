@@ -128,6 +128,7 @@ def reserve(server: Server, job_id: str, by: str, slot: str, secs: float) -> Non
         assert slots.take(session, slot, by, job_id, secs)
 
 
+@pytest.mark.long
 def test_what_a_dead_server_of_this_host_reserved_begins_at_once(server: Server) -> None:
     job_id = server.submit("left")
     reserve(server, job_id, f"{socket.gethostname()}/999999999/1.0", socket.gethostname(), 3600.0)
@@ -135,6 +136,7 @@ def test_what_a_dead_server_of_this_host_reserved_begins_at_once(server: Server)
     assert server.reach(job_id, JobState.FAILED).error == "as told"
 
 
+@pytest.mark.long
 def test_what_another_host_reserved_is_left_to_it_for_a_while(server: Server) -> None:
     theirs, mine = server.submit("theirs"), server.submit("mine", priority=-1)
     reserve(server, theirs, "elsewhere/1/1.0", "elsewhere", 3600.0)

@@ -127,6 +127,7 @@ def test_an_answer_that_does_not_come_is_the_servers_fault(monkeypatch: pytest.M
             targets.resolve(given)
 
 
+@pytest.mark.long
 def test_other_machines_are_asked_about_in_one_question() -> None:
     targets = Targets()
     here = targets.on(TargetSpec(kind="llvm"))
