@@ -183,12 +183,14 @@ def test_each_way_to_machine_code_says_what_lacks(call: str, environments: Calla
     ), done
 
 
+@pytest.mark.long
 def test_targets_says_what_a_gpu_lacks(environments: Callable[[str], Path]) -> None:
     done = run(environments("cuda"), "-m", "dietcode", "targets", "--json")
     assert done.returncode == 0, done
     assert "building needs cuda-bindings, nvidia-cuda-nvrtc, " in done.stdout
 
 
+@pytest.mark.long
 def test_rpc_asks_for_nothing_that_only_the_tracker_needs(
     environments: Callable[[str], Path], places: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_tensors_of_torch_and_weights_of_a_fine_tuned_copy(
     _assert_near(again(x)["pooled"].numpy(), right.numpy())
 
 
+@pytest.mark.long
 def test_layers_alike_share_a_library_and_are_not_tuned_again(
     bundle: Path, program: tuple[Path, Any], tmp_path: Path
 ) -> None:
@@ -194,8 +195,8 @@ def test_a_bundle_without_weights_and_with_a_narrower_range(
     ("arguments", "message"),
     [
         (("--range", "x_1=1..64"), "x_1"),
-        (("--range", "x_1=9..2"), "x_1"),
-        (("--range", "K=1..2"), "K"),
+        pytest.param(("--range", "x_1=9..2"), "x_1", marks=pytest.mark.long),  # each is read by a child
+        pytest.param(("--range", "K=1..2"), "K", marks=pytest.mark.long),
         (("--range", "x_1:1-2"), "--range: given 'x_1:1-2'; allowed: NAME=LOW..HIGH, as L=1..512"),
     ],
 )

@@ -35,7 +35,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
 }
 # One of each kind of layer and of control flow is in `make test`, most of them lowered.
 _AS_GRAPHS = {"lstm"}
-_LOWERED = {"graph_network", "mlp", "resnet", "routed", "t5"}
+_LOWERED = {"graph_network", "mlp", "resnet", "routed"}
 
 
 def in_turn(as_graphs: bool) -> list[Any]:

@@ -139,7 +139,7 @@ FUNCTIONS = [
     _repeated,
     pytest.param(_one_after_the_other, marks=pytest.mark.long),
     pytest.param(_best_boxes, marks=pytest.mark.long),
-    _in_a_branch,
+    pytest.param(_in_a_branch, marks=pytest.mark.long),
     pytest.param(_in_a_loop, marks=pytest.mark.long),
     pytest.param(_loop_of_a_size, marks=pytest.mark.long),
 ]

@@ -174,6 +174,7 @@ def test_what_is_refused_is_one_line(tmp_path):
     assert status == 2 and "DIETCODE_SERVE_MAX_BODY_BYTES" in said
 
 
+@pytest.mark.long
 def test_with_a_token_others_may_reach_it(tmp_path):
     from datetime import timedelta
 

@@ -109,6 +109,7 @@ def test_a_server_that_stops_gives_back_what_no_worker_had_claimed(server: Serve
         assert slots.holders(session) == {}
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_before_its_worker_claims_it(server: Server) -> None:
     """The worker ends by itself, and the next job begins."""
     server.supervisor.start()

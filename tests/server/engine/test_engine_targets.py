@@ -30,6 +30,7 @@ def test_the_machine_itself_is_what_the_compiler_says() -> None:
     assert found.device == (device_record(here)["id"], device_record(here)["name"], here.to_json())
 
 
+@pytest.mark.long
 def test_a_target_of_another_machine_has_no_device_here() -> None:
     more = available_cores() + 1
     given = spec_from_data(spec_data("dense", target={"kind": "llvm", "num_cores": more}))

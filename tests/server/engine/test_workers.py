@@ -165,6 +165,7 @@ def test_a_cancel_at_the_server_ends_all_processes_at_the_worker(cluster: Cluste
     assert time.monotonic() - began < 5.0
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stopped_hands_its_job_back(cluster: Cluster) -> None:
     (one,) = cluster.workers("one")
     job_id = cluster.submit("slow")
@@ -200,6 +201,7 @@ def test_jobs_whose_machine_left_wait_until_one_like_it_is_there(cluster: Cluste
     assert cluster.end(two)[0] == 0
 
 
+@pytest.mark.long
 def test_a_name_has_one_worker_and_a_data_folder_too(cluster: Cluster) -> None:
     cluster.workers("one")
     same = cluster.begin("other", "storm_worker.py", "worker", "--name", "one")
