@@ -92,6 +92,7 @@ def test_a_folder_that_does_not_load(tmp_path: Path) -> None:
         list(confined_bench(tmp_path, "numpy", 2, 1.0))
 
 
+@pytest.mark.long
 def test_a_bench_that_is_closed_leaves_no_process() -> None:
     import psutil
 

@@ -97,6 +97,7 @@ def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.long
 def test_an_unknown_architecture_is_one_line(spec: Path, tmp_path: Path) -> None:
     done = run("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_91", "-o", tmp_path)
     assert done.returncode == 1

@@ -323,6 +323,7 @@ def test_the_device_is_the_node_s(engine: Any) -> None:
         engine.resolve(TargetSpec(kind="cuda", arch="sm_90"))
 
 
+@pytest.mark.long
 def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from dietcode.measure.ray_nodes import described_by
 
