@@ -1,6 +1,6 @@
 # make demo   the service once: submit the paper's workload, pull the library where no compiler is, print a table
 # make test   everything that checks the code; what a machine lacks is skipped with its reason
-# make test-long  the same with the tests that take minutes each, every case on every vector unit, more kills and examples
+# make test-long  the same with every case: marked long or left out by sampled(keep=N), each store on both databases, more kills
 # make evidence  every figure of the paper, measured on this machine, in docs/evidence; and of a GPU's records
 # make durations  tests/durations.txt: the seconds of each file of tests, by which the longest begin first
 # make docs   the documentation as pages for a browser, in build/docs

@@ -17,6 +17,10 @@ import pytest
 from hypothesis import settings
 from skip_summary import say_skips
 
+from dietcode.lean import leave_disco_out
+
+leave_disco_out()  # as every command does; it takes TVM longer than all the rest of it
+
 _numbers = count()
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
@@ -31,6 +35,7 @@ _GROUPS = {
     ),
     "engines": ("engines/",),  # these count the seconds of what they measure
     "browser": ("dashboard/test_browser", "dashboard/test_no_browser.py"),  # share a server that has tuned
+    "docs": ("docs/test_complete.py", "docs/test_pages.py"),  # share the built pages
     "kinds": (  # run the same code
         "search_space/test_guard_pages.py",
         "search_space/test_kinds.py",
@@ -76,6 +81,22 @@ def _recorded() -> dict[str, float]:
     return found
 
 
+def _sample(items: list[pytest.Item]) -> None:
+    """Of a test marked ``sampled(keep=N)`` leave all but N evenly spread cases to `make test-long`."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("long"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for found in cases.values():
+        marker = found[0].get_closest_marker("sampled")
+        assert marker is not None
+        keep = min(marker.kwargs["keep"], len(found))
+        kept = {(2 * number + 1) * len(found) // (2 * keep) for number in range(keep)}
+        for position, item in enumerate(found):
+            if position not in kept:
+                item.add_marker(pytest.mark.long)
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests to `make test-long`; begin with the groups that take longest.
@@ -83,6 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Else one process would be left with one of them at the end, and the others with nothing.
     """
     if not _LONG:
+        _sample(items)
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     for item in items:

@@ -86,11 +86,13 @@ def test_a_bench_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         list(confined_bench(built("rows"), "torch", 2, 1.0))
 
 
+@pytest.mark.long
 def test_a_folder_that_does_not_load(tmp_path: Path) -> None:
     with pytest.raises(HaltedError, match="is this a library folder"):
         list(confined_bench(tmp_path, "numpy", 2, 1.0))
 
 
+@pytest.mark.long
 def test_a_bench_that_is_closed_leaves_no_process() -> None:
     import psutil
 

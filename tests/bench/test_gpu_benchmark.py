@@ -71,6 +71,7 @@ def packed(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_what_was_packed_can_be_run(packed: Path) -> None:
     facts = json.loads((packed / "pack.json").read_text())
     assert facts["dtypes"] == {"Q": "float32", "K": "float32", "S": "float32"}
@@ -84,6 +85,7 @@ def test_what_was_packed_can_be_run(packed: Path) -> None:
     assert blocks == sorted(blocks)
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("script", ["measure.py", "compare.py"])
 def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason=of_extra("bench"))
@@ -95,6 +97,7 @@ def test_without_a_gpu_it_says_so(script: str, packed: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.long
 def test_an_unknown_architecture_is_one_line(spec: Path, tmp_path: Path) -> None:
     done = run("-m", "benchmarks.gpu.pack", spec, "--arch", "sm_91", "-o", tmp_path)
     assert done.returncode == 1

@@ -102,6 +102,7 @@ def test_the_page_has_the_tables_of_the_record() -> None:
     assert "%" in outside and outside.count("<!-- end -->") == len(tables())
 
 
+@pytest.mark.long
 def test_the_record_is_of_this_simulation() -> None:
     record = json.loads(OUTPUT.read_text())
     names = list(Inputs.__dataclass_fields__)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -68,6 +69,14 @@ DOORS: tuple[tuple[str, str, str], ...] = (
 WITHOUT_A_DOOR = {"rpc", "browser", "docs", "dev"}
 
 
+def doors() -> list[Any]:
+    """All as cases: the first of each extra is tried in `make test`."""
+    firsts = {left_out: typed for left_out, _, typed in reversed(DOORS)}
+    return [
+        pytest.param(*door, marks=() if firsts[door[0]] == door[2] else pytest.mark.long) for door in DOORS
+    ]
+
+
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """An interpreter for each extra that is left out, made once."""
@@ -110,7 +119,7 @@ def parts(typed: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if not word.startswith("DIETCODE_")], variables
 
 
-@pytest.mark.parametrize(("left_out", "named", "typed"), DOORS)
+@pytest.mark.parametrize(("left_out", "named", "typed"), doors())
 def test_each_door_says_what_to_install(
     left_out: str, named: str, typed: str, environments: Callable[[str], Path], places: Path
 ) -> None:
@@ -131,7 +140,8 @@ def test_each_door_says_what_to_install(
     assert {path.relative_to(places) for path in places.iterdir()} - before <= {Path("data")}
 
 
-@pytest.mark.parametrize("left_out", ["", "tune", "server", "bench"])
+@pytest.mark.sampled(keep=1)
+@pytest.mark.parametrize("left_out", ["", "server", "tune", "bench"])
 def test_the_client_half_needs_no_extra(
     left_out: str, environments: Callable[[str], Path], places: Path
 ) -> None:
@@ -173,12 +183,14 @@ def test_each_way_to_machine_code_says_what_lacks(call: str, environments: Calla
     ), done
 
 
+@pytest.mark.long
 def test_targets_says_what_a_gpu_lacks(environments: Callable[[str], Path]) -> None:
     done = run(environments("cuda"), "-m", "dietcode", "targets", "--json")
     assert done.returncode == 0, done
     assert "building needs cuda-bindings, nvidia-cuda-nvrtc, " in done.stdout
 
 
+@pytest.mark.long
 def test_rpc_asks_for_nothing_that_only_the_tracker_needs(
     environments: Callable[[str], Path], places: Path
 ) -> None:

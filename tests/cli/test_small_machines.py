@@ -51,6 +51,7 @@ def test_a_library_is_tuned_on_one_core(tmp_path: Path) -> None:
     assert all(row["max_rel_error"] < 1e-5 for row in json.loads(done.stdout))
 
 
+@pytest.mark.long
 def test_a_library_of_more_cores_runs_on_one(tmp_path: Path) -> None:
     folder = copy_of("dense", tmp_path / "lib")
     use = (
@@ -75,6 +76,7 @@ def test_a_library_is_looked_at_and_loaded_without_a_home(tmp_path: Path) -> Non
     assert np.isfinite([row["measured_gflops"] for row in json.loads(done.stdout)]).all()
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

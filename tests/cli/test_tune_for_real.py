@@ -87,6 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_tuned_library_is_right_for_every_shape(place: Path) -> None:
     library = dietcode.load(place / "lib")
     rng = np.random.default_rng(0)
@@ -97,6 +98,7 @@ def test_a_tuned_library_is_right_for_every_shape(place: Path) -> None:
         assert error(library(X=x, W=packed), x.astype(np.float64) @ w.T.astype(np.float64)) <= SAFE_ERROR
 
 
+@pytest.mark.long
 def test_what_a_run_says_and_reports(place: Path) -> None:
     facts = json.loads((place / "facts.json").read_text())
     assert facts["folder"] == str(place / "lib") and facts["measured"] >= 1 and facts["micro_kernels"]
@@ -111,11 +113,13 @@ def test_what_a_run_says_and_reports(place: Path) -> None:
     assert total + report["seed"]["trials"] <= SPEC["budget"]["trials"] + 1
 
 
+@pytest.mark.long
 def test_inspect_shows_the_run(place: Path) -> None:
     status, out, err = finished(command(place / "cache", "inspect", place / "lib"))
     assert status == 0 and err == "" and "trials of MetaSchedule" in out and "Dispatch table" in out
 
 
+@pytest.mark.long
 def test_a_second_run_measures_nothing_and_gives_the_same_bytes(place: Path) -> None:
     facts, progress, secs = tuned(place / "cache", place / "spec.json", "-o", place / "again")
     first = json.loads((place / "facts.json").read_text())
@@ -129,6 +133,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_exported_records_build_the_same_library_elsewhere(place: Path, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl.zst"
     status, out, err = finished(
@@ -146,6 +151,7 @@ def test_exported_records_build_the_same_library_elsewhere(place: Path, tmp_path
     assert status == 0 and out.startswith(f"{file}: 0 micro-kernels added")
 
 
+@pytest.mark.long
 def test_records_of_another_workload_are_refused(place: Path, tmp_path: Path) -> None:
     (file,) = (place / "cache" / "records").rglob("*.jsonl")
     (tmp_path / "other.json").write_text(json.dumps(SPEC | {"dims": {"m": "4*T", "n": 32, "k": 25}}))
@@ -177,8 +183,7 @@ def interrupted_at(process: subprocess.Popen[str], stage: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("stage", ["seed", pytest.param("measure", marks=pytest.mark.long)])
-def test_an_interrupted_run_ends_at_once_and_goes_on_later(place: Path, tmp_path: Path, stage: str) -> None:
-    del place  # only so that this runs after it: two runs at a time would wait for each other
+def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path: Path, stage: str) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(SPEC | {"name": "interrupted", "dims": {"m": "4*T", "n": 48, "k": 24}}))
     cache = tmp_path / "cache"
@@ -205,6 +210,7 @@ def test_a_full_disk_leaves_nothing_half_written(mount_disk: Callable[[str], Pat
     assert list(full_disk.iterdir()) == []
 
 
+@pytest.mark.long
 def test_tuning_where_the_last_file_does_not_fit(place: Path, tmp_path: Path) -> None:
     """The code fits into 1 MiB, the report of 4000 instances does not."""
     spec = tmp_path / "spec.json"

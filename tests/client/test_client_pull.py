@@ -393,6 +393,7 @@ def test_processes_that_pull_at_once_share_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["lib"]
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("limit", [100, 20_000, 100_000])
 def test_a_disk_that_is_full_leaves_nothing_half_written(
     client: Client, wire: WireServer, own_cache: Path, tmp_path: Path, limit: int

@@ -147,6 +147,7 @@ def test_jobs_of_the_real_server(server: Server, command: Callable[..., Any]) ->
         assert done.returncode == 0 and job.id in done.stdout, done
 
 
+@pytest.mark.long
 def test_events_outlive_a_restart_of_the_real_server(server: Server) -> None:
     port = int(server.url.rpartition(":")[2])
     with Client(server.url) as client:

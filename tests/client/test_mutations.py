@@ -279,6 +279,7 @@ def well(folder: Path) -> None:
     assert error(library(**packed_arguments(library, arrays)), expected("dense", arrays)) < 1e-5
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_said_of_a_library(
     kind: str,

@@ -5,8 +5,8 @@
     ``server.client``, ``server.submit(spec)``, ``server.reach(job)``. Tests share it, so count on nothing
     that another test may add; look for your own job by its id.
 ``one_variable``, ``two_variables`` : `dietcode.protocol.Job`, one each for the session
-    Small workloads that were really tuned on it, with several categories, over one and over two shape
-    variables. Both are submitted when the server starts, so that tests that come first overlap with them.
+    Jobs with libraries of several categories, over one and over two shape variables. The first was really
+    tuned on it, and in `make test-long` the second too; else its report is made up.
 ``page`` : `playwright.sync_api.Page`
     A new page in a context of its own; ``page.goto("/jobs/ID")`` is relative to the server. Motion is
     reduced, the window is 1440 pixels wide. The test fails at its end where the browser noticed any trouble:
@@ -36,14 +36,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browsing import CHROMIUM, CHROMIUM_ARGS, Watch, what_lacks
+from published import publish_job, report_data
 from served import ONE_VARIABLE, TWO_VARIABLES, Served
 
 from dietcode.protocol import Job
+from dietcode_server.store.database import Database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 _TIMEOUT_SECS = 15.0
+_TUNED = (ONE_VARIABLE, TWO_VARIABLES) if os.environ.get("DIETCODE_TEST_LONG") else (ONE_VARIABLE,)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = Served(tmp_path_factory.mktemp("served"))
-    made.tune(ONE_VARIABLE, TWO_VARIABLES)
+    made.tune(*_TUNED)
     yield made
     made.close()
 
@@ -68,7 +71,14 @@ def one_variable(server: Served) -> Job:
 
 @pytest.fixture(scope="session")
 def two_variables(server: Served) -> Job:
-    return server.tuned[TWO_VARIABLES["name"]]
+    name = TWO_VARIABLES["name"]
+    if name in server.tuned:
+        return server.tuned[name]
+    database = Database(f"sqlite:///{server.folder / 'data' / 'dietcode.db'}")
+    shapes = [{"B": b, "T": t} for b in range(1, 7) for t in range(1, 25)]
+    job_id = publish_job(database, name, report_data(shapes))
+    database.dispose()
+    return server.client.job(job_id)
 
 
 @pytest.fixture(scope="module")

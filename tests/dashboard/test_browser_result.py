@@ -289,6 +289,7 @@ def test_names_are_text_and_never_markup(page: Page, made_up: dict[str, str]) ->
     assert page.locator("img[src=x]").count() == 0
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("which", ["one_variable", "two_variables"])
 def test_results_are_accessible_and_look_well(which: str, page: Page, request: pytest.FixtureRequest) -> None:
     open_result(page, request.getfixturevalue(which).id)
@@ -310,6 +311,7 @@ def test_colours_follow_the_scheme(page: Page, made_up: dict[str, str]) -> None:
     assert page.locator("[data-chart=assignment]").evaluate(colour) != light
 
 
+@pytest.mark.long
 def test_a_job_of_ten_thousand_instances_and_two_hundred_micro_kernels(
     page: Page, made_up: dict[str, str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_what_is_typed_is_told_that_nothing_will_be_measured(app: Gpus, publishe
     assert "did you mean" in told(gpu_spec("odd", arch="sm_91"))
 
 
+@pytest.mark.long
 def test_another_objective_is_selected_from_the_records(app: Gpus, published: dict[str, Any]) -> None:
     spec = published["spec"] | {"objective": {"max_kernels": 1}}
     job = app.submit(spec, measure=False)

@@ -194,6 +194,7 @@ def processes(container: Container) -> Iterator[Any]:
     yield from first.children(recursive=True)
 
 
+@pytest.mark.long
 def test_they_stop_in_time_and_come_back(
     machine: Machine, postgres: Container, server: Container, worker: Container
 ) -> None:

@@ -123,6 +123,7 @@ OBJECTIVES = [
 ]
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_against_brute_force(objective):
     found_bytes, least_bytes = 0, 0
@@ -206,6 +207,7 @@ def test_caps_under_which_not_every_instance_is_served():
         select_categories(throughput, np.ones(2), [0.5, 0.5], [1, 1], Objective(max_kernels=1))
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "extra", [{}, {"max_loss": 0.25}, {"max_kernels": 3}, {"max_bytes": 15000}, {"weight": "flops"}], ids=str

@@ -65,6 +65,7 @@ def test_every_operator_of_onnx_that_is_read_and_no_other() -> None:
     assert sorted(named) == sorted([*ONNX_RULES, "If"])
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("page", [PAGE, ROOT / "README.md"])
 def test_the_export_that_is_shown_can_be_compiled(page: Path, tmp_path: Path) -> None:
     if find_spec("torch") is None:

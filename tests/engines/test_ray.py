@@ -158,6 +158,7 @@ def test_two_jobs_never_measure_at_once(cluster: Cluster, engine: Any, tmp_path:
     assert first[1] < second[0]
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_nothing(cluster: Cluster, engine: Any, tmp_path: Path) -> None:
     device = engine.resolve(ANY)
     process = driver(cluster, c_library(tmp_path, "hang", HANG), 1)
@@ -271,6 +272,7 @@ def test_a_job_of_a_server_is_measured_on_the_cluster(cluster: Cluster, engine: 
         assert error(library(X=x, W=library.pack(W=weights)), expected) <= SAFE_ERROR
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -321,6 +323,7 @@ def test_the_device_is_the_node_s(engine: Any) -> None:
         engine.resolve(TargetSpec(kind="cuda", arch="sm_90"))
 
 
+@pytest.mark.long
 def test_the_command_that_starts_a_node(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from dietcode.measure.ray_nodes import described_by
 

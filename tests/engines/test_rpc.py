@@ -92,6 +92,7 @@ def test_wrong_numbers_are_noticed_here(engine: RpcDevice, tmp_path: Path) -> No
         assert "wrong result: error nan" in str(children.check(request, 60.0).error)
 
 
+@pytest.mark.long
 def test_a_hanging_candidate_ends_with_its_session(engine: RpcDevice, tmp_path: Path) -> None:
     device = engine.resolve(named())
     good = timing_request(c_library(tmp_path, "good", ""), device.target)

@@ -94,6 +94,7 @@ def call(library: Any, inputs: dict[str, Any], value: int, index: int = 0) -> An
     return output
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("rows", [1, 7, 8, 16, 17, 40])
 @pytest.mark.parametrize("value", [1, 2])
 def test_both_categories_compute(rows: int, value: int, library: Any) -> None:

@@ -13,9 +13,10 @@ import psutil
 import pytest
 from implementations import IMPLEMENTATIONS, Case
 
-# A GPU of a cluster stands on what "gpu" and "ray" try.
+# Those of a network have tests of their own in `engines/`; a cluster and a tracker take seconds to start.
 CASES = [
-    pytest.param(name, marks=pytest.mark.long) if name == "ray-gpu" else name for name in IMPLEMENTATIONS
+    pytest.param(name, marks=pytest.mark.long) if name.startswith(("ray", "rpc")) else name
+    for name in IMPLEMENTATIONS
 ]
 
 pytestmark = pytest.mark.timeout(600)

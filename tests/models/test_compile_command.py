@@ -144,6 +144,7 @@ def test_tensors_of_torch_and_weights_of_a_fine_tuned_copy(
     _assert_near(again(x)["pooled"].numpy(), right.numpy())
 
 
+@pytest.mark.long
 def test_layers_alike_share_a_library_and_are_not_tuned_again(
     bundle: Path, program: tuple[Path, Any], tmp_path: Path
 ) -> None:
@@ -180,15 +181,15 @@ def test_a_bundle_without_weights_and_with_a_narrower_range(
     ("arguments", "message"),
     [
         (("--range", "x_1=1..64"), "x_1"),
-        pytest.param(("--range", "x_1=9..2"), "x_1", marks=pytest.mark.long),  # each imports PyTorch
+        pytest.param(("--range", "x_1=9..2"), "x_1", marks=pytest.mark.long),  # each is read by a child
         pytest.param(("--range", "K=1..2"), "K", marks=pytest.mark.long),
         (("--range", "x_1:1-2"), "--range: given 'x_1:1-2'; allowed: NAME=LOW..HIGH, as L=1..512"),
     ],
 )
 def test_ranges_that_are_refused(
-    program: tuple[Path, Any], tmp_path: Path, arguments: tuple[str, ...], message: str
+    program: tuple[Path, Any], tmp_path: Path, arguments: tuple[str, ...], message: str, inside: Any
 ) -> None:
-    _assert_refused(run("compile", program[0], "-o", tmp_path / "out", *_BUDGET, *arguments), message)
+    _assert_refused(inside("compile", program[0], "-o", tmp_path / "out", *_BUDGET, *arguments), message)
     assert not (tmp_path / "out").exists()
 
 
@@ -198,7 +199,7 @@ def _assert_refused(done: subprocess.CompletedProcess[str], message: str) -> Non
     assert line.startswith("dietcode: ") and message in line
 
 
-def test_files_that_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_refused(tmp_path: Path, inside: Any) -> None:
     (tmp_path / "model.tflite").write_bytes(b"")
     (tmp_path / "broken.pt2").write_bytes(b"no archive")
     for name, message in (
@@ -209,7 +210,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         ),
         ("broken.pt2", "broken.pt2: "),
     ):
-        _assert_refused(run("compile", tmp_path / name, "-o", tmp_path / "out"), message)
+        _assert_refused(inside("compile", tmp_path / name, "-o", tmp_path / "out"), message)
 
 
 @pytest.mark.long
@@ -242,16 +243,19 @@ def test_a_model_of_onnx_from_file_to_result(tmp_path: Path) -> None:
         _assert_near(model(x=x), np.maximum(x @ weights["w"] + weights["b"], 0))
 
 
-def test_a_folder_of_something_else_is_left_alone(program: tuple[Path, Any], tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_folder_of_something_else_is_left_alone(
+    program: tuple[Path, Any], tmp_path: Path, inside: Any
+) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("mine")
-    done = run("compile", program[0], "-o", tmp_path / "notes", *_BUDGET)
+    done = inside("compile", program[0], "-o", tmp_path / "notes", *_BUDGET)
     assert done.returncode == 1 and "holds files that are no library" in done.stderr
     assert (tmp_path / "notes" / "a.txt").read_text() == "mine"
 
 
-def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
-    done = run("inspect", bundle)
+def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path, inside: Any) -> None:
+    done = inside("inspect", bundle)
     assert done.returncode == 0, done.stderr
     for text in (
         "small-model  x_0 in 1…4, x_1 in 1…32",
@@ -259,7 +263,7 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
         "weights     5, ",
     ):
         assert text in done.stdout
-    facts = json.loads(run("inspect", bundle, "--json").stdout)
+    facts = json.loads(inside("inspect", bundle, "--json").stdout)
     assert sum(part["flops_at_most"] for part in facts["report"]["parts"]) > 0
     few = [part for part in facts["report"]["parts"] if part["search"]["measured"] < 2]
     few = [part for part in few if part["search"]["stop"] in ("trials", "seconds")]
@@ -267,14 +271,15 @@ def test_inspect_shows_a_bundle_and_its_libraries(bundle: Path) -> None:
     assert not few or "the budget ended the search of" in warning
     for part in facts["report"]["parts"]:
         assert 1 <= part["search"]["measured"] <= 2  # a trial may have gone to the seed
-        own = json.loads(run("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
+        own = json.loads(inside("inspect", bundle / "libraries" / part["digest"], "--json").stdout)
         assert len(own["dispatch"]["categories"]) == part["categories"] >= 1
         assert part["digest"][:12] in done.stdout
 
 
-def test_a_bundle_has_no_objective_of_its_own(bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_has_no_objective_of_its_own(bundle: Path, tmp_path: Path, inside: Any) -> None:
     message = "is a whole model; give one of its libraries, DIR/libraries/DIGEST"
-    _assert_refused(run("reselect", bundle, "--objective", "max_kernels=1", "-o", tmp_path / "out"), message)
+    wanted = ("--objective", "max_kernels=1", "-o", tmp_path / "out")
+    _assert_refused(inside("reselect", bundle, *wanted), message)
 
 
 def test_bench_says_where_the_time_of_a_call_goes(bundle: Path, inside: Any) -> None:

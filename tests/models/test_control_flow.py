@@ -123,9 +123,9 @@ def _mapped(m: Any, x: Any) -> Any:
 
 FUNCTIONS = [
     _one_of_two_layers,
-    _several_results,
+    pytest.param(_several_results, marks=pytest.mark.long),
     pytest.param(_nested_branches, marks=pytest.mark.long),
-    _until_large,
+    pytest.param(_until_large, marks=pytest.mark.long),
     _loop_in_a_branch_in_a_loop,
     pytest.param(_loop_in_a_loop, marks=pytest.mark.long),
     pytest.param(_fibonacci, marks=pytest.mark.long),

@@ -33,14 +33,15 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "vit": [(1,), (5,)],
     "whisper": [(1, 3), (2, 33), (1, 100)],
 }
-# Compared before they are lowered; the others are in `make test` in `test_lowered_models` alone.
-_AS_GRAPHS = {"mobilenet", "swin", "unet", "vit", "whisper"}
+# One of each kind of layer and of control flow is in `make test`, most of them lowered.
+_AS_GRAPHS = {"lstm"}
+_LOWERED = {"graph_network", "mlp", "resnet", "routed"}
 
 
 def in_turn(as_graphs: bool) -> list[Any]:
-    """All examples as cases: in `make test` each is in one of two tests, in `make test-long` in both."""
-    marks = {name: () if (name in _AS_GRAPHS) == as_graphs else pytest.mark.long for name in SIZES}
-    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
+    """All examples as cases: a few of each of two tests in `make test`, all of both in `make test-long`."""
+    here = _AS_GRAPHS if as_graphs else _LOWERED
+    return [pytest.param(name, marks=() if name in here else pytest.mark.long) for name in SIZES]
 
 
 def example_of(name: str) -> Any:

@@ -39,6 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_recurrent_layers(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
@@ -110,6 +111,7 @@ def test_pooling_over_a_dynamic_length() -> None:
         assert_same(module, graph, weights, (torch.randn(2, 4, size),))
 
 
+@pytest.mark.long
 def test_fused_attention() -> None:
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)

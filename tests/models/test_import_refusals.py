@@ -68,6 +68,7 @@ def _random(self: Module, x: Any) -> Any:
     return x + torch.rand_like(x)
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize(
     ("function", "problems"),
     [
@@ -129,6 +130,7 @@ def test_dimensions_without_bounds() -> None:
     assert graph.ranges == {"L": (2, 100)} and str(graph.inputs["x"].shape[0]) == "L"
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("ranges", "problem"),
     [

@@ -146,6 +146,7 @@ def test_attention() -> None:
     assert_functions(ATTENTION, tensors, [{}, {2: L}, {3: L}])
 
 
+@pytest.mark.long
 def test_attention_of_a_module() -> None:
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()

@@ -145,6 +145,7 @@ SHAPES: dict[str, list[Function]] = {
 }
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str) -> None:
     assert_functions(SHAPES[name], _tensor, [{1: L}], SIZES)

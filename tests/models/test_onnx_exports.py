@@ -30,6 +30,7 @@ CASES: dict[tuple[str, bool], dict[str, int]] = {
     ("vit", False): {"attention": 2},
     ("whisper", False): {"attention": 2, "conv1d": 2},
 }
+_LONG = {("bert", False), ("llama", True), ("unet", False)}
 RANGES = {"P": (0, 128)}
 
 
@@ -41,7 +42,11 @@ def _export(name: str, dynamo: bool, folder: Path) -> tuple[Any, Any, Path]:
     return example, model, path
 
 
-@pytest.mark.parametrize(("name", "dynamo"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "dynamo"),
+    [pytest.param(*case, marks=pytest.mark.long if case in _LONG else ()) for case in CASES],
+    ids=str,
+)
 @pytest.mark.filterwarnings("ignore")  # the exporters warn of themselves
 def test_exports(name: str, dynamo: bool, tmp_path: Path) -> None:
     example, model, path = _export(name, dynamo, tmp_path)

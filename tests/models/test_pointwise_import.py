@@ -150,6 +150,7 @@ FLOATS: dict[str, list[Function]] = {
 }
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats(name: str) -> None:
     assert_functions(FLOATS[name], _floats, [{0: L}, {0: L}])
@@ -168,6 +169,7 @@ POSITIVE: list[Function] = [
 ]
 
 
+@pytest.mark.long
 def test_functions_of_positive_numbers() -> None:
     assert_functions(POSITIVE, _positive, [{0: L}, {0: L}])
 

@@ -134,14 +134,14 @@ FUNCTIONS = [
     _rows_of_a_mask,
     pytest.param(_elements, marks=pytest.mark.long),
     pytest.param(_scattered_back, marks=pytest.mark.long),
-    _first_ones,
+    pytest.param(_first_ones, marks=pytest.mark.long),
     _until,
     _repeated,
-    _one_after_the_other,
+    pytest.param(_one_after_the_other, marks=pytest.mark.long),
     pytest.param(_best_boxes, marks=pytest.mark.long),
-    _in_a_branch,
+    pytest.param(_in_a_branch, marks=pytest.mark.long),
     pytest.param(_in_a_loop, marks=pytest.mark.long),
-    _loop_of_a_size,
+    pytest.param(_loop_of_a_size, marks=pytest.mark.long),
 ]
 
 

@@ -62,6 +62,7 @@ def short(what: Any, *tensors: Any, **named: Any) -> Any:
     return what.compiled.attempt(tensors, named)
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_nothing_is_kept_of_a_call(kind: str) -> None:
     library = dietcode.load(built("rows"))

@@ -39,6 +39,7 @@ def tame() -> None:
     ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE; where it is refused it may go well still
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_many_calls_at_once_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     """Each element of each loop is written once, errors reach their caller, and a forked child calls too."""
@@ -221,12 +222,14 @@ assert not failures and len(done) == 4, failures[:3]
 """
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("team", ["auto", "own", "host"])
 def test_four_threads_call_with_tensors_of_both_kinds(team: str) -> None:
     pytest.importorskip("torch", reason=of_extra("bench"))
     python(MIXED, built("rows"), env={"DIETCODE_THREADS": team})
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("team", ["auto", "own", "host"])
 def test_a_child_forked_after_calls_with_torch_tensors(team: str) -> None:
     """PyTorch's own operators may wait for ever there, where they are parallel; calls do not."""

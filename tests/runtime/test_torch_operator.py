@@ -60,6 +60,7 @@ def close(one: Any, other: Any) -> bool:
     return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-5))
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ["rows", "varying", "bmm", "epilogue", "keyword", "dense", "order"])
 def test_an_operator_is_right_and_obeys_pytorch_s_rules(name: str) -> None:
     library = dietcode.load(built(name))
@@ -126,6 +127,7 @@ def test_an_operator_computes_with_the_buffers_that_it_has() -> None:
             torch.func.functional_call(fresh, weights, (x,))
 
 
+@pytest.mark.long
 def test_compiled_for_all_shapes_at_once(nets: tuple[Any, Any]) -> None:
     tuned, plain = nets
     compiled = torch.compile(tuned, fullgraph=True, dynamic=True)

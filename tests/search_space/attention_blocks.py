@@ -7,6 +7,7 @@ from typing import Any
 
 from compiled import cpu_target
 from compiled_block import CompiledBlock
+from turns import few_of
 
 from dietcode.search_space.attention.problem import AttentionProblem
 from dietcode.search_space.cpu.attention.micro_kernel import AttentionKernel
@@ -70,4 +71,5 @@ def attention_kernels(problem: AttentionProblem, limits: Limits) -> list[Attenti
 @functools.cache
 def built_attention(name: str, mcpu: str) -> CompiledBlock:
     problem, target = attention_of(name), cpu_target(mcpu)
-    return CompiledBlock(problem, attention_kernels(problem, Limits.of(target)), target)
+    every = attention_kernels(problem, Limits.of(target))
+    return CompiledBlock(problem, few_of(every, list(ATTENTIONS).index(name)), target)

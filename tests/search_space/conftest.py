@@ -10,21 +10,25 @@ from turns import TARGETS, units_of
 
 from dietcode.target.cpu import CpuTarget
 
-_cases: dict[str, dict[str, int]] = defaultdict(dict)  # the numbers of each test's
+_cases: dict[str, dict[str, int]] = defaultdict(dict)  # the numbers of each test's, or a file's names
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Cases take turns on the vector units: what they vary and the width of a vector are asked for elsewhere.
 
-    Of each case one stays in `make test`, and of each test both units; `make test-long` runs all.
+    Of each case, and of a test that has no others, one stays in `make test`, so that a file has both units;
+    `make test-long` runs all.
     """
     callspec = getattr(item, "callspec", None)
     if callspec is None or item.path.name == "test_guard_pages.py" or "target" not in callspec.params:
         return
-    others = callspec.id.partition("-")[2]  # the vector unit stands first
-    cases = _cases[item.nodeid.partition("[")[0]]
-    units = units_of(cases.setdefault(callspec.params.get("name", others), len(cases)))
-    if others and units and callspec.params["target"] not in units:
+    test = item.nodeid.partition("[")[0]
+    others = callspec.id.partition("-")[2] or test  # the vector unit stands first
+    # What is compiled for a name is shared by the tests of a file.
+    named = "name" in callspec.params
+    cases = _cases[test if "-" in callspec.id and not named else item.path.name]
+    units = units_of(cases.setdefault(callspec.params["name"] if named else others, len(cases)))
+    if units and callspec.params["target"] not in units:
         item.add_marker(pytest.mark.long)
 
 

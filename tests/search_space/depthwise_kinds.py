@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from compile_cache import load_compiled
 from compiled import cpu_target, numbered
+from turns import few_of
 
 from dietcode.measure.cpu_worker import layouts
 from dietcode.search_space.cpu.depthwise.micro_kernel import DepthwiseKernel
@@ -82,10 +83,10 @@ def micro_kernels(problem: DepthwiseProblem, limits: Limits) -> list[DepthwiseKe
 class CompiledDepthwise:
     """Micro-kernels of one convolution as machine code; the last argument chooses one."""
 
-    def __init__(self, problem: DepthwiseProblem, mcpu: str, num_cores: int = 2) -> None:
+    def __init__(self, problem: DepthwiseProblem, mcpu: str, num_cores: int = 2, case: int = 0) -> None:
         target = cpu_target(mcpu, num_cores)
         self.problem, self.limits = problem, Limits.of(target)
-        self.kernels = micro_kernels(problem, self.limits)
+        self.kernels = few_of(micro_kernels(problem, self.limits), case)
         tree = numbered(len(self.kernels))
         module = build_module(problem, self.kernels, tree, ("kernel",), self.limits)
         self.module = load_compiled(module, target)
@@ -139,4 +140,4 @@ class CompiledDepthwise:
 
 @functools.cache
 def built_depthwise(name: str, mcpu: str, num_cores: int = 2) -> CompiledDepthwise:
-    return CompiledDepthwise(depthwise_problem(name), mcpu, num_cores)
+    return CompiledDepthwise(depthwise_problem(name), mcpu, num_cores, list(DEPTHWISE).index(name))

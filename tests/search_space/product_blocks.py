@@ -7,6 +7,7 @@ from typing import Any
 
 from compiled import cpu_target
 from compiled_block import CompiledBlock
+from turns import few_of
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
@@ -206,4 +207,5 @@ def micro_kernels(problem: ProductProblem, limits: Limits) -> list[ProductKernel
 @functools.cache
 def built_block(name: str, mcpu: str) -> CompiledBlock:
     problem, target = problem_of(name), cpu_target(mcpu)
-    return CompiledBlock(problem, micro_kernels(problem, Limits.of(target)), target)
+    every = micro_kernels(problem, Limits.of(target))
+    return CompiledBlock(problem, few_of(every, list(BLOCKS).index(name)), target)

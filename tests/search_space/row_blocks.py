@@ -7,6 +7,7 @@ from typing import Any
 
 from compiled import cpu_target
 from compiled_block import CompiledBlock
+from turns import few_of
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
@@ -230,4 +231,5 @@ def micro_kernels(problem: RowProblem, limits: Limits) -> list[RowKernel]:
 @functools.cache
 def built_block(name: str, mcpu: str, fixed: tuple[tuple[str, int], ...] = ()) -> CompiledBlock:
     problem, target = problem_of(name, dict(fixed)), cpu_target(mcpu)
-    return CompiledBlock(problem, micro_kernels(problem, Limits.of(target)), target)
+    every = micro_kernels(problem, Limits.of(target))
+    return CompiledBlock(problem, few_of(every, list(BLOCKS).index(name)), target)

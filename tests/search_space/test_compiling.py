@@ -25,7 +25,7 @@ FORMS: tuple[tuple[Callable[..., Any], Any, str], ...] = (
     (built, KINDS, "NCHW uneven"),
     (built_block, BLOCKS, "reductions"),
     (built_product, PRODUCTS, "qkv"),
-    (built_attention, ATTENTIONS, "plain"),
+    (built_attention, ATTENTIONS, "one-head"),
     (depthwise_kinds.built_depthwise, depthwise_kinds.DEPTHWISE, "few channels"),
 )
 

@@ -115,6 +115,7 @@ def test_other_contractions(einsum: str, fixed: dict[str, int]) -> None:
         emulated.check({k: fixed.get(k, base + i) for i, k in enumerate(letters)}, seed=base)
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", every_kind(0))
 def test_every_kind_of_problem(name: str) -> None:
     """Each with some way to treat tails, and with a split reduction or without."""
@@ -151,6 +152,7 @@ def test_epilogues_and_output_dtypes(dtype: str) -> None:
     emulated.check({"m": 13, "n": 20, "k": 24})
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_operands_of_half_precision(dtype: str) -> None:
     """Eight at a time along the reduction and along the columns; the epilogue's tensors are of that dtype."""

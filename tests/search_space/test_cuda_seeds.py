@@ -76,6 +76,7 @@ def found() -> list[CudaSeed]:
     return cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=3)
 
 
+@pytest.mark.long
 def test_samples_follow_the_hardwares_seeds(found: list[CudaSeed]) -> None:
     hardware = hardware_seeds(SCORES, LIMITS)
     assert found[: len(hardware)] == hardware
@@ -114,6 +115,7 @@ def test_the_same_seed_gives_the_same(found: list[CudaSeed]) -> None:
     assert cuda_seeds(SCORES, TARGET, EXTENTS, num_samples=0) == hardware_seeds(SCORES, LIMITS)
 
 
+@pytest.mark.long
 def test_the_search_goes_by_seconds() -> None:
     """It gets better than its first, random round, asks for each micro-kernel once, and T0 is the best."""
     rounds: list[list[CudaMicroKernel]] = []

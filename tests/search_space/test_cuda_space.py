@@ -174,6 +174,7 @@ def test_fetches_follow_the_layout() -> None:
     assert alignments(DENSE, replace(T0, splits=2))["Y"] == 4
 
 
+@pytest.mark.long
 @needs_nvrtc
 def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
     """Shared memory to the byte, registers well enough that seeds and their like do not spill."""
@@ -188,6 +189,7 @@ def test_what_the_limits_expect_is_what_the_compiler_gives() -> None:
             assert 0.6 < facts[tile.symbol].registers / estimate < 1.7, (arch, tile.name, estimate)
 
 
+@pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_90a", "sm_100"])
 def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
@@ -208,6 +210,7 @@ def test_seeds_for_tensor_cores_do_not_spill(arch: str) -> None:
     assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in ptx
 
 
+@pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("dtype", "arch"), [("float16", "sm_75"), ("bfloat16", "sm_75"), ("float16", "sm_100")]

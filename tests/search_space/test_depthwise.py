@@ -30,6 +30,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
         built.check(built.extents(*shape), seed)
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("num_cores", [1, 3, 4])
 def test_any_number_of_cores(num_cores: int, avx2: CpuTarget) -> None:
     built = built_depthwise("ragged", avx2.mcpu, num_cores)

@@ -14,6 +14,8 @@ from dietcode.lean import without_torch
 from dietcode.target.cpu import CpuTarget
 
 SCRIPT = Path(__file__).with_name("guarded.py")
+PARTS = ("contractions", "blocks", "products", "depthwise", "attentions")
+_ALL = bool(os.environ.get("DIETCODE_TEST_LONG"))  # each takes a minute then
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +35,11 @@ def run_guarded(environment: dict[str, str], *arguments: object) -> subprocess.C
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.mark.parametrize("part", ["contractions", "blocks", "products", "depthwise", "attentions"])
-def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], part: str) -> None:
-    done = run_guarded(preloaded, part, target.mcpu)
-    assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
-    assert done.stdout.strip() == "done"
+@pytest.mark.parametrize("parts", [PARTS] if not _ALL else [(part,) for part in PARTS], ids="-".join)
+def test_no_touch_outside(target: CpuTarget, preloaded: dict[str, str], parts: tuple[str, ...]) -> None:
+    done = run_guarded(preloaded, target.mcpu, *parts)
+    assert done.returncode == 0, f"ended by {done.returncode} after {done.stdout}: {done.stderr[-2000:]}"
+    assert tuple(done.stdout.split()) == parts
 
 
 def test_the_guard_works(preloaded: dict[str, str]) -> None:

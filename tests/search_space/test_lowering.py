@@ -28,6 +28,7 @@ def test_dense_in_all_layouts(einsum: str, target: CpuTarget) -> None:
         kernel.check({"m": m, "n": 37, "k": 19})
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize(
     ("einsum", "fixed", "constant"),
     [

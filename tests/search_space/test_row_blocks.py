@@ -39,6 +39,7 @@ def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
         block.check(extents, seed)
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("width", [64, 100])
 @pytest.mark.parametrize("name", ["add-norm", "softmax"])
 def test_fixed_columns(name: str, width: int, target: CpuTarget) -> None:
@@ -79,6 +80,7 @@ def test_rows_outside_of_a_table_are_left_out(target: CpuTarget) -> None:
         assert np.allclose(table, right["E"], atol=1e-6) and np.allclose(y, right["Y"], atol=1e-4)
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("name", ["maxpool", "avgpool", "rotary", "interleaved-rotary"])
 def test_an_image_or_a_sequence_has_the_same_bits_alone(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)

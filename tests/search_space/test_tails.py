@@ -57,6 +57,7 @@ def test_every_edge(target: CpuTarget) -> None:
                 check_all(kernel, {"m": m, "n": n, "k": k})
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize(
     ("m", "n"),
     [
@@ -77,6 +78,7 @@ def test_fixed_extents(m: int, n: int, avx2: CpuTarget) -> None:
     check_all(kernel, {"m": m, "n": n, "k": 5})
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize(
     ("einsum", "fixed", "constant"),
     [
@@ -99,6 +101,7 @@ def test_other_contractions(einsum: str, fixed: dict[str, int], constant: bool, 
         check_all(kernel, extents, trial)
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("tile", [(1, 1), (1, 3), (8, 1), (14, 1)], ids=lambda t: f"{t[0]}x{t[1]}vectors")
 def test_extreme_tiles(tile: tuple[int, int], avx2: CpuTarget) -> None:
     rows, columns = tile[0], tile[1] * avx2.lanes()

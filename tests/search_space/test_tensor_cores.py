@@ -88,6 +88,7 @@ def free() -> Emulated:
     return Emulated(half("mk,nk->mn"), TILES[:-1])  # copies of global padding are read in chunks
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("m", [1, 16, 33, 64])
 def test_rows_of_any_number(m: int, dtype: str) -> None:
@@ -117,6 +118,7 @@ def test_elements_that_cannot_be_copied_go_by_registers() -> None:
     assert "fetched_X" in free().text
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("einsum", "fixed", "transposed"),
     [
@@ -148,6 +150,7 @@ def kinds() -> dict[str, Emulated]:
     return found
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("name", every_kind(1))
 def test_every_kind_of_problem(name: str) -> None:
     kind, rng = KINDS[name], random.Random(name)
@@ -171,6 +174,7 @@ def test_all_ways_give_the_same_bits_but_for_the_steps_of_an_instruction() -> No
     assert all(np.array_equal(whole[0], other) for other in whole[1:])
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("tile", "einsum", "fixed"),
     [

@@ -146,6 +146,7 @@ def test_any_window(window: tuple[Any, Any, Any], tails: str, target: CpuTarget)
     check(with_and_without(problem, target, tails=tails), extents)
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize("kernel", [(1, 1), (1, 3), (3, 1), (7, 7), (2, 5)], ids=str)
 @pytest.mark.parametrize("strides", [1, 2])
 def test_any_kernel(kernel: tuple[int, int], strides: int, target: CpuTarget) -> None:
@@ -159,6 +160,7 @@ def test_any_width(width: int, tails: str, target: CpuTarget) -> None:
     check(with_and_without(problem, target, 6, tails), extents)
 
 
+@pytest.mark.sampled(keep=4)
 @pytest.mark.parametrize("channels", [1, 2, 8, 16, 19, 33])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_any_channels(channels: int, groups: int, target: CpuTarget) -> None:
@@ -166,6 +168,7 @@ def test_any_channels(channels: int, groups: int, target: CpuTarget) -> None:
     check(with_and_without(problem, target, tails="partition"), extents)
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.usefixtures("avx2")
 @pytest.mark.parametrize(("num_cores", "tails"), each_with_tails([1, 2, 3, 8]))
 def test_any_number_of_tasks(num_cores: int, tails: str) -> None:
@@ -181,6 +184,7 @@ def test_an_operand_that_is_not_constant(target: CpuTarget) -> None:
     check(with_and_without(problem, target, tails="partition"), extents)
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("tails", TAILS)
 def test_any_extent_may_be_dynamic(tails: str, target: CpuTarget) -> None:
     roles = {"batch": (), "rows": ("n", "p", "q"), "columns": ("o",), "reduction": ("r", "s", "c")}

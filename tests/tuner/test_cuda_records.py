@@ -206,6 +206,7 @@ def test_a_library_of_a_convolution_comes_of_records() -> None:
     assert manifest["alignment_bytes"] == {"X": 16, "W": 4, "Y": 16}
 
 
+@pytest.mark.long
 @needs_nvrtc
 def test_a_library_is_not_loaded_where_there_is_no_gpu(tmp_path: Path) -> None:
     files, _ = made(spec_of(), made_records(), ("sm_90a",))

@@ -63,6 +63,7 @@ def records() -> Records:
     return found
 
 
+@pytest.mark.sampled(keep=1)
 @needs_nvrtc
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_the_bits_of_a_row_are_the_same_for_every_shape(is_asked: bool) -> None:

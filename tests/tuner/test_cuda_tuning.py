@@ -345,6 +345,7 @@ def test_what_fails_is_on_record_and_costs_itself(
         measure(spec_of(2), force=True, children=Answers(*errors))
 
 
+@pytest.mark.long
 def test_a_part_of_the_budget_is_metaschedules(
     patch: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def check(folder: Path, spec: Spec, *shapes: Mapping[str, int]) -> None:
         assert 0 <= library.select(**shape) < len(library.dispatch["categories"])
 
 
+@pytest.mark.long
 def test_rows_from_a_range_and_columns_from_a_list(tuned: Any, tmp_path: Path) -> None:
     ranges = {"M": {"min": 1, "max": 300}, "N": {"values": [16, 100, 257]}}
     spec = make_spec(**FREE, shape_vars=ranges, dims={"m": "M", "n": "N", "k": 24})
@@ -98,6 +99,7 @@ def test_a_log_of_whole_shapes(tuned: Any, tmp_path: Path) -> None:
     check(tmp_path / "lib", spec, frequent, {"B": 32, "T": 3}, {"B": 1, "T": 601}, {"B": 5, "T": 100})
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("ranges", "dims", "shapes"),
     [

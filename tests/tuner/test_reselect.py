@@ -59,6 +59,7 @@ def test_operands_and_variables_keep_their_order(tuned: Any, tmp_path: Path) -> 
     assert contents(tmp_path / "lib") == contents(tmp_path / "again")
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [

@@ -110,6 +110,7 @@ def test_a_tile_that_no_seed_reaches_is_found_by_expansion(
     assert "without them" in shown
 
 
+@pytest.mark.long
 def test_the_model_is_less_sure_of_ways_that_were_not_tried(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_without_mutation_only_seeds_are_measured(own_cache: Path) -> None:
     assert result.measured <= 3
 
 
+@pytest.mark.long
 def test_without_learning_every_candidate_is_measured(own_cache: Path) -> None:
     spec = make_spec(budget=MANY)
     whole = make_library(
@@ -238,6 +240,7 @@ def test_where_earlier_workloads_mislead_metaschedule_runs(tuned: Any, seeds: li
     assert result.report["seed"]["trials"] > 0
 
 
+@pytest.mark.long
 def test_a_damaged_file_of_another_workload_costs_nothing(
     tuned: Any, own_cache: Path, seeds: list[int]
 ) -> None:
@@ -301,6 +304,7 @@ def test_a_budget_of_a_second_measures_something(tuned: Any) -> None:
     assert result.report["rounds"][-1]["stop"] == "seconds"
 
 
+@pytest.mark.long
 def test_rounds_that_fail_as_a_whole_do_not_end_the_search(tuned: Any) -> None:
     class FullDisk(FakeChildren):
         def build(self, requests: Any) -> Any:
@@ -337,6 +341,7 @@ def test_space_grows_for_a_badly_served_shape_behind_well_served_heavy_ones(own_
     assert {"m": 5} in grown
 
 
+@pytest.mark.long
 def test_force_takes_nothing_over_from_other_workloads(tuned: Any, seeds: list[int]) -> None:
     tuned(make_spec(budget=MANY))
     _, result = tuned(second(), folder="second", force=True)

@@ -74,6 +74,7 @@ def test_a_library_is_not_larger_than_asked(tuned: Any, tmp_path: Path) -> None:
     assert said is not None and int(said[1]) == least < int(said[2])
 
 
+@pytest.mark.long
 @needs_nvrtc
 def test_a_library_for_gpus_is_not_larger_than_asked() -> None:
     """All architectures, PTX and the host part count."""

@@ -122,6 +122,7 @@ def test_seconds_bound_the_measurements(tuned: Any, monkeypatch: pytest.MonkeyPa
     assert len(read_records(records_file(own_cache)).measurements) == result.measured
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("stage", ["build", "check", "time"])
 def test_failures_cost_their_candidate_alone(stage: Any, tuned: Any) -> None:
     names = sorted(set(tuned(folder="first")[0].timed))

@@ -29,6 +29,7 @@ DATA = {
 }
 
 
+@pytest.mark.long
 def test_a_depthwise_convolution_is_tuned(
     tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_range_that_was_sampled_is_judged_on_other_shapes(
     assert fresh[1].shape == (unseen["num_shapes"], len(result.report["selection"]["micro_kernels"]))
 
 
+@pytest.mark.long
 def test_a_bound_on_the_worst_loss_holds_for_the_rule_too(tuned: Any) -> None:
     ranges = {name: {"min": 1, "max": 120} for name in "MN"}
     free = {"X": {"dims": "mk", "dtype": "float32"}, "W": {"dims": "nk", "dtype": "float32"}}

@@ -224,6 +224,7 @@ def test_a_right_library_is_right(
     assert (event.stage, event.message) == ("verify", "right on 11 instances against float64")
 
 
+@pytest.mark.sampled(keep=3)
 @pytest.mark.parametrize(
     ("kind", "where"),
     [

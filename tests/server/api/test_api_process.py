@@ -174,6 +174,7 @@ def test_what_is_refused_is_one_line(tmp_path):
     assert status == 2 and "DIETCODE_SERVE_MAX_BODY_BYTES" in said
 
 
+@pytest.mark.long
 def test_with_a_token_others_may_reach_it(tmp_path):
     from datetime import timedelta
 
@@ -199,6 +200,7 @@ def test_with_a_token_others_may_reach_it(tmp_path):
         assert status == 0 and token not in said
 
 
+@pytest.mark.long
 def test_another_loopback_address(tmp_path):
     host, shown = ("::1", "[::1]") if _has_ipv6() else ("127.0.0.2", "127.0.0.2")
     with serving(tmp_path, "--host", host) as (url, process):
@@ -317,6 +319,7 @@ def test_a_killed_server_starts_again_on_its_folder(tmp_path):
         assert end(process, signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.long
 def test_a_signal_during_the_start_ends_it_in_order(tmp_path):
     """The lock file appears before the database does: from then on nothing is cut short."""
     with start(tmp_path) as process:

@@ -112,6 +112,7 @@ def test_a_hang_costs_only_the_comparison(
     assert "it took longer than 4 s" in stage.said
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("error", ["0.5", "NaN"])
 def test_a_wrong_result_fails_the_job(stage: Stage, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
     """As it would in the stage before, which looks at eight instances."""
@@ -122,6 +123,7 @@ def test_a_wrong_result_fails_the_job(stage: Stage, monkeypatch: pytest.MonkeyPa
         stage.run()
 
 
+@pytest.mark.long
 def test_nothing_goes_on_without_the_lease(stage: Stage) -> None:
     assert stage.run(holds=lambda: False) == []
     answers = iter([True, False])

@@ -76,6 +76,7 @@ def test_two_servers_share_the_jobs_and_none_runs_twice(servers: Callable[..., S
     assert all([state for state, _ in messages(one, i)] == ["queued", "running", "failed"] for i in ids)
 
 
+@pytest.mark.sampled(keep=1)
 def test_a_cancel_at_one_server_ends_a_worker_of_another(servers: Callable[..., Server]) -> None:
     one, two = servers(), servers()
     two.supervisor.start()

@@ -68,6 +68,7 @@ def test_a_worker_that_is_killed_leaves_an_interrupted_job(server: Server) -> No
     assert server.row(job_id).state == JobState.RUNNING.value and server.row(job_id).attempt == 2
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("name", "says", "attempts"),
     [("crashes", "killed by signal 6", 1), ("unclaimed", "ended with status 5", 1)],
@@ -108,6 +109,7 @@ def test_a_server_that_stops_gives_back_what_no_worker_had_claimed(server: Serve
         assert slots.holders(session) == {}
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_before_its_worker_claims_it(server: Server) -> None:
     """The worker ends by itself, and the next job begins."""
     server.supervisor.start()
@@ -127,6 +129,7 @@ def reserve(server: Server, job_id: str, by: str, slot: str, secs: float) -> Non
         assert slots.take(session, slot, by, job_id, secs)
 
 
+@pytest.mark.long
 def test_what_a_dead_server_of_this_host_reserved_begins_at_once(server: Server) -> None:
     job_id = server.submit("left")
     reserve(server, job_id, f"{socket.gethostname()}/999999999/1.0", socket.gethostname(), 3600.0)
@@ -134,6 +137,7 @@ def test_what_a_dead_server_of_this_host_reserved_begins_at_once(server: Server)
     assert server.reach(job_id, JobState.FAILED).error == "as told"
 
 
+@pytest.mark.long
 def test_what_another_host_reserved_is_left_to_it_for_a_while(server: Server) -> None:
     theirs, mine = server.submit("theirs"), server.submit("mine", priority=-1)
     reserve(server, theirs, "elsewhere/1/1.0", "elsewhere", 3600.0)

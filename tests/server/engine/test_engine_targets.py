@@ -30,6 +30,7 @@ def test_the_machine_itself_is_what_the_compiler_says() -> None:
     assert found.device == (device_record(here)["id"], device_record(here)["name"], here.to_json())
 
 
+@pytest.mark.long
 def test_a_target_of_another_machine_has_no_device_here() -> None:
     more = available_cores() + 1
     given = spec_from_data(spec_data("dense", target={"kind": "llvm", "num_cores": more}))
@@ -43,6 +44,7 @@ def test_a_cpu_without_the_features_is_another_machine(monkeypatch: pytest.Monke
     assert not found["runnable"]
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.skipif(bool(list_gpus()), reason="has a GPU")
 @pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_80"}, "nvidia/nvidia-a100"])
 def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> None:
@@ -51,6 +53,7 @@ def test_a_gpu_is_a_target_and_no_device_where_there_is_none(target: object) -> 
     assert found.device is None and not found.runnable
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize(
     ("target", "says"),
     [
@@ -125,6 +128,7 @@ def test_an_answer_that_does_not_come_is_the_servers_fault(monkeypatch: pytest.M
             targets.resolve(given)
 
 
+@pytest.mark.long
 def test_other_machines_are_asked_about_in_one_question() -> None:
     targets = Targets()
     here = targets.on(TargetSpec(kind="llvm"))

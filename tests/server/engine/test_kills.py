@@ -159,6 +159,7 @@ def wait_until_alone(service: Service, alone: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + 40 * NUM_KILLS)
 def test_kills_lose_nothing_and_repeat_nothing(service: Service) -> None:
     rng = random.Random(time.time_ns())

@@ -117,6 +117,7 @@ def test_a_graph_that_takes_too_long_costs_its_job(
     assert "not taken apart" in str(shown(database, job_id).error)
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_gone_on_from(tmp_path: Path) -> None:
     server = Server(tmp_path, max_attempts=3)
     script = str(Path(__file__).with_name("model_worker.py"))

@@ -88,6 +88,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_a_full_disk_a_restart_and_a_pull(place: Place) -> None:
     (place.folder / "spec.json").write_text(json.dumps(SPEC))
     place.start()

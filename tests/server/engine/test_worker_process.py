@@ -37,6 +37,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True, env=os.environ)
 
 
+@pytest.mark.long
 def test_a_worker_beside_its_server(tmp_path: Path, inside: Inside) -> None:
     """With the real compiler, which says what this machine is."""
     with start("serve", "--no-jobs", "--port", 0, "--data-dir", tmp_path) as server:

@@ -70,6 +70,7 @@ def test_a_target_that_names_none_of_several_machines_is_refused(cluster: Cluste
     assert not cluster.measured_by("server")
 
 
+@pytest.mark.long
 def test_workers_on_one_machine_measure_one_after_the_other(cluster: Cluster) -> None:
     cluster.workers("one", "two")
     ids = [cluster.submit("slow") for _ in range(2)]
@@ -80,6 +81,7 @@ def test_workers_on_one_machine_measure_one_after_the_other(cluster: Cluster) ->
     assert all(job.attempt == 1 for job in jobs)
 
 
+@pytest.mark.long
 def test_workers_with_slots_of_their_own_measure_side_by_side(cluster: Cluster) -> None:
     for name in ("one", "two"):
         cluster.workers(name, job="simple_worker.py", DIETCODE_SERVE_SLOT=name)
@@ -90,6 +92,7 @@ def test_workers_with_slots_of_their_own_measure_side_by_side(cluster: Cluster) 
         assert sorted(slots.holders(session)) == ["one", "two"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("alone", "num_jobs"), [(("three",), 3), pytest.param(("three", "four"), 8, marks=pytest.mark.long)]
 )
@@ -162,6 +165,7 @@ def test_a_cancel_at_the_server_ends_all_processes_at_the_worker(cluster: Cluste
     assert time.monotonic() - began < 5.0
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stopped_hands_its_job_back(cluster: Cluster) -> None:
     (one,) = cluster.workers("one")
     job_id = cluster.submit("slow")
@@ -197,6 +201,7 @@ def test_jobs_whose_machine_left_wait_until_one_like_it_is_there(cluster: Cluste
     assert cluster.end(two)[0] == 0
 
 
+@pytest.mark.long
 def test_a_name_has_one_worker_and_a_data_folder_too(cluster: Cluster) -> None:
     cluster.workers("one")
     same = cluster.begin("other", "storm_worker.py", "worker", "--name", "one")

@@ -60,6 +60,7 @@ def filled(database: Database) -> dict[str, Any]:
     return facts(database)
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("to", ["sqlite", "postgresql"])
 def test_what_comes_back_is_what_was_there(
     database: Database, to: str, others: Callable[[str], Database], tmp_path: Path
@@ -144,6 +145,7 @@ def test_a_restore_that_fails_loses_nothing(
     assert facts(database) == was
 
 
+@pytest.mark.sampled(keep=5)
 @pytest.mark.parametrize("revision", sorted(path.stem for path in REVISIONS.glob("*.sql")))
 def test_a_backup_of_an_older_version(
     revision: str, others: Callable[[str], Database], tmp_path: Path, kind: str

@@ -44,6 +44,7 @@ RESUME = {I: Q, F: Q, C: Q, Q: Q, R: R, W: Q, S: ConflictError}
 RESUME_WITHOUT_RUNNER = RESUME | {I: W, F: W, C: W, W: W}
 
 
+@pytest.mark.sampled(keep=16)
 @pytest.mark.parametrize("before", ALL)
 @pytest.mark.parametrize(
     ("call", "table"),
@@ -110,6 +111,7 @@ def test_a_claim(database: Database, before: JobState) -> None:
         assert (row.runner, row.heartbeat_at) == ("host/1/2", now)
 
 
+@pytest.mark.sampled(keep=24)
 @pytest.mark.parametrize("before", ALL)
 @pytest.mark.parametrize("after", ALL)
 def test_the_end_of_a_run(database: Database, before: JobState, after: JobState) -> None:
@@ -241,6 +243,7 @@ def test_the_oldest_of_the_queue_is_next(database: Database) -> None:
         assert [row.id for row in jobs.running(session)] == ids[::-1]
 
 
+@pytest.mark.sampled(keep=1)
 def test_two_processes_claim_the_same_jobs(database: Database, url: str) -> None:
     ids = [job_in(database, Q) for _ in range(40)]
     first, second = go(*(start("claim", url, runner, *ids) for runner in ("first", "second")))

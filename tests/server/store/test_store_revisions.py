@@ -42,6 +42,7 @@ def at_revision(revision: str, kind: str, url: str, tmp_path: Path) -> Database:
     return database
 
 
+@pytest.mark.sampled(keep=6)
 @pytest.mark.parametrize("revision", OLD)
 def test_its_rows_are_still_read(revision: str, kind: str, url: str, tmp_path: Path) -> None:
     database = at_revision(revision, kind, url, tmp_path)
