@@ -51,7 +51,13 @@ def placed(made: Any) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("options", "num_placed"),
-    [({}, 3), ({"reads": True}, 3), ({"gives": True}, 0), ({"axis": 1}, 0), ({"twice": True}, 0)],
+    [
+        ({}, 3),
+        ({"reads": True}, 3),
+        ({"gives": True}, 0),
+        pytest.param({"axis": 1}, 0, marks=pytest.mark.long),
+        pytest.param({"twice": True}, 0, marks=pytest.mark.long),
+    ],
     ids=str,
 )
 def test_a_stack_of_what_is_computed(options: dict[str, Any], num_placed: int) -> None:
