@@ -5,7 +5,8 @@
 
 `tune` makes the libraries that ``build/benchmarks/blocks`` lacks, with a cache folder beside them; `measure`
 measures the rows that lack a measurement of their library, and writes them to
-``benchmarks/results/blocks.json``, which keeps the others. Both begin no further row once their seconds are over, so that a few minutes at a time do.
+``benchmarks/results/blocks.json``, which keeps the others. Both begin no further row once their seconds are
+over, so that a few minutes at a time do.
 Measure with nothing else on the machine: every path of an instance in turns, medians of the rounds.
 """
 
