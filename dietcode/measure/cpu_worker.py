@@ -34,7 +34,7 @@ from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
-_PIECES = 4  # batches of calls in the time that a request gives for one
+_BATCHES = 4  # batches of calls in the time that a request gives for one
 _LOW_PERCENTILE = 10
 _RESOURCES: dict[str, Any] = {}
 
@@ -221,7 +221,7 @@ def _time(call: Any, min_secs: float, repeats: int) -> float:
     started = time.perf_counter()
     call()
     once = max(time.perf_counter() - started, 1e-7)
-    number = max(1, int(np.ceil(min_secs / _PIECES / once)))
+    number = max(1, int(np.ceil(min_secs / _BATCHES / once)))
     readings: list[float] = []
     began = before = time.perf_counter()
     while len(readings) < repeats or before - began < repeats * min_secs:

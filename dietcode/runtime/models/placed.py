@@ -17,7 +17,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedPart:
     """Elements of another value, which follow each other there.
 
     Attributes
@@ -50,7 +50,7 @@ class Part:
 
 def placed_parts(
     executable: Executable, shape_of: Callable[[tuple[Extent, ...]], tuple[int, ...]]
-) -> Iterator[tuple[str, Sequence[Part]]]:
+) -> Iterator[tuple[str, Sequence[PlacedPart]]]:
     """Yield each whole, with its parts.
 
     `shape_of` gives a shape of extents as numbers, for the binding of a call.
@@ -60,6 +60,6 @@ def placed_parts(
             (whole,), begin, parts = step.results, 0, []
             for name in step.placed:
                 shape = shape_of(executable.values[name].shape)
-                parts.append(Part(name, whole, begin, shape))
+                parts.append(PlacedPart(name, whole, begin, shape))
                 begin += math.prod(shape)
             yield whole, parts

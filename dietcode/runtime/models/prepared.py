@@ -38,7 +38,7 @@ from dietcode.runtime.models.flow import (
     branch_action,
     loop_action,
 )
-from dietcode.runtime.models.placed import Part, placed_parts
+from dietcode.runtime.models.placed import PlacedPart, placed_parts
 from dietcode.runtime.models.repeated import Repeated, RepeatedCalls, repeated_action
 from dietcode.runtime.models.sizes import Continuations, bounded
 from dietcode.runtime.models.steps import host_action
@@ -92,7 +92,7 @@ class Prepared:
         self._fixed: dict[str, Array] = dict(kernels.constants)
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
-        self._parts: list[tuple[int, int, Part]] = []  # slots of values that lie in those of others
+        self._parts: list[tuple[int, int, PlacedPart]] = []  # slots of values that lie in those of others
         self._actions: list[Action] = []
         self._sources: list[Step] = []  # of each action
         self._arrays: set[int] = set()  # slots of outputs that steps before these have
