@@ -4,8 +4,9 @@
     python -m benchmarks.blocks measure [ROW …] [--seconds 240] [--again]
 
 `tune` makes the libraries that ``build/benchmarks/blocks`` lacks, with a cache folder beside them; `measure`
-measures the rows that lack a measurement of their library, and writes ``benchmarks/results/blocks.json`` of
-all that there are. Both begin no further row once their seconds are over, so that a few minutes at a time do.
+measures the rows that lack a measurement of their library, and writes them to
+``benchmarks/results/blocks.json``, which keeps the others. Both begin no further row once their seconds are
+over, so that a few minutes at a time do.
 Measure with nothing else on the machine: every path of an instance in turns, medians of the rounds.
 """
 
@@ -62,7 +63,9 @@ def main() -> int:
             failed.append(name)
             print(f"{name}: exit status {error.returncode}", file=sys.stderr, flush=True)
     if arguments.command != "tune":
-        results = {name: json.loads(path.read_text()) for name in ROWS if (path := _result(name)).is_file()}
+        kept = json.loads(RESULT.read_text())["rows"] if RESULT.is_file() else {}
+        kept |= {name: json.loads(path.read_text()) for name in ROWS if (path := _result(name)).is_file()}
+        results = {name: kept[name] for name in ROWS if name in kept}
         write(RESULT, {"rows": results})
         print(table(results))
     return 1 if failed else 0

@@ -34,6 +34,8 @@ from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled
 
 SAFE_ERROR = 1e-5  # of float32, relative to the output's scale
 _POISON = np.float32("nan")
+_BATCHES = 4  # batches of calls in the time that a request gives for one
+_LOW_PERCENTILE = 10
 _RESOURCES: dict[str, Any] = {}
 
 
@@ -210,24 +212,30 @@ def _tensors(problem: Any, extents: dict[str, int], lanes: int) -> list[Any]:
 
 
 def _time(call: Any, min_secs: float, repeats: int) -> float:
-    """Return the lower quartile of a call's seconds over `repeats` batches of at least `min_secs` each."""
+    """Return the lower decile of a call's seconds, over at least `repeats` batches in ``repeats · min_secs``.
+
+    Batches are shorter than `min_secs`: another program has a core for some milliseconds at a time, and what
+    runs between two of its turns is read as it is on a quiet machine.
+    """
     call()
     started = time.perf_counter()
     call()
     once = max(time.perf_counter() - started, 1e-7)
-    number = max(1, int(np.ceil(min_secs / once)))
-    readings = []
-    for _ in range(repeats):
-        started = time.perf_counter()
+    number = max(1, int(np.ceil(min_secs / _BATCHES / once)))
+    readings: list[float] = []
+    began = before = time.perf_counter()
+    while len(readings) < repeats or before - began < repeats * min_secs:
         for _ in range(number):
             call()
-        readings.append((time.perf_counter() - started) / number)
-    return lower_quartile(readings)
+        after = time.perf_counter()
+        readings.append((after - before) / number)
+        before = after
+    return low_reading(readings)
 
 
-def lower_quartile(readings: Sequence[float]) -> float:
+def low_reading(readings: Sequence[float]) -> float:
     """Return the reading that counts of several: on a shared machine disturbances only ever add time."""
-    return float(np.percentile(readings, 25))
+    return float(np.percentile(readings, _LOW_PERCENTILE))
 
 
 def check(request: CheckRequest, call: Callable[..., Any]) -> CheckResult:

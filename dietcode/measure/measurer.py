@@ -70,8 +70,8 @@ class Measurer:
     num_variables : int
         Shape variables that the code takes.
     min_secs, repeats
-        A reading is the lower quartile of `repeats` batches of at least `min_secs` seconds: on a shared
-        machine disturbances only ever add time.
+        A reading takes ``repeats · min_secs`` seconds, in batches of calls, of which a fast one counts: on a
+        shared machine disturbances only ever add time.
     base_secs : float, optional
         The reference kernel's usual reading at the calibration: the speed that all times are scaled to.
     reference : tuple of (AnyProblem, path, point), optional

@@ -16,6 +16,7 @@ from dietcode.measure import cpu_worker
 from dietcode.measure.requests import CheckRequest, CheckResult, TimeRequest, TimeResult
 
 _BIG_CORES = 1  # TVM's name of the affinity mode that uses the fastest cores first
+_BATCH_MSECS = 1  # the shortest that TVM takes
 _PROCESSOR, _TRIPLE = "target.llvm_get_system_cpu", "target.llvm_get_system_triple"
 
 
@@ -139,13 +140,13 @@ def time(request: TimeRequest) -> TimeResult:
         "run",
         session.remote.cpu(),
         number=1,
-        repeat=request.repeats,
-        min_repeat_ms=max(1, round(request.min_secs * 1e3)),
+        repeat=max(request.repeats, round(request.repeats * request.min_secs / _BATCH_MSECS * 1e3)),
+        min_repeat_ms=_BATCH_MSECS,
     )
     secs = []
     for extents, values in request.bindings():
         arguments = session.arguments(request.problem, extents, request.call.lanes)
-        secs.append(cpu_worker.lower_quartile(evaluate(*arguments, *values).results))
+        secs.append(cpu_worker.low_reading(evaluate(*arguments, *values).results))
     if not request.keeps:
         session.forget(request.path)
     return TimeResult(tuple(secs))

@@ -86,8 +86,9 @@ class Lifetimes:
 
     def _write(self, names: Iterable[str]) -> None:
         for name in names:
-            self.first.setdefault(name, self._now)
-            self.last[name] = max(self._now, self.last.get(name, 0))
+            own = self._root.get(name, name)  # another one's memory where it is a part of that
+            self.first.setdefault(own, self._now)
+            self.last[own] = max(self._now, self.last.get(own, 0))
 
     def _visit(self, steps: Sequence[Step]) -> None:
         for step in steps:

@@ -21,6 +21,7 @@ from dietcode.models.kernel_call import Argument, KernelCall, RepeatedCall, dige
 from dietcode.models.lifetimes import Lifetimes, all_steps, loop_values, reads_of, writes_of
 from dietcode.models.memory import Lifetime, plan_storages
 from dietcode.models.nested import opened, renamed, written_outputs
+from dietcode.models.placing import place_parts
 from dietcode.models.rewriting import rewrite
 from dietcode.models.units import Unit, Units, needed_units
 from dietcode.runtime.models.executable import ALIGNMENT, FORMAT, VIEW_OPERATORS
@@ -107,6 +108,7 @@ class Lowering:
     def run(self) -> Lowered:
         self._add_steps()
         outputs = [self._contiguous(name) for name in self._graph.outputs]
+        self._place(outputs)
         storages = self._plan(outputs)
         used = self._used(outputs)
         self._lowered.description = {
@@ -365,6 +367,14 @@ class Lowering:
             if "loop" in step:
                 used.update(loop_values(step))
         return used
+
+    def _place(self, outputs: list[str]) -> None:
+        """Have parts of concatenations computed where these need them."""
+        sizes = set(self._graph.sizes)
+        taken = {self._root[name] for name in outputs}
+        taken |= {n for n, t in self._types.items() if any(sizes & extent.variables for extent in t.shape)}
+        whole = place_parts(self._steps, self._root, self._is_contiguous, self._types, taken)
+        self._root.update({name: whole[own] for name, own in self._root.items() if own in whole})
 
     def _plan(self, outputs: list[str]) -> dict[str, Any]:
         """Return the storages, and the storage of each value that is no output, constant or input."""

@@ -2,7 +2,7 @@
 
 ``rewriter`` how a graph is written anew, ``patterns`` and ``activations`` functions put together again,
 ``dense`` products with weights, ``convolutions`` scales folded and channels put last, ``transposition``
-transposes moved to where they cost nothing.
+transposes moved to where they cost nothing, ``sharing`` what follows from shapes alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dietcode.models.rewriting.dense import DENSE
 from dietcode.models.rewriting.patterns import PATTERNS
 from dietcode.models.rewriting.recurrent import RECURRENT
 from dietcode.models.rewriting.rewriter import rewritten
+from dietcode.models.rewriting.sharing import sharing
 from dietcode.models.rewriting.transposition import TRANSPOSITION
 
 __all__ = ["rewrite"]
@@ -22,6 +23,6 @@ __all__ = ["rewrite"]
 def rewrite(graph: Graph) -> Graph:
     """Return the graph that is taken apart."""
     together = (*PATTERNS, *ACTIVATIONS, *DENSE)
-    for rules in ((*together, *RECURRENT), together, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION)):
+    for rules in ((*together, *RECURRENT), together, FOLDING, (*CHANNELS_LAST, *TRANSPOSITION), (sharing(),)):
         graph = rewritten(graph, rules)
     return graph

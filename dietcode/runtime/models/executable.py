@@ -9,8 +9,8 @@
      "storages": {"sizes": [[bytes, …], …], "of": {value: storage}, "max_bytes"}}
 
 A step is ``{"kernel": digest, "arguments": {tensor: read}, "results": [read], "variables"}``, where a read is
-``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view"}``; or one of
-`dietcode.runtime.models.flow`, with steps within it:
+``{"value", "shape"}``; or ``{"host": operator, "operands", "attributes", "results", "view", "placed"}``;
+or one of `dietcode.runtime.models.flow`, with steps within it:
 
     {"branch": value, "then": [step], "else": [step], "results"}
     {"loop": {"condition": {"steps", "value"} or null, "count": extent or null, "body": [step],
@@ -101,6 +101,8 @@ class HostStep:
         Whether the result shares its operand's memory.
     source : str
         Where the model's author wrote it; may be empty.
+    placed : tuple of str
+        Of a concatenation whose operands lie in the result: the values whose memory that is. It does nothing.
     """
 
     operator: str
@@ -109,6 +111,7 @@ class HostStep:
     results: tuple[str, ...]
     is_view: bool
     source: str = ""
+    placed: tuple[str, ...] = ()
 
 
 Step: TypeAlias = KernelStep | HostStep | BranchStep | LoopStep
@@ -266,6 +269,8 @@ def _check_step(executable: Executable, step: Step, known: set[str], written: se
             raise ValueError(f"{step.operator} as a view of {len(reads)} values")
         if step.is_view and step.operator not in VIEW_OPERATORS:
             raise ValueError(f"{step.operator} as a view; allowed: {', '.join(VIEW_OPERATORS)}")
+        if step.placed:
+            _check_placed(executable, step, written)
     else:
         _check_flow(executable, step, known, written)
         return
@@ -273,6 +278,15 @@ def _check_step(executable: Executable, step: Step, known: set[str], written: se
     if executable.sizes:
         _check_sizes(executable, step, known)
     _write(executable, writes, known, written)
+
+
+def _check_placed(executable: Executable, step: HostStep, written: set[str]) -> None:
+    """Refuse parts of a concatenation that no step has written, or that have memory of their own."""
+    given = {name for one in executable.load for name in one.results}
+    given.update(executable.inputs, executable.weights, executable.storage_of)
+    parts = set(step.placed)
+    if not parts <= written - given or step.operator != "concat" or len(parts) != len(step.operands):
+        raise ValueError(f"{step.operator} of {len(step.operands)} with the parts {list(step.placed)[:4]}")
 
 
 def _check_sizes(executable: Executable, step: KernelStep | HostStep, known: set[str]) -> None:
@@ -425,9 +439,8 @@ def _host_step(step: Mapping[str, Any]) -> HostStep:
             attributes[key] = given if given == known[key].default else known[key].read(given)
     operands = tuple(one["value"] if isinstance(one, Mapping) else _number(one) for one in step["operands"])
     results = tuple(map(str, step["results"]))
-    return HostStep(
-        operator, operands, attributes, results, bool(step.get("view")), str(step.get("source", ""))
-    )
+    source, placed = str(step.get("source", "")), tuple(map(str, step.get("placed", ())))
+    return HostStep(operator, operands, attributes, results, bool(step.get("view")), source, placed)
 
 
 def _number(one: Any) -> Any:

@@ -38,6 +38,7 @@ from dietcode.runtime.models.flow import (
     branch_action,
     loop_action,
 )
+from dietcode.runtime.models.placed import PlacedPart, placed_parts
 from dietcode.runtime.models.repeated import Repeated, RepeatedCalls, repeated_action
 from dietcode.runtime.models.sizes import Continuations, bounded
 from dietcode.runtime.models.steps import host_action
@@ -91,6 +92,7 @@ class Prepared:
         self._fixed: dict[str, Array] = dict(kernels.constants)
         self._slots: dict[str, int] = {name: number for number, name in enumerate(executable.inputs)}
         self._new: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
+        self._parts: list[tuple[int, int, PlacedPart]] = []  # slots of values that lie in those of others
         self._actions: list[Action] = []
         self._sources: list[Step] = []  # of each action
         self._arrays: set[int] = set()  # slots of outputs that steps before these have
@@ -114,7 +116,20 @@ class Prepared:
         for step in executable.all_steps:
             if isinstance(step, LoopStep):
                 self._reserve(step)
+        self._place()
         self._allocate_outputs()
+
+    def _place(self) -> None:
+        """Give the parts of concatenations their places in the whole."""
+        for whole, parts in placed_parts(self._executable, self._shape):
+            if whole not in self._fixed and whole not in self._slots:
+                self._new_slot(whole)
+            for part in parts:
+                if whole in self._fixed:
+                    self._fixed.setdefault(part.name, part.view(self._fixed[whole]))
+                elif part.name not in self._slots:
+                    number = self._slots[part.name] = len(self._slots)
+                    self._parts.append((number, self._slots[whole], part))
 
     def _is_bound(self, type_: TensorType) -> bool:
         unbound = self._executable.sizes.keys() - self._binding.keys()
@@ -153,6 +168,8 @@ class Prepared:
         slots: Slots = [*inputs, *[None] * (self._num_slots - len(inputs))]
         for number, shape, dtype in self._new:
             slots[number] = np.empty(shape, dtype)
+        for number, whole, part in self._parts:
+            slots[number] = part.view(slots[whole])
         if self._answer >= 0:
             slots[self._answer] = self  # or what the last size prepared
         return slots
@@ -235,7 +252,7 @@ class Prepared:
         """Return the steps that follow one which told a size."""
         tail = copy.copy(self)
         tail._binding, tail._shapes = binding, {}
-        tail._actions, tail._sources, tail._new = [], [], []
+        tail._actions, tail._sources, tail._new, tail._parts = [], [], [], []
         tail._fixed, tail._slots, tail._memories = dict(self._fixed), dict(self._slots), dict(self._memories)
         tail._arrays = self._arrays | {number for number, _, _ in self._new}
         tail._allocate()
@@ -301,12 +318,15 @@ class Prepared:
                 continue
             names = [one.value for one in step.results] if isinstance(step, KernelStep) else step.results
             for name in names:
-                if name not in self._fixed and name not in self._slots:
-                    type_ = executable.values[name]
-                    if not self._is_bound(type_):
-                        continue
-                    number = self._slots[name] = len(self._slots)
-                    self._new.append((number, self._shape(type_.shape), np.dtype(type_.dtype)))
+                is_known = name in self._fixed or name in self._slots
+                if not is_known and self._is_bound(executable.values[name]):
+                    self._new_slot(name)
+
+    def _new_slot(self, name: str) -> None:
+        """Have each call allocate a value."""
+        type_ = self._executable.values[name]
+        number = self._slots[name] = len(self._slots)
+        self._new.append((number, self._shape(type_.shape), np.dtype(type_.dtype)))
 
     def _add_view(self, step: HostStep) -> None:
         attributes = evaluated_attributes(step, self._binding)
@@ -399,6 +419,8 @@ class Prepared:
         return result
 
     def _add_host(self, step: HostStep) -> None:
+        if step.placed:
+            return
         if step.operator == "assert" and not step.operands:
             self._add_check(step)
             return

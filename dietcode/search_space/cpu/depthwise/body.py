@@ -194,18 +194,17 @@ class DepthwiseBody:
         strides = memory.views[self.problem.row_operand].axis_strides
         below = line.top + (across.dilation * (self.size(across.kernel) - 1) + 1)
         position = tile.first * along.stride - along.padding + along.dilation * (self.size(along.kernel) - 1)
-        start = TirOps().bind(
-            line.image
-            + below * memory.value(strides[across.axis])
-            + position * memory.value(strides[along.axis])
-            + tile.panel * self.lanes
-        )
+        down_step, step = memory.value(strides[across.axis]), memory.value(strides[along.axis])
+        start = TirOps().bind(line.image + below * down_step + position * step + tile.panel * self.lanes)
+        num_down, num_along = min(across.stride, self.size(across.kernel)), self.rows * along.stride
         data = memory.buffers[self.problem.row_operand]
-        for down in range(min(across.stride, self.size(across.kernel))):
-            for i in range(self.rows * along.stride):
-                at = start + down * memory.value(strides[across.axis]) + i * memory.value(strides[along.axis])
-                for column in range(0, tile.vectors * self.lanes, _LINE):
-                    prefetch(data, at + column, FROM_L2)
+        # Addresses past the data may have no memory, and looking for it takes long.
+        end = start + (num_down - 1) * down_step + (num_along - 1) * step + tile.vectors * self.lanes
+        with T.If(end <= data.shape[0]), T.Then():
+            for down in range(num_down):
+                for i in range(num_along):
+                    for column in range(0, tile.vectors * self.lanes, _LINE):
+                        prefetch(data, start + (down * down_step + i * step + column), FROM_L2)
 
     def _existing(self, tile: Tile) -> dict[int, Any]:
         """Return whether each position along the line is one of the data."""
@@ -220,16 +219,17 @@ class DepthwiseBody:
         """Add the products of one line of the window."""
         problem, along, across, lanes = self.problem, self.along, self.across, self.lanes
         strides = self.memory.views[problem.row_operand].axis_strides
-        channel = tile.panel * lanes
-        start = line.image + (tile.first * along.stride - along.padding) * self.memory.value(
-            strides[along.axis]
-        )
+        step = self.memory.value(strides[along.axis])
+        start = line.image + tile.panel * lanes
         exists_line = None
         if across is not None:
             at = line.top + r * across.dilation
+            if exists:
+                exists_line = named(tirx.And(at >= 0, at < self.size(across.axis)), 1, "bool")
+                at = _clamped(at, self.size(across.axis))
             start = start + at * self.memory.value(strides[across.axis])
-            exists_line = named(tirx.And(at >= 0, at < self.size(across.axis)), 1, "bool")
-        start = TirOps().bind(start + channel)
+        first = tile.first * along.stride - along.padding
+        start = TirOps().bind(start if exists else start + first * step)
         data = self.memory.buffers[problem.row_operand]
         width = self.size(along.kernel)
         size = width * (1 if across is None else self.size(across.kernel)) * lanes
@@ -241,7 +241,9 @@ class DepthwiseBody:
             for t in range(width)
         ]
         for position, products in self.positions.items():
-            offset = start + position * self.memory.value(strides[along.axis])
+            offset = start + position * step
+            if exists:
+                offset = TirOps().bind(start + _clamped(first + position, self.size(along.axis)) * step)
             for v in range(tile.vectors):
                 mask = None
                 if v == tile.vectors - 1 and tile.channels < lanes:
@@ -294,3 +296,11 @@ class DepthwiseBody:
                 store(buffer, value, [offset], lanes)
             else:
                 store_masked(buffer, value, offset, mask)
+
+
+def _clamped(position: Any, extent: Any) -> Any:
+    """Return the nearest position of the data.
+
+    A load that is masked as a whole reads nothing, but takes hundreds of cycles where there is no memory.
+    """
+    return tirx.max(tirx.min(position, extent - 1), 0)
