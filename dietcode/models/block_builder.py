@@ -253,10 +253,12 @@ class _Block:
     def _gathered(self, node: Node, columns: str) -> dict[str, Any]:
         """Return the rows of a table at positions, whose elements lie along an index."""
         table, positions = node.tensors
-        if node.attributes["axis"] not in (0, -2) or self._graph.types[table].rank != 2:
+        extents = self._shape(table)
+        along = tuple(self._full[axis] for axis in self._axes.groups[-1]) if columns == "n" else extents[-1:]
+        if node.attributes["axis"] % len(extents) != 0 or tuple(extents[1:]) != along:
             raise _NotABlockError
         dims = "".join(self._letters(self._presence_of_rows(positions)))
-        extent = self._shape(table)[0]
+        extent = extents[0]
         row = self._letter_of(extent, _TABLE_LETTERS) if self._products else self._dims_of_depth(extent)
         return {"gather": [self._tensor(table, row + columns), self._tensor(positions, dims, "int32")]}
 
@@ -328,7 +330,7 @@ class _Block:
             self._body[operand] = self._gathered(taken, depth)
         else:
             operand = self._tensor(x, rows + depth)
-        has_bias = len(node.operands) > 2 and node.operands[2] is not None
+        has_bias = len(node.tensors) > 2 and node.operands[2] is not None
         product = f"{name}p" if has_bias else name
         self._body[product] = {"einsum": [operand, self._tensor(w, order)], "dims": f"{rows}{gate}n"}
         if has_bias:

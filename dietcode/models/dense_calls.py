@@ -33,15 +33,15 @@ def dense_call(
     }
     arguments = {"X": Argument(x, (rows, depth)), "W": Argument(w, graph.types[w].shape)}
     epilogue: list[Any] = []
-    if len(first.operands) > 2:
+    for bias in first.tensors[2:]:
         epilogue.append("bias")
-        arguments["bias"] = Argument(str(first.operands[2]), (columns,))
+        arguments["bias"] = Argument(bias, (columns,))
     current = first.result
     for node in rest:
-        bias = None if epilogue else _bias(graph, node, current, columns)
-        if bias is not None:
+        vector = None if epilogue else _bias(graph, node, current, columns)
+        if vector is not None:
             epilogue.append("bias")
-            arguments["bias"] = Argument(bias, (columns,))
+            arguments["bias"] = Argument(vector, (columns,))
             current = node.result
             continue
         step = epilogue_step(graph, node, current, arguments, (rows, columns))

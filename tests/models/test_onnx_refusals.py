@@ -58,12 +58,15 @@ TO_FLOAT16 = onnx.TensorProto.FLOAT16
         ([node("Cast", ["x"], ["i"], to=7), node("Reshape", ["x", "i"], ["y"])], "depends on values"),
         ([node("Cast", ["x"], ["y"], to=TO_FLOAT16)], r"Cast: dtype float16; allowed: .*model.float\(\)"),
         ([node("Relu", ["nothing"], ["y"])], "reads 'nothing', which is not there"),
-        ([node("Pad", ["x", "two"], ["y"], mode="edge")], "Pad: mode edge; allowed: constant"),
+        ([node("Pad", ["x", "cut"], ["y"], mode="edge")], "Pad: padding that takes elements away"),
         ([node("Squeeze", ["x"], ["y"])], "without axes, any of which may be 1"),
         ([node("Slice", ["x", "two", "two", "", "minus"], ["y"])], r"step -2; allowed: from 1"),
         ([node("MaxPool", ["w"], ["y", "at"], kernel_shape=[1])], "MaxPool with one result"),
-        ([node("Resize", ["w", "", "half"], ["y"], mode="linear")], "mode linear; allowed: nearest"),
-        ([node("ConvTranspose", ["w", "w"], ["y"])], "ConvTranspose: not known"),
+        ([node("Resize", ["w", "", "half"], ["y"], mode="cubic")], "allowed: nearest and linear"),
+        (
+            [node("ConvTranspose", ["w", "w"], ["y"], auto_pad="SAME_UPPER")],
+            "auto_pad SAME_UPPER; allowed: NOTSET",
+        ),
         ([node("Einsum", ["x", "x"], ["y"], equation="ii,ij->j")], "each index once"),
         ([node("MatMul", ["x", "x"], ["y"])], "MatMul: matmul: .* 4 beside L"),
         ([node("Transpose", ["x"], ["y"], perm="no list")], "Transpose: "),
@@ -78,6 +81,7 @@ TO_FLOAT16 = onnx.TensorProto.FLOAT16
 )
 def test_refusals(nodes: list[Any], problem: str) -> None:
     constants = {"two": np.array([2, 2]), "minus": np.array([-2, 1]), "half": np.ones(3, np.float32)}
+    constants["cut"] = np.array([0, -1, 0, 0])
     constants["w"] = np.arange(16, dtype=np.float32).reshape(1, 1, 16)
     message = _refusal(model_of_nodes(nodes, X, ["y"], constants))
     assert message.startswith("cannot be compiled: ")

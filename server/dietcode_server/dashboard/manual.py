@@ -65,12 +65,16 @@ def _pages() -> frozenset[str]:
     return frozenset(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.md"))
 
 
+def _examples(folder: Path) -> Iterator[Path]:
+    return (folder.parent / "examples").rglob("*.py")
+
+
 @cache
 def _files() -> dict[str, Path]:
     """Return what pages show or lead to, by the path that follows `PREFIX`."""
     folder = _folder()
     found = {path.relative_to(folder).as_posix(): path for path in (folder / "evidence").rglob("*")}
-    found |= {f"examples/{path.name}": path for path in (folder.parent / "examples").glob("*.py")}
+    found |= {path.relative_to(folder.parent).as_posix(): path for path in _examples(folder)}
     return {name: path for name, path in found.items() if path.suffix in _FILES}
 
 
