@@ -56,7 +56,7 @@ test-long: export DIETCODE_TEST_EXAMPLES = 3
 test-long: test
 
 pytest: $(STAMP) $(LAUNCHER)
-	$(BIN)/python -m pytest -n 3 $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ARGS)
 
 durations:
 	$(MAKE) --no-print-directory ARGS=--update-durations pytest
