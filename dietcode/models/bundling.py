@@ -59,7 +59,10 @@ def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, byt
 
 
 def bundle_manifest(
-    plan: ModelPlan, files: Mapping[str, Mapping[str, Any]], libraries: Mapping[str, Mapping[str, Any]]
+    plan: ModelPlan,
+    files: Mapping[str, Mapping[str, Any]],
+    libraries: Mapping[str, Mapping[str, Any]],
+    bundle_format: str = BUNDLE_FORMAT,
 ) -> dict[str, Any]:
     """Return the manifest.
 
@@ -69,13 +72,16 @@ def bundle_manifest(
         ``{"bytes", "sha256"}`` of each file of the bundle's own.
     libraries : mapping
         What is listed of each library, by the digest of its part: ``manifest``, the digest of its manifest.
+    bundle_format : str
+        A model's, or that of a recursion.
     """
+    workspace = plan.facts.get("workspace_bytes")  # a recursion's follows from each structure
     return {
-        "format": BUNDLE_FORMAT,
+        "format": bundle_format,
         "name": plan.name,
         "version": __version__,
         "files": files,
         "libraries": libraries,
-        "dimensions": plan.description["dimensions"],
-        "workspace_bytes": plan.description["storages"]["max_bytes"],
+        "dimensions": plan.facts["dimensions"],
+        **({} if workspace is None else {"workspace_bytes": workspace}),
     }

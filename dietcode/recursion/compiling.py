@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietcode._version import __version__
 from dietcode.errors import RequestError
 from dietcode.measure.engine import Engine
-from dietcode.models.bundling import report_of_model
+from dietcode.models.bundling import bundle_manifest, report_of_model
 from dietcode.models.compiling import CompileResult, Options, tune_parts, write_bundle
 from dietcode.recursion.cells import Cells
 from dietcode.recursion.planning import plan_recursion
@@ -72,16 +72,7 @@ def compile_recursion(
     described = {RECURSION: pretty_json(plan.description), REPORT: pretty_json(report)}
     wanted = {name: weights[name] for name in plan.description["weights"]}
 
-    def manifest(files: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "format": RECURSION_FORMAT,
-            "name": cells.name,
-            "version": __version__,
-            "files": files,
-            "libraries": libraries,
-            "dimensions": plan.facts["dimensions"],
-        }
-
+    manifest = partial(bundle_manifest, plan, bundle_format=RECURSION_FORMAT)
     write_bundle(folder, described, wanted if keep_weights else {}, tuned.folders, manifest)
     on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
     return tuned.result(report, time.monotonic() - started)

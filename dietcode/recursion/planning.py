@@ -13,7 +13,7 @@ from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
-from dietcode.models.planning import PlannedPart, planned_parts
+from dietcode.models.planning import ModelPlan, planned_parts
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.cells import Cells, Shape
 from dietcode.recursion.hoisting import given, hoisted_values, only
@@ -44,26 +44,8 @@ class Forms:
     cell: Graph
 
 
-@dataclass(frozen=True)
-class RecursionPlan:
-    """A recursion that is taken apart.
-
-    Attributes
-    ----------
-    description : dict
-        ``recursion.json``.
-    parts : tuple of PlannedPart
-    facts : dict
-        What a report says of the whole.
-    """
-
-    description: dict[str, Any]
-    parts: tuple[PlannedPart, ...]
-    facts: dict[str, Any]
-
-
-def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping[str, Any]) -> RecursionPlan:
-    """Take a recursion apart.
+def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping[str, Any]) -> ModelPlan:
+    """Take a recursion apart; the plan's description is ``recursion.json``.
 
     Parameters
     ----------
@@ -100,7 +82,7 @@ def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping
             calls.setdefault(digest, []).extend(own)
     largest = {"B": max_nodes, "N": max_nodes, "T": max_nodes + 1}
     parts = planned_parts(specs, calls, largest, fields)
-    return RecursionPlan(description, parts, _facts(cells, description, lowered, forms))
+    return ModelPlan(description, parts, _facts(cells, description, lowered, forms))
 
 
 def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
@@ -232,7 +214,6 @@ def _facts(
         "num_operators": sum(graph.num_nodes for graph in graphs),
         "num_weights": len(sizes),
         "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
-        "workspace_bytes": 0,
         "num_calls": sum(len(one.steps) for one in lowered.values()),
         "kernels": {word: len(description[word]) for word in ("before", "leaf", "cell") if description[word]},
         "host_operators": {},

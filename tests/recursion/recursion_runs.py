@@ -15,8 +15,7 @@ from kernel_runs import computed_kernel
 from dietcode.bench.operator import Operator
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.operators import GRAPH_OPERATORS
-from dietcode.models.planning import PlannedPart
-from dietcode.recursion.planning import RecursionPlan
+from dietcode.models.planning import ModelPlan, PlannedPart
 from dietcode.runtime.host_operators import HOST
 from dietcode.workload.parse import spec_from_data
 
@@ -77,15 +76,13 @@ def levels_of(children: Array) -> list[list[int]]:
     return [levels[k] for k in sorted(levels)]
 
 
-def run_plan(
-    plan: RecursionPlan, weights: Mapping[str, Array], structure: Any, x: Array | None
-) -> list[Array]:
+def run_plan(plan: ModelPlan, weights: Mapping[str, Array], structure: Any, x: Array | None) -> list[Array]:
     """Return the states of all nodes in the order of the structure."""
     return _Run(plan, weights).states(structure.children, x)
 
 
 class _Run:
-    def __init__(self, plan: RecursionPlan, weights: Mapping[str, Array]) -> None:
+    def __init__(self, plan: ModelPlan, weights: Mapping[str, Array]) -> None:
         self.description = plan.description
         self.kernels = {}
         for part in plan.parts:

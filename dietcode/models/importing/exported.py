@@ -16,7 +16,7 @@ from dietcode.graph.graph import Graph
 from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
-from dietcode.models.importing import layers, layout, pointwise, scattering  # noqa: F401 - their rules
+from dietcode.models.importing import layers, layout, pointwise, resizing, scattering  # noqa: F401 - rules
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results

@@ -9,7 +9,8 @@ from typing import Any
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError, axis_of
-from dietcode.models.importing.context import RULES, Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.resizing import transposed
 from dietcode.models.importing.spelled_out import batch_norm, group_norm, log_sum_exp
 
 
@@ -185,6 +186,33 @@ def _matmul(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("matmul", first, second)
 
 
+@rule("aten._trilinear.default")
+def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """The sum of products of three tensors over some of their axes, as bilinear layers have it."""
+    product = ""
+    for tensor, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        x = m.tensor(a[tensor])
+        for axis in sorted(a[expand]):
+            shape = m.type(x).shape
+            x = m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
+        product = m.add("mul", product, x) if product else x
+    return m.add("sum", product, axes=tuple(a["sumdim"]))
+
+
+@rule("aten.cdist.default", "aten._cdist_forward.default")
+def _distances(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x, y, power = m.tensor(a["x1"]), m.tensor(a["x2"]), a["p"]
+    first, second = m.type(x).shape, m.type(y).shape
+    x = m.reshape(x, (*first[:-1], ONE, first[-1]))
+    y = m.reshape(y, (*second[:-2], ONE, *second[-2:]))
+    apart = m.add("sub", x, y)
+    if power == 2:
+        return m.add("sqrt", m.add("sum", m.add("square", apart), axes=(-1,)))
+    if power in (1, math.inf):
+        return m.add("sum" if power == 1 else "max", m.add("abs", apart), axes=(-1,))
+    raise GraphError(f"distances of order {power}; allowed: 1, 2 and infinity")
+
+
 @rule("aten.addmm.default", "aten.baddbmm.default")
 def _addmm(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     names = list(a)
@@ -234,7 +262,7 @@ def _each(numbers: Any, rank: int, default: Sequence[int] = ()) -> tuple[int, ..
 )
 def _convolution(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a.get("transposed"):
-        return RULES["aten.conv_transpose2d.input"](m, a, fake)
+        return transposed(m, a, fake)
     x, w, bias = m.tensor(a["input"]), m.tensor(a["weight"]), m.value(a["bias"])
     rank = m.rank(w) - 2
     alone = m.rank(x) == rank + 1

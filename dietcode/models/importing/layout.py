@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
@@ -270,6 +270,17 @@ def _sort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 def _argsort(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x = m.tensor(a["self"])
     return m.results("top", x, axis=axis_of(a["dim"], m.rank(x)), largest=a["descending"])[1]
+
+
+@rule("aten.median.dim")
+def _median(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a["self"])
+    axis = axis_of(a["dim"], m.rank(x))
+    middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2))
+    ordered = m.results("top", x, axis=axis, largest=False)
+    if a["keepdim"]:
+        return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)
+    return tuple(m.select(one, axis, middle) for one in ordered)
 
 
 @rule("aten.one_hot.default")

@@ -1,23 +1,14 @@
-"""Tensors that are changed at positions, and others in another size, of PyTorch."""
+"""Tensors that are changed at positions, and positions that are made, of PyTorch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietcode.graph.extent import ONE, Extent, floor_divide
+from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
-from dietcode.models.importing.resampled import (
-    TransposedConvolution,
-    interpolated,
-    padded,
-    transposed_convolution,
-    windows,
-)
 
-_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 _MOST_ROWS = 4096
 _CONCAT = 64  # operands of one concat
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
@@ -110,114 +101,6 @@ def _index_put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.transpose(changed, [order.index(k) for k in range(len(order))])
 
 
-def _interpolation(rank: int) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        x, scales = m.tensor(a["input"]), a["scale_factors"] or [None] * rank
-        for axis, (size, scale) in enumerate(zip(fake.shape[2:], scales, strict=True), start=2):
-            x = interpolated(m, x, axis, m.symbols.extent(size), scale, a["align_corners"])
-        return x
-
-    return translate
-
-
-rule("aten.upsample_linear1d.vec")(_interpolation(1))
-rule("aten.upsample_bilinear2d.vec")(_interpolation(2))
-rule("aten.upsample_trilinear3d.vec")(_interpolation(3))
-
-
-@rule("aten.constant_pad_nd.default", "aten.pad.default")
-def _pad(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, pairs = m.tensor(a["self"]), _pad_pairs(a["pad"])
-    mode = a.get("mode", "constant")
-    if mode == "constant":
-        return m.add(
-            "pad", x, pads=((0, 0),) * (m.rank(x) - len(pairs)) + tuple(pairs), value=a["value"] or 0
-        )
-    return _padded_by_own(m, x, pairs, _MODES[mode])
-
-
-def _pad_pairs(given: Any) -> list[tuple[int, int]]:
-    """Return the elements before and after of the last axes."""
-    if any(not isinstance(one, int) for one in given):
-        raise GraphError("padding by a dynamic number; allowed: constants")
-    return [(given[k], given[k + 1]) for k in range(0, len(given), 2)][::-1]
-
-
-def _padded_by_own(m: Importer, x: str, pairs: Sequence[tuple[int, int]], mode: str) -> str:
-    for axis, (before, after) in enumerate(pairs, start=m.rank(x) - len(pairs)):
-        x = padded(m, x, axis, before, after, mode)
-    return x
-
-
-def _pad_of(mode: str) -> Rule:
-    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-        return _padded_by_own(m, m.tensor(a["self"]), _pad_pairs(a["padding"]), mode)
-
-    return translate
-
-
-for _word, _mode in {"reflection": "reflect", "replication": "edge"}.items():
-    rule(*(f"aten.{_word}_pad{rank}d.default" for rank in (1, 2, 3)))(_pad_of(_mode))
-
-
-@rule("aten.unfold.default")
-def _unfold(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    axis = axis_of(a["dimension"], m.rank(x))
-    if not isinstance(a["size"], int) or not isinstance(a["step"], int):
-        raise GraphError("unfold by a dynamic size or step; allowed: constants")
-    count = floor_divide(m.type(x).shape[axis] - a["size"], Extent.of(a["step"])) + 1
-    found = windows(m, x, axis, count, a["size"], a["step"])
-    axes = [k for k in range(m.rank(found)) if k != axis + 1]
-    return m.transpose(found, [*axes, axis + 1])
-
-
-@rule("aten.im2col.default")
-def _patches(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    rank, shape = m.rank(x), m.type(x).shape
-    pads = ((0, 0),) * (rank - 2) + tuple((one, one) for one in a["padding"])
-    x = m.add("pad", x, pads=pads, value=0) if any(a["padding"]) else x
-    counts = []
-    for k, axis in enumerate((rank - 2, rank)):  # the first has two axes then
-        size, step, dilation = a["kernel_size"][k], a["stride"][k], a["dilation"][k]
-        free = m.type(x).shape[axis] - dilation * (size - 1) - 1
-        counts.append(floor_divide(free, Extent.of(step)) + 1)
-        x = windows(m, x, axis, counts[k], size, step, dilation)
-    rows, size_of_rows, columns, size_of_columns = range(rank - 2, rank + 2)
-    x = m.transpose(x, [*range(rank - 2), size_of_rows, size_of_columns, rows, columns])
-    each = shape[rank - 3] * a["kernel_size"][0] * a["kernel_size"][1]
-    return m.reshape(x, (*shape[: rank - 3], each, counts[0] * counts[1]))
-
-
-@rule("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
-def _transposed(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, w = m.tensor(a["input"]), m.tensor(a["weight"])
-    rank = m.rank(w) - 2
-    alone = m.rank(x) == rank + 1
-    x = m.reshape(x, (1, *m.type(x).shape)) if alone else x
-
-    def each(key: str) -> tuple[int, ...]:
-        given = a[key] if isinstance(a[key], list | tuple) else [a[key]]
-        return tuple(given) * (rank if len(given) == 1 else 1)
-
-    pads = tuple((one, one) for one in each("padding"))
-    how = TransposedConvolution(each("stride"), each("dilation"), pads, each("output_padding"), a["groups"])
-    result = transposed_convolution(m, x, w, m.value(a["bias"]), how)
-    return m.reshape(result, m.type(result).shape[1:]) if alone else result
-
-
-@rule("aten.median.dim")
-def _median(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x = m.tensor(a["self"])
-    axis = axis_of(a["dim"], m.rank(x))
-    middle = floor_divide(m.type(x).shape[axis] - 1, Extent.of(2))
-    ordered = m.results("top", x, axis=axis, largest=False)
-    if a["keepdim"]:
-        return tuple(m.slice(one, axis, middle, middle + 1) for one in ordered)
-    return tuple(m.select(one, axis, middle) for one in ordered)
-
-
 def _triangle_positions(lower: bool) -> Rule:
     def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         rows, columns, offset = a["row"], a["col"], a["offset"]
@@ -249,20 +132,6 @@ def _joined(m: Importer, pieces: Sequence[str]) -> str:
 
 rule("aten.tril_indices.default")(_triangle_positions(lower=True))
 rule("aten.triu_indices.default")(_triangle_positions(lower=False))
-
-
-@rule("aten.cdist.default", "aten._cdist_forward.default")
-def _distances(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    x, y, power = m.tensor(a["x1"]), m.tensor(a["x2"]), a["p"]
-    first, second = m.type(x).shape, m.type(y).shape
-    x = m.reshape(x, (*first[:-1], ONE, first[-1]))
-    y = m.reshape(y, (*second[:-2], ONE, *second[-2:]))
-    apart = m.add("sub", x, y)
-    if power == 2:
-        return m.add("sqrt", m.add("sum", m.add("square", apart), axes=(-1,)))
-    if power in (1, math.inf):
-        return m.add("sum" if power == 1 else "max", m.add("abs", apart), axes=(-1,))
-    raise GraphError(f"distances of order {power}; allowed: 1, 2 and infinity")
 
 
 @rule("aten.copy.default")
@@ -339,16 +208,3 @@ def _bags(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         counts = m.add("maximum", m.add("scatter_points", none, ones, bag, by="add"), 1.0)
         total = m.add("div", total, m.reshape(counts, (bags, ONE)))
     return total, None, None, None
-
-
-@rule("aten._trilinear.default")
-def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    """The sum of products of three tensors over some of their axes, as bilinear layers have it."""
-    product = ""
-    for tensor, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
-        x = m.tensor(a[tensor])
-        for axis in sorted(a[expand]):
-            shape = m.type(x).shape
-            x = m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
-        product = m.add("mul", product, x) if product else x
-    return m.add("sum", product, axes=tuple(a["sumdim"]))
