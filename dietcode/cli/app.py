@@ -150,9 +150,9 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
     from dietcode.cli.show import show_library
     from dietcode.runtime.manifest import DISPATCH, REPORT, is_bundle, is_recursion, read_json, read_manifest
-    from dietcode.runtime.signed import check_signature
+    from dietcode.runtime.signed import signed_manifest
 
-    check_signature(folder)
+    signed_manifest(folder)
     if is_bundle(folder) or is_recursion(folder):
         _inspect_model(folder, as_json)
         return

@@ -82,10 +82,10 @@ def parse_objective(given: list[str]) -> dict[str, Any]:
 def _reselect_folder(library: Path, changes: dict[str, Any], output: Path, as_json: bool) -> None:
     need_compiler()
     from dietcode.cli.progress import ProgressBars
-    from dietcode.runtime.signed import check_signature
+    from dietcode.runtime.signed import signed_manifest
     from dietcode.tuner.reselect import reselect as run
 
-    check_signature(library)
+    signed_manifest(library)
     with ProgressBars() as progress:
         result = run(library, changes, output, on_event=progress.on_event)
     if as_json:

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,14 +107,32 @@ class BlobCache:
         """Hold the lock of one blob; yields the path of its partial content."""
         partial = self._root / "downloads" / f"{blob_name(facts.sha256)}.part"
         with reported(partial):
-            partial.parent.mkdir(parents=True, exist_ok=True)
-            self.path(facts.sha256).parent.mkdir(parents=True, exist_ok=True)
+            _make_private(partial.parent)
+            _make_private(self.path(facts.sha256).parent)
+            if partial.is_symlink():
+                partial.unlink()
             lock = FileLock(partial.with_suffix(".lock"))
             lock.acquire()
         try:
             yield partial
         finally:
             lock.release()
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder that only this user may write to, or have an own one be so.
+
+    Raises
+    ------
+    OSError
+        Others may write to it, who could lead a download into another file.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "belongs to somebody else, or is a link", str(folder))
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(stat.S_IMODE(facts.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 class _Download:

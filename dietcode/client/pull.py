@@ -169,7 +169,7 @@ def _find(
     try:
         data, number, yanked = transport.send(calls.find_manifest(name, version))
     except UnreachableError as error:
-        newest = known.newest(name) if version is None else None
+        newest = (trust.latest(name) or known.newest(name)) if version is None else None
         cached = cached_listing(known, trust, name, newest) if newest is not None else None
         if cached is None:
             raise

@@ -113,8 +113,13 @@ class ServerTrust:
         statement = _checked(signed, found.key, name, version)
         seen = self._highest_seen(pins, name)
         newest = self._check_latest(found.key, name, version, seen) if is_latest else version
-        self._remember(found, statement, newest)
+        self._remember(found, statement, newest, is_latest)
         return signed, found.key
+
+    def latest(self, name: str) -> int | None:
+        """Return which version the server last signed to be the latest of a name; asks nobody."""
+        pins = self._pins.read().servers.get(self._server)
+        return None if pins is None else pins.latest.get(name)
 
     def _highest_seen(self, pins: ServerPins | None, name: str) -> int:
         """Return the highest version or sequence number that was seen of a name."""
@@ -200,10 +205,24 @@ class ServerTrust:
             f"`dietcode trust {self._server} --key {keyid}`"
         )
 
-    def _remember(self, found: _TrustedKey, statement: LibraryStatement, newest: int) -> None:
-        """Pin the key, and note what the statement says; writes nothing where nothing is new."""
+    def _remember(
+        self, found: _TrustedKey, statement: LibraryStatement, newest: int, is_latest: bool
+    ) -> None:
+        """Pin the key, and note what the statement says; writes nothing where nothing is new.
+
+        Parameters
+        ----------
+        found : _TrustedKey
+        statement : LibraryStatement
+            Which version of which name it is.
+        newest : int
+            Sequence number of the statement about the latest version.
+        is_latest : bool
+            Whether this version is the latest.
+        """
         key = found.key
-        if self._lock_key is None and self._is_known(found, statement, newest):
+        latest = {statement.name: statement.version} if is_latest else {}
+        if self._lock_key is None and self._is_known(found, statement, newest, latest):
             return
         with self._pins.changing() as trusted:
             pins = trusted.servers.get(self._server)
@@ -221,6 +240,8 @@ class ServerTrust:
                 if pin.fingerprint in statement.revoked:
                     pin.state = "revoked"
             seen = max(pins.seen.get(statement.name, 0), newest)
+            if newest >= seen:  # another process may have seen a newer statement meanwhile
+                pins.latest = pins.latest | latest
             pins.seen = pins.seen | {statement.name: seen}
             trusted.servers = trusted.servers | {self._server: pins}
         if is_new:
@@ -231,13 +252,17 @@ class ServerTrust:
         elif len(found.path) > 1:
             self._on_pin(f"{self._server}: its key is now {key.fingerprint}, as the one before it signed")
 
-    def _is_known(self, found: _TrustedKey, statement: LibraryStatement, newest: int) -> bool:
+    def _is_known(
+        self, found: _TrustedKey, statement: LibraryStatement, newest: int, latest: dict[str, int]
+    ) -> bool:
+        """Return whether all of it stands in the file already; as `_remember`, `latest` by name."""
         pins = self._pins.read().servers.get(self._server)
         pin = None if pins is None else pins.current
         if pins is None or pin is None or pin.key != found.key:
             return False
         untold = [one for one in pins.keys if one.fingerprint in statement.revoked and one.state != "revoked"]
-        return not untold and pins.seen.get(statement.name, 0) >= newest
+        is_seen = pins.seen.get(statement.name, 0) >= newest
+        return not untold and is_seen and pins.latest | latest == pins.latest
 
     def _move(self, pins: ServerPins, found: _TrustedKey, what: str) -> None:
         """Make the end of a path the current key; the pins may have changed since it was walked."""

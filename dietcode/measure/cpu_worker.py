@@ -132,7 +132,7 @@ class CpuWorker:
         """A function of a library, on threads of the kind that will run it elsewhere."""
         if path not in _RESOURCES:
             _RESOURCES[path] = load_code(Path(path))
-            attach(Path(path))
+            attach(str(Path(path).resolve()))
         return bind_for_measuring(_RESOURCES[path][name], self.num_threads)
 
 

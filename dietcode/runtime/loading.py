@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,28 @@ from dietcode.errors import LibraryError, TargetError
 from dietcode.runtime.cpu import missing_features
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.library import Library
-from dietcode.runtime.manifest import CODE, MANIFEST, packing_function, read_manifest
-from dietcode.runtime.native import load_code
-from dietcode.runtime.signed import check_signature
+from dietcode.runtime.manifest import (
+    CODE,
+    MANIFEST,
+    file_facts,
+    packing_function,
+    read_manifest,
+    read_verified,
+)
+from dietcode.runtime.native import load_content
+from dietcode.runtime.signed import is_required, signed_manifest
 from dietcode.runtime.threads import Threads, attach
 
 
 def load(
-    folder: str | os.PathLike[str], *, num_threads: int | None = None, threads: str | None = None
+    folder: str | os.PathLike[str],
+    *,
+    num_threads: int | None = None,
+    threads: str | None = None,
+    require_signature: bool | None = None,
+    listed: str | None = None,
 ) -> Library:
-    """Load a library folder.
+    """Load a library folder; all of it is read once, so that what was verified is what runs.
 
     Parameters
     ----------
@@ -34,24 +47,30 @@ def load(
         Whose they are: ``own`` for one pool of all libraries of the process, ``host`` for the host program's
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
         By default ``$DIETCODE_THREADS``, or ``auto``.
+    require_signature : bool, optional
+        Whether a folder without a signature is refused; by default as ``$DIETCODE_REQUIRE_SIGNATURE`` says.
+    listed : str, optional
+        Digest of the manifest, where a bundle lists it: that vouches for the library.
 
     Raises
     ------
     LibraryError
-        The folder is incomplete or altered, its signature is wrong or of a key that is not trusted, or its
-        code cannot be loaded.
+        The folder is incomplete or altered, its signature is wrong, missing or of a key that is not trusted,
+        or its code cannot be loaded.
     TargetError
         This CPU lacks an instruction set that the code uses; or, for a library for CUDA, there is no GPU or
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
-    check_signature(path)
-    manifest = read_manifest(path)
+    content = signed_manifest(path, listed is None and is_required(require_signature))
+    if listed is not None and file_facts(content)["sha256"] != listed:
+        raise LibraryError(f"{path / MANIFEST}: not what the bundle lists; it was altered")
+    manifest = read_manifest(path, content)
     try:
         _check_machine(path, manifest)
         chosen = Threads.of(num_threads, threads, manifest["num_threads"])
         if "cuda" in manifest["requires"]:
-            on_gpus = CudaLibrary(path, manifest, load_code(path / CODE))
+            on_gpus = CudaLibrary(path, manifest, _code(path, manifest)[0])
             on_gpus.prepare()
             return on_gpus
         return _library(path, manifest, chosen)
@@ -61,13 +80,22 @@ def load(
 
 
 def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
-    module = load_code(path / CODE)
-    attach(path / CODE)
+    for name, facts in manifest["packed"].items():
+        if not isinstance(facts["lanes"], int) or facts["lanes"] < 1:
+            raise LibraryError(
+                f"{path / MANIFEST}: packed {name}: {facts['lanes']!r} lanes; allowed: 1 or more"
+            )
+    module, loaded_by = _code(path, manifest)
+    attach(loaded_by)
     functions = {"run": threads.bind(module["run"]), "select": module["select"]}
     for facts in manifest["packed"].values():
         name = packing_function(facts)
         functions[name] = threads.bind(module[name])
     return Library(path, manifest, functions, threads.bind(module["run"], beside_torch=True))
+
+
+def _code(folder: Path, manifest: Mapping[str, Any]) -> tuple[Any, str]:
+    return load_content(read_verified(folder / CODE, manifest["files"][CODE]), str(folder / CODE))
 
 
 def _check_machine(folder: Path, manifest: dict[str, Any]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dietcode.errors import LibraryError
 
@@ -48,10 +50,25 @@ _FIELDS: dict[str, type] = {
 }
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; a pipe or a device, which might never end, is refused at once.
+
+    Raises
+    ------
+    OSError
+        It is missing, unreadable, or no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def sha256_file(path: Path) -> str:
-    """``sha256:<hex>`` of a file."""
+    """``sha256:<hex>`` of a regular file; raises as `open_regular`."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         for chunk in iter(lambda: stream.read(1 << 20), b""):
             digest.update(chunk)
     return f"sha256:{digest.hexdigest()}"
@@ -76,20 +93,39 @@ def pretty_json(data: object) -> bytes:
     return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object.
+def read_document(path: Path) -> bytes:
+    """Read a file of at most 8 MiB.
 
     Raises
     ------
     LibraryError
-        It is missing, too large, or not a JSON object.
+        It is missing, too large, or no regular file.
     """
     try:
-        if path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise LibraryError(f"{path}: larger than {_MAX_MANIFEST_BYTES >> 20} MiB")
-        data = json.loads(path.read_bytes())
+        with open_regular(path) as stream:
+            data = stream.read(_MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise LibraryError(f"{path}: {error.strerror or error}; is this a library folder?") from error
+    if len(data) > _MAX_MANIFEST_BYTES:
+        raise LibraryError(f"{path}: larger than {_MAX_MANIFEST_BYTES >> 20} MiB")
+    return data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object; raises as `read_document` and `parse_json`."""
+    return parse_json(path, read_document(path))
+
+
+def parse_json(path: Path, content: bytes) -> dict[str, Any]:
+    """Return the JSON object that a file holds.
+
+    Raises
+    ------
+    LibraryError
+        It is not a JSON object.
+    """
+    try:
+        data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise LibraryError(f"{path}: not JSON: {str(error)[:120]}") from error
     if not isinstance(data, dict):
@@ -97,8 +133,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, content: bytes | None = None) -> dict[str, Any]:
     """Read and verify a library's manifest: its format, and size and digest of every file.
+
+    Parameters
+    ----------
+    folder : Path
+    content : bytes, optional
+        Of the manifest, where it was read already, and its signature checked.
 
     Raises
     ------
@@ -107,7 +149,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     if not folder.is_dir():
         raise LibraryError(f"{folder}: no such folder; give the folder that `dietcode tune -o` wrote")
-    manifest = read_json(folder / MANIFEST)
+    manifest = parse_json(folder / MANIFEST, content or read_document(folder / MANIFEST))
     if manifest.get("format") != FORMAT:
         raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {FORMAT}")
     files = manifest.get("files")
@@ -135,9 +177,32 @@ def verify_file(path: Path, facts: Mapping[str, Any]) -> None:
         digest = sha256_file(path)
     except OSError as error:
         raise LibraryError(f"{path}: {error.strerror or error}; the library is incomplete") from error
+    _check_listed(path, {"bytes": size, "sha256": digest}, facts)
+
+
+def read_verified(path: Path, facts: Mapping[str, Any]) -> bytes:
+    """Return the content of one file that ``{"bytes", "sha256"}`` describe, the very bytes that were checked.
+
+    Raises
+    ------
+    LibraryError
+        It is missing or altered.
+    """
+    try:
+        with open_regular(path) as stream:
+            content = stream.read()
+    except OSError as error:
+        raise LibraryError(f"{path}: {error.strerror or error}; the library is incomplete") from error
+    _check_listed(path, file_facts(content), facts)
+    return content
+
+
+def _check_listed(path: Path, found: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     listed = facts if isinstance(facts, Mapping) else {}
-    if size != listed.get("bytes") or digest != listed.get("sha256"):
-        raise LibraryError(f"{path}: {size} bytes, {digest}: not what the manifest lists; it was altered")
+    if any(found[name] != listed.get(name) for name in found):
+        raise LibraryError(
+            f"{path}: {found['bytes']} bytes, {found['sha256']}: not what the manifest lists; it was altered"
+        )
 
 
 def as_published(manifest: Mapping[str, Any]) -> bytes:

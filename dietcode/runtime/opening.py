@@ -22,6 +22,7 @@ def load(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
+    require_signature: bool | None = None,
 ) -> Library | Model | LoadedRecursion:
     """Load a folder: a library of one operator, a whole model, or a recursion.
 
@@ -39,6 +40,9 @@ def load(
         By default ``$DIETCODE_THREADS``, or ``auto``.
     weights : path, optional
         Of a model or a recursion: a ``.safetensors`` file in the place of the bundle's own.
+    require_signature : bool, optional
+        Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
+        0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
 
     Raises
     ------
@@ -50,26 +54,34 @@ def load(
         driver, the driver is too old, or the library has no code for the GPU.
     """
     path = Path(folder)
+    how = num_threads, threads, require_signature
     opened: Library | Model | LoadedRecursion
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
-        opened = load_model(path, None if weights is None else Path(weights), num_threads, threads)
+        opened = load_model(path, None if weights is None else Path(weights), *how)
     elif is_recursion(path):
         from dietcode.runtime.recursion.loading import load_recursion
 
-        opened = load_recursion(path, None if weights is None else Path(weights), num_threads, threads)
+        opened = load_recursion(path, None if weights is None else Path(weights), *how)
     elif weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
     else:
-        opened = load_library(path, num_threads=num_threads, threads=threads)
+        opened = load_library(
+            path, num_threads=num_threads, threads=threads, require_signature=require_signature
+        )
     source = str(path.absolute()), None if weights is None else str(Path(weights).absolute())
-    opened.loaded_by = (load_again, (*source, sha256_file(path / MANIFEST), num_threads, threads))
+    opened.loaded_by = (load_again, (*source, sha256_file(path / MANIFEST), *how))
     return opened
 
 
 def load_again(
-    folder: str, weights: str | None, digest: str, num_threads: int | None, threads: str | None
+    folder: str,
+    weights: str | None,
+    digest: str,
+    num_threads: int | None,
+    threads: str | None,
+    require_signature: bool | None = None,
 ) -> Library | Model | LoadedRecursion:
     """Load what was pickled, in another process or on another machine.
 
@@ -79,7 +91,7 @@ def load_again(
         Absolute paths.
     digest : str
         Of the manifest that was loaded.
-    num_threads, threads
+    num_threads, threads, require_signature
         As `load` has them.
 
     Raises
@@ -92,4 +104,10 @@ def load_again(
         raise LibraryError(f"{folder}: was pickled, and is no library here; copy the folder here")
     if sha256_file(path) != digest:
         raise LibraryError(f"{folder}: was pickled, and holds another library now; load and pickle it again")
-    return load(folder, num_threads=num_threads, threads=threads, weights=weights)
+    return load(
+        folder,
+        num_threads=num_threads,
+        threads=threads,
+        weights=weights,
+        require_signature=require_signature,
+    )

@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError
@@ -68,9 +67,9 @@ def bind_for_measuring(function: Any, num_threads: int) -> Any:
     return _launcher()["bind"](function, num_threads, _POOL, num_threads)
 
 
-def attach(path: Path) -> None:
-    """Have the library of this path, which is loaded, run its loops by the launcher."""
-    _launcher()["attach"](str(path.resolve()))
+def attach(path: str) -> None:
+    """Have the library that was loaded by this path run its loops by the launcher."""
+    _launcher()["attach"](path)
 
 
 @functools.lru_cache(maxsize=1)

@@ -80,10 +80,14 @@ class ServerPins(_Model):
         One of them is current.
     seen : dict
         By name, the highest version or sequence number seen: of an older statement none is ``latest``.
+    latest : dict
+        By name, the version that the newest of these statements calls the latest; lower than one before where
+        that was yanked.
     """
 
     keys: list[PinnedKey]
     seen: dict[str, int] = Field(default_factory=dict)
+    latest: dict[str, int] = Field(default_factory=dict)
 
     @property
     def current(self) -> PinnedKey | None:

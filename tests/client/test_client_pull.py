@@ -133,6 +133,29 @@ def test_a_partial_file_with_other_content_is_thrown_away(
     assert requests[1].sent_bytes == len(data)
 
 
+def test_a_partial_file_that_is_a_link_leads_nowhere(client: Client, own_cache: Path, tmp_path: Path) -> None:
+    """Who may write to a cache must not have a pull write through to another file."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (own_cache / "downloads").mkdir(parents=True)
+    own_cache.joinpath("downloads").chmod(0o777)
+    for name, _ in (runtime(), facts()):
+        (own_cache / "downloads" / f"{name.replace(':', '-')}.part").symlink_to(victim)
+    client.pull("dense")
+    assert victim.read_bytes() == b"precious"
+    assert (own_cache / "downloads").stat().st_mode & 0o022 == 0  # nobody else makes links there from now on
+
+
+def test_a_folder_of_somebody_else_is_not_written_to(client: Client, own_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    own_cache.mkdir(exist_ok=True)
+    (own_cache / "downloads").symlink_to(tmp_path / "theirs")
+    with pytest.raises(LibraryError) as caught:
+        client.pull("dense")
+    one_line(caught, "belongs to somebody else", "DIETCODE_CACHE")
+    assert not list((tmp_path / "theirs").iterdir())
+
+
 @pytest.mark.parametrize("extra", [0, 1, 1000])
 def test_a_partial_file_that_is_too_long_is_thrown_away(
     client: Client, wire: WireServer, own_cache: Path, extra: int

@@ -113,3 +113,15 @@ def test_a_refusal_is_one_line(wire: WireServer) -> None:
     wire.fault("/libraries/dense/1/yank", Fault(status=403, body=json.dumps(problem).encode()))
     with Client() as client, pytest.raises(DietCodeError, match=r"^dense belongs to alice$"):
         client.yank("dense", 1)
+
+
+def test_a_yank_that_was_seen_holds_without_the_server(library: WireServer) -> None:
+    """Dropped packets must not bring back what was withdrawn."""
+    library.publish("dense", 2, library_bytes("dense"))
+    with Client() as client:
+        client.pull("dense")
+        library.yank("dense", 2)
+        client.pull("dense")
+        library.stop()
+        with pytest.warns(match="using dense@1 from the cache"):
+            client.pull("dense")

@@ -265,7 +265,7 @@ def refused(ref: str, command: Callable[..., Any], trial: int) -> str:
         text = done.stderr.removeprefix("dietcode: ")[:-1]
     else:
         with pytest.raises(DietCodeError) as caught, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dietcode.runtime.loading.load_code", _never)
+            patch.setattr("dietcode.runtime.loading.load_content", _never)
             dietcode.pull(ref)
         text = str(caught.value)
     assert text and "\n" not in text and text.isprintable() and len(text) < 600, text

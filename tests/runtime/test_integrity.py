@@ -13,6 +13,7 @@ from small_libraries import built, copy_of, library_bytes, rewrite_manifest
 
 import dietcode
 from dietcode.errors import DietCodeError, LibraryError
+from dietcode.runtime import loading, native
 from dietcode.runtime.manifest import FILES, blob_name, check_writable, read_manifest, write_folder
 
 MANIFEST = "manifest.json"
@@ -28,7 +29,7 @@ def _no_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise AssertionError("code of a library that was not verified reached the loader")
 
-    monkeypatch.setattr("dietcode.runtime.loading.load_code", fail)
+    monkeypatch.setattr("dietcode.runtime.loading.load_content", fail)
 
 
 def refused(folder: Path, *words: str) -> None:
@@ -147,9 +148,7 @@ def test_a_manifest_with_a_field_missing_or_of_another_kind(
     folder: Path, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may fail after its code was loaded, but always with one line."""
-    from dietcode.runtime import loading, native
-
-    monkeypatch.setattr(loading, "load_code", native.load_code)  # the code itself is intact here
+    monkeypatch.setattr(loading, "load_content", native.load_content)  # the code itself is intact here
     manifest = json.loads((folder / MANIFEST).read_text())
     if value == "missing":
         del manifest[field]
@@ -304,3 +303,71 @@ def test_an_older_library_is_replaced(tmp_path: Path) -> None:
     write_folder(folder, {"manifest.json": b'{"format": "dietcode-library/0"}', "report.json": b"{}"})
     write_folder(folder, library_bytes("dense"))
     assert read_manifest(folder)["name"] == "dense"
+
+
+@pytest.mark.parametrize("lanes", [0, -8, "8", None])
+def test_lanes_that_are_no_number_of_lanes(folder: Path, lanes: Any) -> None:
+    packed = json.loads((folder / MANIFEST).read_text())["packed"]
+    rewrite_manifest(folder, packed={name: facts | {"lanes": lanes} for name, facts in packed.items()})
+    refused(folder, "lanes")
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "library.so", "dispatch.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_file_that_never_ends(folder: Path, name: str, kind: str) -> None:
+    (folder / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / name)  # nobody writes to it: reading would wait for ever
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    refused(folder, name, "not a regular file")
+
+
+def test_only_signed_libraries_where_that_is_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "not signed.*dietcode pull"
+    with pytest.raises(LibraryError, match=words):
+        dietcode.load(folder, require_signature=True)
+    monkeypatch.setenv("DIETCODE_REQUIRE_SIGNATURE", "1")
+    with pytest.raises(LibraryError, match=words):
+        dietcode.load(folder)
+    with pytest.raises(AssertionError, match="reached the loader"):
+        dietcode.load(folder, require_signature=False)
+    monkeypatch.setattr("dietcode.runtime.signed.POLICY", tmp_path)  # an administrator's word is the last
+    with pytest.raises(LibraryError, match=words):
+        dietcode.load(folder, require_signature=False)
+    monkeypatch.setenv("DIETCODE_REQUIRE_SIGNATURE", "yes")
+    refused(folder, "DIETCODE_REQUIRE_SIGNATURE", "'yes'", "allowed: 0, 1")
+
+
+def test_what_was_verified_is_what_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other code that takes the file's place after it was verified is never loaded."""
+    monkeypatch.undo()
+    given = copy_of("rows", tmp_path / "other") / "library.so"
+    read, loaded = loading.read_verified, []
+
+    def read_and_exchange(path: Path, facts: Any) -> bytes:
+        content = read(path, facts)
+        path.write_bytes(given.read_bytes())
+        return content
+
+    def load_and_note(content: bytes, name: str) -> tuple[Any, str]:
+        loaded.append(content)
+        return native.load_content(content, name)
+
+    monkeypatch.setattr(loading, "read_verified", read_and_exchange)
+    monkeypatch.setattr(loading, "load_content", load_and_note)
+    before = (folder / "library.so").read_bytes()
+    dietcode.load(folder)
+    assert loaded == [before] and before != given.read_bytes() == (folder / "library.so").read_bytes()
+
+
+def test_code_in_memory_has_a_path_of_its_own(tmp_path: Path) -> None:
+    """A descriptor's number comes again, and the loader takes equal paths for the same code."""
+    names = ("dense", "rows")
+    contents = [(copy_of(name, tmp_path / name) / "library.so").read_bytes() for name in names]
+    (_, first), (_, second) = (native.load_content(one, "library.so") for one in contents)
+    assert first.split("/")[-1] == second.split("/")[-1] and first != second

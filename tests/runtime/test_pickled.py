@@ -45,7 +45,7 @@ def test_it_is_loaded_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     again: Any = pickle.loads(pickle.dumps(library))
     assert again is not library and again.folder == folder
     assert again.loaded_by == library.loaded_by
-    assert again.loaded_by[1][3:] == (1, "own")
+    assert again.loaded_by[1][3:] == (1, "own", None)
 
 
 def test_another_library_in_its_place_is_refused(folder: Path) -> None:

@@ -20,8 +20,11 @@ from dietcode.runtime.manifest import (
     MODEL,
     REPORT,
     WEIGHTS,
+    parse_json,
+    read_document,
     read_json,
     read_manifest,
+    read_verified,
     sha256_file,
     verify_file,
 )
@@ -30,7 +33,7 @@ from dietcode.runtime.models.flow import values_of
 from dietcode.runtime.models.model import Model
 from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
 from dietcode.runtime.models.steps import computed
-from dietcode.runtime.signed import check_signature
+from dietcode.runtime.signed import is_required, signed_manifest
 
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}
 
@@ -54,7 +57,9 @@ class Described(Protocol):
     def digests(self) -> Sequence[str]: ...
 
 
-def read_bundle(folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)) -> dict[str, Any]:
+def read_bundle(
+    folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL), content: bytes | None = None
+) -> dict[str, Any]:
     """Read and verify a bundle's manifest, and the digest of every file that it lists.
 
     Parameters
@@ -62,13 +67,15 @@ def read_bundle(folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)) ->
     folder : Path
     kind : (str, str)
         The format, and the file that describes what the bundle holds.
+    content : bytes, optional
+        Of the manifest, where it was read already, and its signature checked.
 
     Raises
     ------
     LibraryError
         A file is missing, altered or of another format.
     """
-    manifest = read_json(folder / MANIFEST)
+    manifest = parse_json(folder / MANIFEST, content or read_document(folder / MANIFEST))
     form, description = kind
     if manifest.get("format") != form:
         raise LibraryError(f"{folder}: format {manifest.get('format')!r}; this version reads {form}")
@@ -93,6 +100,17 @@ def read_bundle(folder: Path, kind: tuple[str, str] = (BUNDLE_FORMAT, MODEL)) ->
                 f"{path}: missing or not what the bundle lists; compile again, or copy the whole folder"
             )
     return manifest
+
+
+def read_listed(folder: Path, manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a JSON object that a manifest lists, of the very bytes that it lists.
+
+    Raises
+    ------
+    LibraryError
+        It is missing, altered, or not a JSON object.
+    """
+    return parse_json(folder / name, read_verified(folder / name, manifest["files"][name]))
 
 
 def described_bundle(
@@ -134,14 +152,20 @@ def library_folder(folder: Path, digest: str) -> Path:
     return folder / LIBRARIES / digest
 
 
-def load_model(folder: Path, weights: Path | None, num_threads: int | None, threads: str | None) -> Model:
+def load_model(
+    folder: Path,
+    weights: Path | None,
+    num_threads: int | None,
+    threads: str | None,
+    require_signature: bool | None = None,
+) -> Model:
     """Load a bundle.
 
     Parameters
     ----------
     weights : Path, optional
         A file of weights; by default the bundle's own.
-    num_threads, threads
+    num_threads, threads, require_signature
         As `dietcode.load` has them.
 
     Raises
@@ -149,9 +173,8 @@ def load_model(folder: Path, weights: Path | None, num_threads: int | None, thre
     LibraryError, TargetError
         As for a library; or the weights are missing, or not those of the model.
     """
-    check_signature(folder)
-    manifest = read_bundle(folder)
-    executable = read_executable(read_json(folder / MODEL))
+    manifest = read_bundle(folder, content=signed_manifest(folder, is_required(require_signature)))
+    executable = read_executable(read_listed(folder, manifest, MODEL))
     libraries = load_libraries(folder / MODEL, executable, manifest, num_threads, threads)
     alone, beside = load_kernels(executable, libraries, weights or folder / WEIGHTS)
     try:
@@ -188,7 +211,12 @@ def load_libraries(
         if digest not in manifest["libraries"]:
             raise LibraryError(f"{path}: calls {digest[:40]!r}, which the bundle does not list")
     libraries = {
-        digest: load_library(library_folder(path.parent, digest), num_threads=num_threads, threads=threads)
+        digest: load_library(
+            library_folder(path.parent, digest),
+            num_threads=num_threads,
+            threads=threads,
+            listed=manifest["libraries"][digest]["manifest"],
+        )
         for digest in executable.digests
     }
     _check_calls(path, executable, libraries)

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
-from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS, read_json
+from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, WEIGHTS
 from dietcode.runtime.models.executable import KernelStep
-from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle
+from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle, read_listed
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.plan import PHASES, RecursionDescription, read_recursion
-from dietcode.runtime.signed import check_signature
+from dietcode.runtime.signed import is_required, signed_manifest
 
 
 def load_recursion(
-    folder: Path, weights: Path | None, num_threads: int | None, threads: str | None
+    folder: Path,
+    weights: Path | None,
+    num_threads: int | None,
+    threads: str | None,
+    require_signature: bool | None = None,
 ) -> LoadedRecursion:
     """Load the bundle of a recursion.
 
@@ -25,7 +29,7 @@ def load_recursion(
     folder : Path
     weights : Path, optional
         A file of weights; by default the bundle's own.
-    num_threads, threads
+    num_threads, threads, require_signature
         As `dietcode.load` has them.
 
     Raises
@@ -33,10 +37,10 @@ def load_recursion(
     LibraryError, TargetError
         As for a model.
     """
-    check_signature(folder)
-    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION))
+    content = signed_manifest(folder, is_required(require_signature))
+    manifest = read_bundle(folder, (RECURSION_FORMAT, RECURSION), content)
     path = folder / RECURSION
-    description = read_recursion(read_json(path))
+    description = read_recursion(read_listed(folder, manifest, RECURSION))
     libraries = load_libraries(path, description, manifest, num_threads, threads)
     for phase, steps in enumerate(description.phases):
         for step in steps:

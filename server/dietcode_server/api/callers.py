@@ -77,7 +77,7 @@ class Caller:
 
     def own_key(self, key: str | None) -> str | None:
         """An Idempotency-Key as the database has it: the same word is another key for another owner."""
-        if key is None or self.owner == LOCAL:
+        if key is None or (self.owner == LOCAL and "/" not in key):
             return key
         own = f"{self.owner}/{key}"
         return (

@@ -326,6 +326,7 @@ def test_a_long_key_of_a_long_owner_fits_its_column():
     assert len(keys) == 5
     assert max(map(len, keys)) <= 255
     assert EVERYBODY.own_key("k") == "k"
+    assert EVERYBODY.own_key("bob/k") != Caller("bob", frozenset(ALL)).own_key("k")
     assert caller.own_key(None) is None
 
 
