@@ -7,9 +7,14 @@ field of the line.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 import structlog
+
+_PAUSE_SECS = 1.0
+_MOST_KINDS = 1000
 
 Format = Literal["text", "json"]
 OWN = ("dietcode", "dietcode_server")
@@ -22,11 +27,42 @@ def configure_logs(log_format: Format) -> None:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_formatter(log_format))
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     for name in OWN:
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+class Repeats(logging.Filter):
+    """Lets an error of one kind through once a second, with the number of those that were left out before it.
+
+    A failure that comes back with each turn of a loop would fill a disk otherwise.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, str, str], tuple[float, int]] = {}  # when last, how many left out since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write a record."""
+        if record.levelno < logging.ERROR:
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        kind = record.name, str(record.msg), type(error).__name__
+        now = self._clock()
+        last, left_out = self._kinds.get(kind, (-_PAUSE_SECS, 0))
+        if now - last < _PAUSE_SECS:
+            self._kinds[kind] = last, left_out + 1
+            return False
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = now, 0
+        if left_out:
+            record.repeats = left_out
+        return True
 
 
 def _formatter(log_format: Format) -> logging.Formatter:

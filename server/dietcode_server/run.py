@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 from contextlib import ExitStack
@@ -24,6 +25,10 @@ from dietcode_server.store.database import Database
 from dietcode_server.store.keys import KeyRing
 
 _GRACE_SECS = 3
+# Connections are accepted so many at a time, before the number of those that are open is looked at.
+_BACKLOG = 64
+_OTHER_DESCRIPTORS = 192  # of the database, of blobs that are sent, of children
+_MOST_CONNECTIONS = 10_000
 # The event loop gives Python up with each send, and has it again after so long from a thread that computes.
 _SWITCH_SECS = 0.001
 
@@ -62,7 +67,8 @@ def run(settings: Settings) -> None:
             app,
             lifespan="off",
             ws="none",
-            http=limited(settings.slow_peer_secs),
+            http=limited(settings.slow_peer_secs, _max_connections()),
+            backlog=_BACKLOG,
             log_config=None,
             access_log=False,
             proxy_headers=False,  # nothing that a client says changes who it is
@@ -150,6 +156,18 @@ def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.soc
             f"{address} port {port}: {reason}; choose another with --port, or 0 for a free one"
         ) from error
     return listener
+
+
+def _max_connections() -> int:
+    """Raise the limit of descriptors as far as it goes, and return how many connections fit below it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_CONNECTIONS + _OTHER_DESCRIPTORS + _BACKLOG
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    limit = wanted if soft == resource.RLIM_INFINITY else min(soft, wanted)
+    return max(limit - _OTHER_DESCRIPTORS - _BACKLOG, limit // 4)
 
 
 def _url(listener: socket.socket) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+
+from dietcode_server.logs import Repeats
 
 CODE = """
 import logging, sys
@@ -41,3 +44,23 @@ def test_text_is_for_people_and_shows_no_values_of_variables() -> None:
     assert "started 3" in text and "job=abc" in text and "not ours" not in text
     assert "ValueError: why" in text
     assert "'token'" not in text.replace('secret = "token"', "")
+
+
+def test_an_error_that_comes_back_with_each_turn_is_written_once_a_second() -> None:
+    now = [0.0]
+    repeats = Repeats(lambda: now[0])
+    written = []
+
+    def log(level: int, text: str, value: int) -> None:
+        record = logging.LogRecord("asyncio", level, "file", 1, text, (value,), None)
+        if repeats.filter(record):
+            written.append((text % value, getattr(record, "repeats", 0)))
+
+    for turn in range(5000):
+        now[0] = turn / 2000
+        log(logging.ERROR, "accept failed %d", turn)
+    log(logging.ERROR, "another %d", 1)
+    log(logging.WARNING, "warning %d", 1)
+    log(logging.WARNING, "warning %d", 1)
+    assert written[:3] == [("accept failed 0", 0), ("accept failed 2000", 1999), ("accept failed 4000", 1999)]
+    assert written[3:] == [("another 1", 0), ("warning 1", 0), ("warning 1", 0)]

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dietcode_server.api.guards import HEADERS
 from dietcode_server.api.problems import problem
 
-_REASONS = {400: b"Bad Request", 408: b"Request Timeout"}
+_REASONS = {400: b"Bad Request", 408: b"Request Timeout", 503: b"Service Unavailable"}
 
 
 class Connection(H11Protocol):
@@ -23,16 +23,26 @@ class Connection(H11Protocol):
     ----------
     slow_secs : float
         Both, in seconds; `limited` sets it.
+    most : int
+        Connections at a time; `limited` sets it.
+    all_open : dict
+        Those that there are, in the order in which they came.
     """
 
     slow_secs: float
+    most: int
+    all_open: dict[Connection, None]
 
     _arriving: asyncio.TimerHandle | None = None
     _leaving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a first request."""
+        """Wait for a first request; where there are too many, the oldest that asks for nothing has to go."""
         super().connection_made(transport)
+        self.all_open[self] = None
+        if len(self.all_open) > self.most:
+            oldest = next(one for one in self.all_open if one is self or one._is_idle())
+            oldest._refuse("unavailable", 503, f"{self.most} connections are open; try again later")
         self._set_clock()
 
     def data_received(self, data: bytes) -> None:
@@ -47,6 +57,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
+        self.all_open.pop(self, None)
         self._arriving, self._leaving = _ended(self._arriving), _ended(self._leaving)
         super().connection_lost(exc)
 
@@ -70,6 +81,9 @@ class Connection(H11Protocol):
             self._arriving = self._arriving or self.loop.call_later(self.slow_secs, self._too_slow)
         else:
             self._arriving = _ended(self._arriving)
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def _is_awaited(self) -> bool:
         if self.cycle is None:
@@ -97,13 +111,13 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def limited(slow_secs: float) -> type[Connection]:
-    """Connections whose requests arrive, and whose answers are taken, within so many seconds."""
+def limited(slow_secs: float, most: int) -> type[Connection]:
+    """So many connections, whose requests arrive, and whose answers are taken, within so many seconds."""
 
     class Limited(Connection):
         pass
 
-    Limited.slow_secs = slow_secs
+    Limited.slow_secs, Limited.most, Limited.all_open = slow_secs, most, {}
     return Limited
 
 
