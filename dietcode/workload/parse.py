@@ -41,6 +41,7 @@ _KINDS: dict[tuple[int | str, ...], type[BaseModel]] = {
     ("op", "conv1d"): Conv1d,
     ("op", "block"): BlockSpec,
 }
+_MOST_ERRORS = 100  # nobody reads more, and finding out what was meant takes time for each
 _VARIABLES: dict[str, type[BaseModel]] = {"range": RangeVariable, "values": ValuesVariable}
 
 # Allowed values by the type of pydantic's error; {…} are entries of its context.
@@ -184,11 +185,13 @@ def spec_of(manifest: Mapping[str, Any]) -> Spec:
 
 
 def _errors(error: ValidationError) -> list[SpecError]:
-    """Return the errors, unknown fields first: a misspelt field is missing, too."""
+    """Return the first errors, unknown fields before others: a misspelt field is missing, too."""
     details: list[Any] = list(error.errors(include_url=False, include_context=True))
     details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
     found: dict[str, Any] = {}
     for detail in details:  # each form of a union has errors of its own about a field
+        if len(found) == _MOST_ERRORS:
+            break
         found.setdefault(field_path(_user_path(detail["loc"])), detail)
     return [SpecError(path, _problem(detail)) for path, detail in found.items()]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dietcode.errors import SpecError
+from dietcode.workload import parse
 from dietcode.workload.parse import spec_from_data
 
 D = "<delete>"
@@ -210,3 +211,11 @@ def test_what_was_given_is_clipped(changed):
     with pytest.raises(SpecError) as caught:
         spec_from_data(changed({"name": "x" * 10_000}))
     assert len(str(caught.value)) < 250
+
+
+def test_thousands_of_unknown_fields_are_not_all_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is like each of them takes longest to find out; a spec of 1 MiB has room for 60 000."""
+    asked: list[str] = []
+    monkeypatch.setattr(parse, "suggest", lambda name, allowed: asked.append(name) or "")
+    found = parse.check_data({f"field{i}": 1 for i in range(5000)})
+    assert isinstance(found, list) and len(found) == len(asked) == 100
