@@ -191,7 +191,7 @@ def in_a_child(request: Row) -> Row:
         if others[0] <= _MAX_OTHERS:
             break
         print(f"again: other processes had {others[0]:.2f} of a core meanwhile", file=sys.stderr)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found: Row = json.loads(done.stdout.splitlines()[-1])
     wanted = {name: value for name, value in request.items() if name not in {"folder", "secs", "rounds"}}
     told_bars = [bar.told(found) for bar in bars(request["situation"], request["size"])]
     known = {"commit": facts()["commit"], "others": round(others[0], 3)}

@@ -48,6 +48,6 @@ def test_many_delays_and_not_one_are_a_reason_to_leave_a_team_alone(tmp_path: Pa
     (tmp_path / "team.c").write_text(text)
     flags = [f"-I{path}" for path in (compile_launcher.SOURCES, *tvm_ffi.libinfo.include_paths())]
     program = tmp_path / "team"
-    command = ["cc", "-std=c11", "-pthread", "-rdynamic", *flags, tmp_path / "team.c", "-o", program, "-ldl"]
-    subprocess.run(command, check=True)
+    compiler = ["cc", "-std=c11", "-pthread", "-rdynamic"]
+    subprocess.run([*compiler, *flags, tmp_path / "team.c", "-o", program, "-ldl"], check=True)
     subprocess.run([program], check=True)
