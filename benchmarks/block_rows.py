@@ -127,6 +127,7 @@ ROWS: dict[str, TableRow] = {
         {"shape_vars": {"B": _range(8), "C": _range(2048)}, "dims": {"q": 1, "k": "C"}},
     ),
     "depthwise-32": TableRow("depthwise", _DEPTHWISE_BAR, _channels(32)),
+    "depthwise-64": TableRow("depthwise", _DEPTHWISE_BAR, _channels(64)),
     "depthwise-128": TableRow("depthwise", _DEPTHWISE_BAR, _channels(128)),
     "depthwise-256": TableRow("depthwise", _DEPTHWISE_BAR),
     "depthwise-512": TableRow("depthwise", _DEPTHWISE_BAR, _channels(512)),

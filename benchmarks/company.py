@@ -1,7 +1,7 @@
 """How fast a library is in a program that computes with others as well, and how fast these stay.
 
     python -m benchmarks.company [--library DIR] [--tiny DIR] [--sizes 1,8,49,166] [--threads auto]
-        [--situations alone,torch,…] [--secs 0.3] [--rounds 3] [--prepare]
+        [--situations alone,torch,…] [--secs 0.3] [--rounds 3] [--prepare] [--keep]
 
 Without folders two small workloads are tuned first, where they are not in ``build/benchmarks`` yet:
 Y[S, 1531] = X[S, 419] · W[1531, 419]ᵀ, and 1x192 times 7x192 for what a call costs; ``--prepare`` does no
@@ -10,7 +10,8 @@ every round goes in turns through slices of the library alone, in company, and o
 pauses between them, as what another pool of threads spins would count as the next one's; medians of the
 rounds count. Rates are means over all calls of a round: what a pool loses, it loses in some of them. What
 is measured while other processes compute is measured again. Writes ``benchmarks/results/company.json``,
-with the bar beside each figure that has one. Situations:
+with the bar beside each figure that has one; with ``--keep`` the rows that this run does not measure stay as
+they are, where they are of the same library, so that a few minutes at a time do. Situations:
 
 - ``alone``: beside the same code on the threads of TVM's runtime;
 - ``torch``, ``numpy``: calls take turns with the partner's of the same operator, PyTorch's also of another;
@@ -44,11 +45,13 @@ from typing import Any
 
 from benchmarks.company_calls import tiny_calls
 from benchmarks.company_rounds import ROUNDS, Row, measure
-from benchmarks.facts import write
+from benchmarks.facts import facts, write
 from dietcode.runtime.cpu import available_cores
+from dietcode.runtime.manifest import CODE, sha256_file
 
 ROOT = Path(__file__).resolve().parent.parent
 _BUILT = ROOT / "build" / "benchmarks"
+RESULT = ROOT / "benchmarks" / "results" / "company.json"
 CALLS = "calls"
 SITUATIONS = (*ROUNDS, CALLS)
 _ON_REQUEST = {"compiled", "intel"}
@@ -101,6 +104,7 @@ def main() -> None:
     parser.add_argument("--secs", type=float, default=0.3, help="of each part of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prepare", action="store_true", help="tune, and measure nothing")
+    parser.add_argument("--keep", action="store_true", help="what is measured and not asked for stays")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # what a child measures
     arguments = parser.parse_args()
     if arguments.one:
@@ -122,10 +126,26 @@ def main() -> None:
                 request = {"situation": situation, "size": int(size), "threads": threads}
                 rows.append(in_a_child({"folder": str(library)} | request | measured))
                 print(told(rows[-1]), flush=True)
-    result = {"library": library.name} | measured | {"rows": rows}
-    write(ROOT / "benchmarks" / "results" / "company.json", result)
+    if arguments.keep:
+        rows = _with_kept(rows, library)
+    write(RESULT, {"library": library.name, "digest": _digest(library)} | measured | {"rows": rows})
     checked = [bar for row in rows for bar in row["bars"]]
     print(f"{sum(bar['is_met'] for bar in checked)} of {len(checked)} bars are met")
+
+
+def _with_kept(rows: list[Row], library: Path) -> list[Row]:
+    """Add the rows of the last result that are of the same library and that `rows` lacks, in its order."""
+    last = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    found = {_key(row): row for row in last.get("rows", []) if last.get("digest") == _digest(library)}
+    return sorted((found | {_key(row): row for row in rows}).values(), key=_key)
+
+
+def _key(row: Row) -> tuple[int, int, str]:
+    return SITUATIONS.index(row["situation"]), row["size"], row.get("threads", "")
+
+
+def _digest(library: Path) -> str:
+    return sha256_file(library / CODE)
 
 
 def _one(folder: str, situation: str, size: int, **options: Any) -> Row:
@@ -171,10 +191,11 @@ def in_a_child(request: Row) -> Row:
         if others[0] <= _MAX_OTHERS:
             break
         print(f"again: other processes had {others[0]:.2f} of a core meanwhile", file=sys.stderr)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found: Row = json.loads(done.stdout.splitlines()[-1])
     wanted = {name: value for name, value in request.items() if name not in {"folder", "secs", "rounds"}}
     told_bars = [bar.told(found) for bar in bars(request["situation"], request["size"])]
-    return wanted | found | {"others": round(others[0], 3), "bars": told_bars}
+    known = {"commit": facts()["commit"], "others": round(others[0], 3)}
+    return wanted | found | known | {"bars": told_bars}
 
 
 @contextmanager

@@ -58,7 +58,7 @@ void leave_host(int num_threads);
 /* host.c */
 int host_size(int64_t now, int is_forced); /* threads of the host's team, 0 where there is none or it is left alone */
 int run_on_host(Job *job, int is_forced); /* whether the team ran it */
-void note_late(int64_t now);              /* leaves the team alone for a while */
+void note_late(int64_t now, int64_t delay); /* leaves the team alone for a while where delays are many */
 
 /* workspace.c */
 void *alloc_workspace(int device_type, int device, uint64_t num_bytes, int code, int bits);

@@ -23,6 +23,7 @@ typedef struct {
   Mean in_pool, on_host;
 } Timing;
 enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000, PATIENCE_NSECS = 100000 }; /* small: no thread pays, awake or not */
+enum { MOST_SLOW = 4 }; /* times as long as on one thread, which is what a single longer run counts for */
 enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
 enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
 
@@ -110,9 +111,10 @@ static void note_alone(Timing *timing, int64_t nsecs) {
 }
 
 /* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. What happens once
- * counts less. */
+ * counts less, and how long it took then is chance. */
 static void note_together(Mean *several, int64_t nsecs, int64_t alone) {
   int is_slow = nsecs > alone, weight = is_slow && several->was_slow ? 4 : 16;
+  if (!several->was_slow && nsecs / MOST_SLOW > alone) nsecs = MOST_SLOW * alone;
   several->mean += several->mean ? (nsecs - several->mean) / weight : nsecs < alone ? nsecs : alone;
   several->was_slow = is_slow;
 }
@@ -122,7 +124,7 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host) {
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own);
   note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs, timing->alone);
-  if (on_host && nsecs - PATIENCE_NSECS > 2 * timing->alone) note_late(now);
+  if (on_host && (nsecs - PATIENCE_NSECS) / 2 > timing->alone) note_late(now, nsecs - timing->alone);
   return now;
 }
 
