@@ -82,9 +82,9 @@ class Prepared:
     def _allocate(self, slots: Slots) -> None:
         program = self._program
         slots[program.here] = self
-        for number, shape, dtype in program.new:
+        for number, shape, dtype in program.values.new:
             slots[number] = np.empty(slots[shape], dtype)
-        for number, whole, places, position in program.parts:
+        for number, whole, places, position in program.values.parts:
             slots[number] = part_of(slots[whole], slots[places][position])
 
     def run_tail(
@@ -120,7 +120,7 @@ class Prepared:
         if sized.ends_call:
             slots[program.answer] = program
         tail._allocate(slots)
-        np.copyto(slots[program.slot(sized.step.results[0])], result)
+        np.copyto(slots[program.values.slots[sized.step.results[0]]], result)
         for action in program.actions:
             action(slots)
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError
 from dietcode.graph.extent import Extent
@@ -26,7 +24,6 @@ from dietcode.runtime.models.executable import (
     KernelStep,
     Repeat,
     Step,
-    TensorRead,
 )
 from dietcode.runtime.models.flow import (
     BranchStep,
@@ -36,13 +33,11 @@ from dietcode.runtime.models.flow import (
     branch_action,
     loop_action,
 )
-from dietcode.runtime.models.kernels import Kernels
-from dietcode.runtime.models.placed import part_of, placed_steps, placing
+from dietcode.runtime.models.kernels import Array, Kernels
 from dietcode.runtime.models.repeated import Repeated, RepeatedCalls, repeated_action
-from dietcode.runtime.models.slots import Action, Shape, Slots, SlotTable, tuple_of
+from dietcode.runtime.models.slots import Action, Slots, tuple_of
 from dietcode.runtime.models.steps import host_action
-
-Array: TypeAlias = NDArray[Any]
+from dietcode.runtime.models.value_slots import ValueSlots
 
 
 @dataclass(frozen=True)
@@ -75,16 +70,13 @@ class SlotProgram:
 
     Attributes
     ----------
+    values : ValueSlots
     table : SlotTable
+        Of all slots.
     actions : list of action
         One after the other, on the slots of a call.
     sources : list of step
         Of each action.
-    new : list of (int, int, numpy.dtype)
-        What each call allocates: its slot, that of its shape, and its dtype.
-    parts : list of (int, int, int, int)
-        What lies in what each call allocates: its slot, that of the whole, that of all places, and its number
-        among these.
     here : int
         The slot of the `Prepared` that a call runs.
     answer : int
@@ -93,48 +85,29 @@ class SlotProgram:
 
     def __init__(self, executable: Executable, kernels: Kernels) -> None:
         self._executable, self._kernels = executable, kernels
-        self.table = SlotTable()
-        self._slots: dict[str, int] = {name: self.table.new() for name in executable.inputs}
-        self._fixed: set[str] = set()  # values that stay from call to call
-        self._storages: dict[str, tuple[int, TensorType]] = {}  # of those that lie at the beginning of one
-        for name, array in kernels.constants.items():
-            self._slots[name] = self.table.new(array)
-            self._fixed.add(name)
+        self.values = ValueSlots(executable, kernels.constants)
+        self.answer = self.values.table.new() if executable.sizes else -1
         self._arrays: set[int] = set()  # slots of outputs that steps before these have
-        self._memories: dict[str, int] = {}  # of states of loops, which have slots of their own
-        self._reserved: frozenset[str] = frozenset()  # loops by their first result
-        self._bound = frozenset(executable.ranges) - frozenset(executable.sizes)
-        self.answer = self.table.new() if executable.sizes else -1
-        self._begin()
-        self._add_steps(executable.steps, ends_call=True)
+        self._add(executable.steps, ends_call=True)
 
-    def _begin(self) -> None:
+    def _add(self, steps: Sequence[Step], ends_call: bool) -> None:
         self.actions: list[Action] = []
         self.sources: list[Step] = []
-        self.new: list[tuple[int, int, np.dtype[Any]]] = []
-        self.parts: list[tuple[int, int, int, int]] = []
         self._copied: list[tuple[int, bool]] = []  # slots of outputs, and whether a call copies them
         self._calls: list[tuple[int, KernelStep]] = []
         self._variables: set[int] = set()  # slots of the values of shape variables
+        self.table = self.values.table
         self.here = self.table.new()
-        self._allocate()
+        self._add_steps(steps, ends_call)
 
     def after(self, sized: SizedStep) -> SlotProgram:
         """Return the program of what follows a step of this one that tells a size."""
         tail: SlotProgram = object.__new__(SlotProgram)
         tail._executable, tail._kernels, tail.answer = self._executable, self._kernels, self.answer
-        tail.table = SlotTable(self.table)
-        tail._slots, tail._fixed = dict(self._slots), set(self._fixed)
-        tail._storages, tail._memories = dict(self._storages), dict(self._memories)
-        tail._arrays = self._arrays | {number for number, _, _ in self.new}
-        tail._reserved, tail._bound = self._reserved, self._bound | {sized.unbound}
-        tail._begin()
-        tail._add_steps(sized.steps, sized.ends_call)
+        tail.values = self.values.after(sized.unbound)
+        tail._arrays = self._arrays | {number for number, _, _ in self.values.new}
+        tail._add(sized.steps, sized.ends_call)
         return tail
-
-    def slot(self, name: str) -> int:
-        """Return the slot of a value."""
-        return self._slots[name]
 
     def skip_empty(self, slots: Slots) -> None:
         """Take the arguments from kernels that have no element to compute: they take no extents of 0.
@@ -162,58 +135,18 @@ class SlotProgram:
             for number, copies in self._copied
         ]
 
-    def _allocate(self) -> None:
-        """Give every value memory whose shape is known, and that has none yet."""
-        executable = self._executable
-        for name, number in executable.storage_of.items():
-            type_ = executable.values[name]
-            if name not in self._slots and self._is_bound(type_.shape):
-                self._slots[name] = self.table.view(number, type_.dtype, type_.shape)
-                self._fixed.add(name)
-                self._storages[name] = number, type_
-        for step in executable.all_steps:
-            if isinstance(step, LoopStep):
-                self._reserve(step)
-        self._place()
-        self._allocate_outputs()
-
-    def _place(self) -> None:
-        """Give the parts of concatenations their places in the whole."""
-        values = self._executable.values
-        for step in placed_steps(self._executable):
-            (whole,) = step.results
-            if not self._is_bound(values[whole].shape):
-                continue
-            if whole not in self._slots:
-                self._new_slot(whole)
-            shapes = [self.table.shape(values[name].shape) for name in step.placed]
-            size = self.table.shape(values[whole].shape)
-            places, own = self.table.made(placing(step, size, shapes)), self._slots[whole]
-            for position, name in enumerate(step.placed):
-                if name in self._slots:
-                    continue
-                if whole in self._fixed:
-                    self._slots[name] = self.table.made(_fixed_part(own, places, position))
-                    self._fixed.add(name)
-                else:
-                    self._slots[name] = self.table.new()
-                    self.parts.append((self._slots[name], own, places, position))
-
-    def _is_bound(self, shape: Shape) -> bool:
-        return not self._executable.sizes or all(extent.variables <= self._bound for extent in shape)
-
     def _finish(self) -> None:
         """Note where the outputs of the call are, after its last step."""
         # New arrays of the call; the rest is shared with others.
-        own = self._arrays | {number for number, _, _ in self.new}
-        numbers = [self._slots[name] for name in self._executable.outputs]
+        own = self._arrays | {number for number, _, _ in self.values.new}
+        numbers = [self.values.slots[name] for name in self._executable.outputs]
         self._copied = [(number, number not in own) for number in numbers]
 
     def _add_steps(self, steps: Sequence[Step], ends_call: bool = False) -> None:
         for number, step in enumerate(steps):
             sized = isinstance(step, HostStep) and "size" in step.attributes
             if isinstance(step, HostStep) and sized:
-                unbound = sorted(step.attributes["size"].variables - self._bound)
+                unbound = sorted(step.attributes["size"].variables - self.values.bound)
                 self._add_sized(SizedStep(step, steps[number + 1 :], "".join(unbound[:1]), ends_call))
             elif isinstance(step, KernelStep) and step.repeat is not None:
                 self._add_repeated(step, step.repeat)
@@ -255,22 +188,6 @@ class SlotProgram:
         found, self.actions = self.actions, around
         return found
 
-    def _reserve(self, step: LoopStep) -> None:
-        """Give what changes from round to round slots instead of memory that stays."""
-        values = self._executable.values
-        if step.results[0] in self._reserved or not all(
-            self._is_bound(values[one].shape) for one in step.states
-        ):
-            return
-        self._reserved = self._reserved | {step.results[0]}
-        for name in step.states:
-            self._memories[name] = self._slots[name]
-            self._fixed.remove(name)
-            self._storages.pop(name, None)
-        for name in (*step.states, *(name for _, name in step.each), *(name for name, _ in step.stacked)):
-            self._slots[name] = self.table.new()
-            self._fixed.discard(name)
-
     def _add_branch(self, step: BranchStep) -> None:
         sides = self._within(step.then), self._within(step.otherwise)
         self.actions.append(branch_action(self._found(step.predicate), *sides))
@@ -283,65 +200,45 @@ class SlotProgram:
             CarriedSlots(
                 self._found(one.first),
                 self._found(result),
-                self._slots[one.state],
-                self._slots[one.next],
-                (self._memories[one.state], self._memories[one.next]),
+                self.values.slots[one.state],
+                self.values.slots[one.next],
+                (self.values.memories[one.state], self.values.memories[one.next]),
             )
             for one, result in zip(step.carried, step.results, strict=False)
         ]
-        positions = [Positions(self._found(of), self._slots[name]) for of, name in step.each]
-        positions += [Positions(self._found(of), self._slots[name]) for name, of in step.stacked]
+        positions = [Positions(self._found(of), self.values.slots[name]) for of, name in step.each]
+        positions += [Positions(self._found(of), self.values.slots[name]) for name, of in step.stacked]
         body = self._within(step.body)
         self.actions.append(loop_action(condition, holds, count, body, carried, positions))
-
-    def _allocate_outputs(self) -> None:
-        """Give each value that a step writes, and that has no storage, a slot: it goes to the caller."""
-        executable = self._executable
-        for step in executable.all_steps:
-            if isinstance(step, HostStep) and step.is_view:
-                continue
-            names = [one.value for one in step.results] if isinstance(step, KernelStep) else step.results
-            for name in names:
-                if name not in self._slots and self._is_bound(executable.values[name].shape):
-                    self._new_slot(name)
-
-    def _new_slot(self, name: str) -> None:
-        """Have each call allocate a value."""
-        type_ = self._executable.values[name]
-        number = self._slots[name] = self.table.new()
-        self.new.append((number, self.table.shape(type_.shape), np.dtype(type_.dtype)))
 
     def _add_view(self, step: HostStep) -> None:
         (operand,) = (one for one in step.operands if isinstance(one, str))
         (result,) = step.results
-        source, compute = self._slots[operand], HOST[step.operator]
+        source, compute = self.values.slots[operand], HOST[step.operator]
         shape = self._executable.values[result].shape
-        if step.operator == "reshape" and step.attributes["shape"] == shape and self._holds(operand, shape):
-            storage, type_ = self._storages[operand]
-            self._storages[result] = storage, TensorType(type_.dtype, shape)
-            self._slots[result] = self.table.view(storage, type_.dtype, shape)
-            self._fixed.add(result)
+        if (
+            step.operator == "reshape"
+            and step.attributes["shape"] == shape
+            and self.values.holds(operand, shape)
+        ):
+            storage, type_ = self.values.storages[operand]
+            self.values.storages[result] = storage, TensorType(type_.dtype, shape)
+            self.values.slots[result] = self.table.view(storage, type_.dtype, shape)
+            self.values.fixed.add(result)
             return
         attributes = self.table.attributes(step.attributes)
-        if operand in self._fixed:
-            self._slots[result] = self.table.made(
+        if operand in self.values.fixed:
+            self.values.slots[result] = self.table.made(
                 lambda slots: compute([slots[source]], slots[attributes])[0]
             )
-            self._fixed.add(result)
+            self.values.fixed.add(result)
             return
-        target = self._slots[result] = self.table.new()
+        target = self.values.slots[result] = self.table.new()
 
         def act(slots: Slots) -> None:
             (slots[target],) = compute([slots[source]], slots[attributes])
 
         self.actions.append(act)
-
-    def _holds(self, name: str, shape: Shape) -> bool:
-        """Whether a value lies in a storage, and a shape has as many elements for all sizes."""
-        if name not in self._storages:
-            return False
-        own = self._storages[name][1].shape
-        return own == shape or _num_elements(own) == _num_elements(shape)
 
     def _add_kernel(self, step: KernelStep) -> None:
         names, variables = self._kernels.orders[step.digest]
@@ -352,10 +249,10 @@ class SlotProgram:
             key = (step.digest, name, read.value)
             if key in self._kernels.packed:
                 numbers.append(self.table.same(key, self._kernels.packed[key]))
-            elif read.value in self._fixed:
-                numbers.append(self._read(read))
+            elif read.value in self.values.fixed:
+                numbers.append(self.values.read(read))
             else:
-                changing.append((len(numbers), self._slots[read.value], self.table.shape(read.shape)))
+                changing.append((len(numbers), self.values.slots[read.value], self.table.shape(read.shape)))
                 numbers.append(self.here)  # anything: it is replaced
         values = [self.table.extent(step.variables[name]) for name in variables]
         self._variables.update(values)
@@ -393,7 +290,7 @@ class SlotProgram:
             else:
                 given.append((name, self._found(read.value), self.table.shape(read.shape)))
         values = {*(one.value for one in step.results), *(one.value for one in step.arguments.values())}
-        is_fixed = all(value in self._fixed or value not in self._slots for value in values)
+        is_fixed = all(value in self.values.fixed or value not in self.values.slots for value in values)
 
         def make(slots: Slots) -> Action:
             number = slots[count]
@@ -405,18 +302,6 @@ class SlotProgram:
         made = self.table.made(make)
         self.actions.append(lambda slots: slots[made](slots))
 
-    def _read(self, read: TensorRead) -> int:
-        """Return the slot of a value that stays, in the shape of a kernel."""
-        if self._holds(read.value, read.shape):
-            storage, type_ = self._storages[read.value]
-            return self.table.view(storage, type_.dtype, read.shape)
-        source, shape, name = self._slots[read.value], self.table.shape(read.shape), read.value
-        constant = self._kernels.constants.get(name)
-        if constant is not None and all(extent.is_constant for extent in read.shape):
-            own = tuple(extent.constant for extent in read.shape)
-            return self.table.same((source, shape), _reshaped(constant, own, name))
-        return self.table.made(lambda slots: _reshaped(slots[source], slots[shape], name), (source, shape))
-
     def _add_host(self, step: HostStep) -> None:
         if step.placed:
             return
@@ -425,7 +310,7 @@ class SlotProgram:
             return
         attributes = self.table.attributes(step.attributes)
         operands = [self._operand(one) for one in step.operands]
-        targets = [self._slots[name] for name in step.results]
+        targets = [self.values.slots[name] for name in step.results]
         self.actions.append(host_action(step.operator, attributes, operands, targets))
 
     def _add_check(self, step: HostStep) -> None:
@@ -451,30 +336,8 @@ class SlotProgram:
         self.actions.append(act)
 
     def _operand(self, operand: Any) -> int:
-        return self._slots[operand] if isinstance(operand, str) else self.table.new(operand)
+        return self.values.slots[operand] if isinstance(operand, str) else self.table.new(operand)
 
     def _found(self, name: str) -> Action:
-        number = self._slots[name]
+        number = self.values.slots[name]
         return lambda slots: slots[number]
-
-
-def _fixed_part(whole: int, places: int, position: int) -> Action:
-    return lambda slots: part_of(slots[whole], slots[places][position])
-
-
-@lru_cache(maxsize=1024)
-def _num_elements(shape: Shape) -> Extent | None:
-    """Return the product of extents; None where it is no extent."""
-    try:
-        return math.prod(shape, start=Extent.of(1))
-    except ValueError:
-        return None
-
-
-def _reshaped(array: Array, shape: tuple[int, ...], name: str) -> Array:
-    if array.shape == shape and array.flags.c_contiguous:
-        return array
-    result = array.reshape(shape)
-    if not array.flags.c_contiguous and result.size and not np.shares_memory(result, array):
-        raise ShapeError(f"{name}: is not contiguous")
-    return result
