@@ -14,9 +14,9 @@ from dietcode.models.grouping import make_units
 from dietcode.models.lowering import Lowered, lower
 from dietcode.models.rewriting import rewrite
 from dietcode.runtime.models.executable import read_executable
+from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.loading import loaded_constants
 from dietcode.runtime.models.model import Model
-from dietcode.runtime.models.prepared import Kernels
 from dietcode.workload.parse import spec_from_data
 
 Array = np.ndarray[Any, Any]

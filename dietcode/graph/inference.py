@@ -60,6 +60,11 @@ def pointwise_bool(operands: Operands, attributes: Attributes) -> Types:
     return (need_dtype(_common(operands), ("bool",)),)
 
 
+def pointwise_integer(operands: Operands, attributes: Attributes) -> Types:
+    """Functions of the bits of whole numbers."""
+    return (need_dtype(_common(operands), INTEGERS),)
+
+
 def comparison(operands: Operands, attributes: Attributes) -> Types:
     """Truth values of elements."""
     return (TensorType("bool", _common(operands).shape),)

@@ -104,6 +104,7 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     **_binary("div", "pow", infer=rules.pointwise_float),
     **_binary("less", "less_equal", "equal", "not_equal", infer=rules.comparison),
     **_binary("and", "or", "xor", infer=rules.pointwise_bool),
+    **_binary("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", infer=rules.pointwise_integer),
     "where": GraphOperator(3, 3, rules.where, {"dtype": _a(read_dtype, None)}),
     **{
         name: GraphOperator(1, 1, rules.reduction, _AXES)
@@ -113,7 +114,10 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
         name: GraphOperator(1, 1, rules.position_of_largest, {**_AXIS, **_KEEP})
         for name in ("argmax", "argmin")
     },
-    **{name: GraphOperator(1, 1, rules.along_axis, _AXIS) for name in ("softmax", "log_softmax", "cumsum")},
+    **{
+        name: GraphOperator(1, 1, rules.along_axis, _AXIS)
+        for name in ("softmax", "log_softmax", "cumsum", "cumprod", "cummax", "cummin")
+    },
     "layernorm": GraphOperator(1, 3, rules.norm, {**_EPS, "num_axes": _a(read_integer, 1)}),
     "rmsnorm": GraphOperator(1, 2, rules.norm, {**_EPS, "num_axes": _a(read_integer, 1)}),
     "matmul": GraphOperator(2, 2, rules.matmul),

@@ -252,7 +252,8 @@ def _take(b: Batching, node: Node, operands: list[Any]) -> str:
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(("argmax", "argmin", "softmax", "log_softmax", "cumsum", "slice"), _one_axis),
+    **dict.fromkeys(("argmax", "argmin", "softmax", "log_softmax", "slice"), _one_axis),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), _one_axis),
     **dict.fromkeys(("layernorm", "rmsnorm", "rotate", "triangle"), _same),
     "linear": _linear,
     "matmul": _matmul,

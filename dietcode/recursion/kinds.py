@@ -8,6 +8,7 @@ ELEMENTWISE = frozenset(
         *("erf", "sin", "cos", "floor", "ceil", "round", "gelu", "clip", "not", "cast"),
         *("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", "div", "pow"),
         *("less", "less_equal", "equal", "not_equal", "and", "or", "xor", "where"),
+        *("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"),
     }
 )
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "any", "all"})

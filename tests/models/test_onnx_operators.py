@@ -77,6 +77,11 @@ CASES: list[Case] = [
         *("Resize", [[2, 4, 9, "L"]], [None, np.array([1, 1, 2, 3], np.float32)]),
         {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
     ),
+    ("Resize", [IMAGE], [None, np.array([1, 1, 1.5, 0.5], np.float32)], {"mode": "linear"}),
+    (
+        *("Resize", [[2, 4, 9, "L"]], [None, np.array([1, 1, 0.75, 2.5], np.float32)]),
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2}),
     ("DepthToSpace", [IMAGE], [], {"blocksize": 2, "mode": "CRD"}),
     ("SpaceToDepth", [["L", 3, 8, 4]], [], {"blocksize": 2}),
@@ -149,6 +154,11 @@ def test_operators_of_other_dtypes_and_of_several_results() -> None:
         *(node(word, ["large", "ones"], [word]) for word in ("And", "Or", "Xor")),
         node("Not", ["ones"], ["others"]),
         node("Where", ["large", "i", "one"], ["chosen"]),
+        *(node(word, ["i", "three"], [word]) for word in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+        node("Cast", ["i"], ["bits"], to=2),
+        node("BitShift", ["bits", "shift"], ["shifted_left"], direction="LEFT"),
+        node("BitShift", ["bits", "shift"], ["shifted_right"], direction="RIGHT"),
+        node("BitwiseNot", ["i"], ["turned"]),
         node("OneHot", ["rest", "depth", "values"], ["hot"], axis=1),
         node("Split", ["i", "sizes"], ["left", "right"], axis=1),
         node("Split", ["i"], ["first", "second"], axis=1, num_outputs=2),
@@ -161,7 +171,7 @@ def test_operators_of_other_dtypes_and_of_several_results() -> None:
     ]
     outputs = [name for one in nodes for name in one.output]
     constants = {"three": np.int64(3), "one": np.int64(1), "depth": np.int64(4), "sizes": ints(1, 4)}
-    constants |= {"values": np.array([-1, 2], np.float32), "two": ints(2)}
+    constants |= {"values": np.array([-1, 2], np.float32), "two": ints(2), "shift": np.uint8(2)}
     model = model_of_nodes(nodes, {"i": ("int64", ["L", 5])}, outputs, constants)
     assert_as_reference(model, [{"i": np.arange(1, 5 * k + 1).reshape(k, 5)} for k in (1, 3)], L=(1, 8))
     signed = model_of_nodes(nodes[:3], {"i": ("int64", ["L"])}, ["quotient", "rest", "signed"], constants)

@@ -198,6 +198,22 @@ WHOLE: list[Function] = [
 ]
 
 
+BITS: list[Function] = [
+    lambda x, y: x & y,
+    lambda x, y: x | y.int(),
+    lambda x, y: x ^ 5,
+    lambda x, y: ~x,
+    lambda x, y: x << (y % 7),
+    lambda x, y: x >> (y % 7),
+    lambda x, y: (x & 255).to(torch.uint8) | 3,
+    lambda x, y: ~(x & 255).to(torch.uint8),
+]
+
+
+def test_bits_of_whole_numbers() -> None:
+    assert_functions(BITS, _whole, [{0: L}, {0: L}])
+
+
 def test_whole_numbers() -> None:
     assert_functions(WHOLE, _whole, [{0: L}, {0: L}])
 

@@ -36,6 +36,13 @@ def _changed(x: Any) -> Any:
 RESIZED: dict[str, list[Function]] = {
     "interpolated": [
         lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+        lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+        lambda x: F.interpolate(x, scale_factor=(0.5, 1.25), mode="bilinear"),
+        lambda x: F.interpolate(x, scale_factor=1.5),
+        lambda x: F.interpolate(x, scale_factor=(0.75, 0.3)),
+        lambda x: F.interpolate(x, size=(7, 9)),
+        lambda x: F.interpolate(x, size=(7, 9), mode="nearest-exact"),
+        lambda x: F.interpolate(x[..., 0], scale_factor=3, mode="nearest-exact"),
         lambda x: F.interpolate(x, scale_factor=(3, 2), mode="bilinear", align_corners=True),
         lambda x: F.interpolate(x, size=(7, 11), mode="bilinear"),
         lambda x: F.interpolate(x, size=(1, 1), mode="bilinear", align_corners=True),

@@ -117,6 +117,11 @@ def _cumsum(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("cumsum", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
 
 
+@rule("aten.cumprod.default")
+def _cumprod(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("cumprod", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])
+
+
 @rule("aten.softmax.int", "aten._softmax.default")
 def _softmax(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("softmax", m.cast(m.tensor(a["self"]), dtype_name(fake.dtype)), axis=a["dim"])

@@ -11,7 +11,13 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.sizes import masked
-from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
+from dietcode.models.importing.spelled_out import (
+    completed,
+    extreme_so_far,
+    flattened,
+    parts,
+    repeated,
+)
 
 
 def _known_shape(m: Importer, x: str, sizes: Any) -> tuple[Extent, ...]:
@@ -202,11 +208,6 @@ def _roll(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return x
 
 
-@rule("aten.upsample_nearest2d.vec", "aten.upsample_nearest1d.vec")
-def _upsample(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
-    return enlarged(m, m.tensor(a["input"]), m.symbols_shape(fake.shape))
-
-
 @rule("aten.embedding.default")
 def _embedding(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return m.add("take", m.tensor(a["weight"]), m.tensor(a["indices"]), axis=0)
@@ -352,3 +353,15 @@ def _arange(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
         return m.cast(m.add("add", spread, m.value(start)) if start else spread, dtype)
     whole = m.add("arange", start=m.extent(start), stop=m.extent(stop), step=step, dtype="int64")
     return m.cast(whole, dtype)
+
+
+def _extreme_so_far(name: str) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        x = m.tensor(a["self"])
+        return extreme_so_far(m, name, x, axis_of(a["dim"], m.rank(x)))
+
+    return translate
+
+
+for _name in ("cummax", "cummin"):
+    rule(f"aten.{_name}.default")(_extreme_so_far(_name))

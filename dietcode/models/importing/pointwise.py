@@ -218,9 +218,8 @@ def _arithmetic(name: str, swapped: bool = False) -> Rule:
             first = m.add("mul", first, alpha)
         elif alpha != 1:
             second = m.add("mul", second, alpha) if isinstance(second, str) else second * alpha
-        if name in ("and", "or", "xor") and dtype != "bool":
-            raise GraphError(f"bitwise {name} of {dtype}; allowed: bool")
-        return m.add(name, *((second, first) if swapped else (first, second)))
+        own = f"bit_{name}" if name in ("and", "or", "xor") and dtype != "bool" else name
+        return m.add(own, *((second, first) if swapped else (first, second)))
 
     return translate
 
@@ -233,6 +232,11 @@ rule("aten.remainder.Tensor", "aten.remainder.Scalar")(_arithmetic("remainder"))
 for _name in ("and", "or", "xor"):
     rule(f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar")(_arithmetic(_name))
     rule(f"aten.__{_name}__.Tensor", f"aten.__{_name}__.Scalar")(_arithmetic(_name))
+for _name, _short in {"left": "lshift", "right": "rshift"}.items():
+    rule(
+        *(f"aten.bitwise_{_name}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar")),
+        *(f"aten.__{_short}__.{kind}" for kind in ("Tensor", "Scalar")),
+    )(_arithmetic(f"shift_{_name}"))
 
 
 def _logical_of(name: str) -> Rule:
@@ -249,7 +253,7 @@ for _name in ("and", "or", "xor"):
 @rule("aten.logical_not.default", "aten.bitwise_not.default")
 def _not(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if dtype_name(fake.dtype) != "bool":
-        raise GraphError("bitwise not of whole numbers; allowed: bool")
+        return m.add("bit_xor", m.tensor(a["self"]), -1)
     return m.add("not", m.cast(m.tensor(a["self"]), "bool"))
 
 

@@ -8,15 +8,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.extent import ONE, Extent, floor_divide
 from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.builder import GraphBuilder
+from dietcode.models.importing.spelled_out import enlarged
 
 
 def _number(b: GraphBuilder, extent: Extent) -> Value:
     """Return an extent as an operand."""
     return extent.constant if extent.is_constant else b.add("extent", value=extent)
+
+
+def _ratio(b: GraphBuilder, over: Extent, under: Extent, scale: float | None, dtype: str) -> Value:
+    """Return how much of the old one an element of the new size is."""
+    if scale is not None:
+        return 1.0 / scale
+    if over.is_constant and under.is_constant:
+        return over.constant / max(1, under.constant)
+    sizes = [b.add("cast", b.add("extent", value=one), dtype=dtype) for one in (over, under)]
+    return b.add("div", sizes[0], b.add("maximum", sizes[1], 1.0))
+
+
+def nearest(
+    b: GraphBuilder, x: str, wide: Sequence[Extent], scales: Sequence[float | None], centred: bool
+) -> str:
+    """Return ``[n, c, spatial…]`` in another shape, each element that of x which is nearest.
+
+    Parameters
+    ----------
+    x : str
+    wide : sequence of Extent
+        The new shape.
+    scales : sequence of float or None
+        New elements for each old one along a spatial axis, where that is not the quotient of the sizes.
+    centred : bool
+        Whether an element's centre tells which is nearest, or its beginning.
+    """
+    for axis, (size, scale) in enumerate(zip(wide[2:], scales, strict=True), start=2):
+        own = b.type(x).shape[axis]
+        count = floor_divide(size, own)
+        if own * count == size and count.is_constant and scale in (None, float(count.constant)):
+            x = enlarged(b, x, (*b.type(x).shape[:axis], size, *b.type(x).shape[axis + 1 :]))
+            continue
+        at = b.add("cast", b.add("arange", stop=size), dtype="float32")
+        at = b.add("add", at, 0.5) if centred else at
+        at = b.add("floor", b.add("mul", at, _ratio(b, own, size, scale, "float32")))
+        at = b.add("minimum", b.add("cast", at, dtype="int64"), _number(b, own - 1))
+        x = b.add("take", x, at, axis=axis)
+    return x
 
 
 def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float | None, aligned: bool) -> str:
@@ -36,20 +76,10 @@ def interpolated(b: GraphBuilder, x: str, axis: int, wide: Extent, scale: float 
     """
     dtype, narrow = b.type(x).dtype, b.type(x).shape[axis]
     at = b.add("cast", b.add("arange", stop=wide), dtype=dtype)
-    ratio: Value
     if aligned:
-        spans = (narrow - 1, wide - 1)
+        at = b.add("mul", at, _ratio(b, narrow - 1, wide - 1, None, dtype))
     else:
-        spans = (narrow, wide)
-        at = b.add("add", at, 0.5)
-    if scale is not None and not aligned:
-        ratio = 1.0 / scale
-    elif all(one.is_constant for one in spans):
-        ratio = spans[0].constant / max(1, spans[1].constant)
-    else:
-        over, under = (b.add("cast", b.add("extent", value=one), dtype=dtype) for one in spans)
-        ratio = b.add("div", over, b.add("maximum", under, 1.0))
-    at = b.add("mul", at, ratio)
+        at = b.add("mul", b.add("add", at, 0.5), _ratio(b, narrow, wide, scale, dtype))
     if not aligned:
         at = b.add("maximum", b.add("sub", at, 0.5), 0.0)
     last = _number(b, narrow - 1)

@@ -11,6 +11,7 @@ from dietcode.models.importing.context import Imported, Importer, Rule, rule
 from dietcode.models.importing.resampled import (
     TransposedConvolution,
     interpolated,
+    nearest,
     padded,
     transposed_convolution,
     windows,
@@ -32,6 +33,19 @@ def _interpolation(rank: int) -> Rule:
 rule("aten.upsample_linear1d.vec")(_interpolation(1))
 rule("aten.upsample_bilinear2d.vec")(_interpolation(2))
 rule("aten.upsample_trilinear3d.vec")(_interpolation(3))
+
+
+def _nearest(rank: int, centred: bool) -> Rule:
+    def translate(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+        scales = a["scale_factors"] or [None] * rank
+        return nearest(m, m.tensor(a["input"]), m.symbols_shape(fake.shape), scales, centred)
+
+    return translate
+
+
+for _rank in (1, 2, 3):
+    rule(f"aten.upsample_nearest{_rank}d.vec")(_nearest(_rank, False))
+    rule(f"aten._upsample_nearest_exact{_rank}d.vec")(_nearest(_rank, True))
 
 
 @rule("aten.constant_pad_nd.default", "aten.pad.default")

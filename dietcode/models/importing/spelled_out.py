@@ -161,6 +161,26 @@ def repeated(b: GraphBuilder, x: str, repeats: Sequence[Extent]) -> str:
     return b.reshape(b.add("expand", b.reshape(x, spread), shape=tuple(both)), whole)
 
 
+def extreme_so_far(b: GraphBuilder, name: str, x: str, axis: int) -> tuple[str, str]:
+    """Return the largest or smallest elements so far along an axis, and where each is, the last of equals.
+
+    Parameters
+    ----------
+    name : str
+        ``cummax`` or ``cummin``.
+    x : str
+    axis : int
+        From the front.
+    """
+    type_ = b.type(x)
+    found = b.add(name, x, axis=axis)
+    length = type_.shape[axis]
+    own = b.reshape(b.add("arange", stop=length), [length if k == axis else ONE for k in range(type_.rank)])
+    # What is no number is the extreme from there on.
+    is_new = b.add("or", b.add("equal", x, found), b.add("not_equal", x, x))
+    return found, b.add("cummax", b.add("where", is_new, own, 0, dtype="int64"), axis=axis)
+
+
 def enlarged(b: GraphBuilder, x: str, wide: Sequence[Extent]) -> str:
     """Return ``[n, c, spatial…]`` in a larger shape, each element repeated, as the nearest one does."""
     shape, wide = b.type(x).shape, tuple(wide)

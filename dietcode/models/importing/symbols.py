@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -19,6 +20,7 @@ _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {
     "Min": smaller,
     "Max": larger,
 }
+_MAX_DENOMINATOR, _MAX_NUMERATOR = 1 << 10, 1 << 20
 
 
 class UnknownSizeError(ValueError):
@@ -87,6 +89,21 @@ class Symbols:
             return floor_divide(self._of(numerator), self._of(denominator))
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
+        if kind in ("TruncToInt", "FloorToInt"):
+            return self._part(expression)
         if kind not in _FUNCTIONS:
             raise UnknownSizeError(str(expression))
         return reduce(_FUNCTIONS[kind], [self._of(one) for one in expression.args])
+
+    def _part(self, expression: Any) -> Extent:
+        """Return a size times a number, rounded down; the number is one whose products no float rounds."""
+        (product,) = expression.args
+        numbers = [one for one in product.args if one.is_Float or one.is_Rational]
+        sizes = [one for one in product.args if type(one).__name__ == "ToFloat"]
+        if type(product).__name__ != "Mul" or (len(numbers), len(sizes), len(product.args)) != (1, 1, 2):
+            raise UnknownSizeError(str(expression))
+        number = Fraction(float(numbers[0]))
+        if number <= 0 or number.denominator > _MAX_DENOMINATOR or number.numerator > _MAX_NUMERATOR:
+            raise UnknownSizeError(str(expression))
+        (size,) = sizes[0].args
+        return floor_divide(self._of(size) * number.numerator, Extent.of(number.denominator))

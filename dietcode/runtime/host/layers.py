@@ -47,9 +47,12 @@ def _log_softmax(operands: Operands, attributes: Attributes) -> Results:
     return (lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True)),)
 
 
-def _cumsum(operands: Operands, attributes: Attributes) -> Results:
-    x = operands[0]
-    return (np.cumsum(x, axis=attributes["axis"], dtype=x.dtype),)
+def _accumulated(function: Callable[..., Any]) -> Callable[..., Results]:
+    def compute(operands: Operands, attributes: Attributes) -> Results:
+        x = operands[0]
+        return (function(x, axis=attributes["axis"], dtype=x.dtype),)
+
+    return compute
 
 
 def _scaled(x: Array, rest: Sequence[Any]) -> Array:
@@ -184,7 +187,10 @@ _FUNCTIONS: Mapping[str, Callable[[Operands, Attributes], Results]] = {
     "argmin": _position(np.argmin),
     "softmax": _softmax,
     "log_softmax": _log_softmax,
-    "cumsum": _cumsum,
+    "cumsum": _accumulated(np.cumsum),
+    "cumprod": _accumulated(np.cumprod),
+    "cummax": _accumulated(np.maximum.accumulate),
+    "cummin": _accumulated(np.minimum.accumulate),
     "layernorm": _layernorm,
     "rmsnorm": _rmsnorm,
     "matmul": _matmul,

@@ -125,6 +125,11 @@ _WRITERS: dict[str, Writer] = {
             "and": np.logical_and,
             "or": np.logical_or,
             "xor": np.logical_xor,
+            "bit_and": np.bitwise_and,
+            "bit_or": np.bitwise_or,
+            "bit_xor": np.bitwise_xor,
+            "shift_left": np.left_shift,
+            "shift_right": np.right_shift,
         }.items()
     },
     "relu": _relu,

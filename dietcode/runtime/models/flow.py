@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -156,15 +157,16 @@ class CarriedSlots:
     first, result : callable
         The arrays before and after the loop.
     state, next : int
+        Slots of what changes places after each round.
+    memories : tuple of int
         Slots of its two memories.
-    memories : tuple of array
     """
 
     first: Action
     result: Action
     state: int
     next: int
-    memories: tuple[Any, Any]
+    memories: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Positions:
 def loop_action(
     condition: Sequence[Action],
     holds: Action | None,
-    rounds: Iterable[int],
+    count: int | None,
     body: Sequence[Action],
     carried: Sequence[CarriedSlots],
     positions: Sequence[Positions],
@@ -200,8 +202,8 @@ def loop_action(
     condition : sequence of callable
     holds : callable, optional
         Returns whether there is one more round, after the condition's actions.
-    rounds : iterable of int
-        Positions; without end where the condition tells it.
+    count : int, optional
+        The slot of the number of rounds; None where the condition tells their end.
     body : sequence of callable
     carried : sequence of CarriedSlots
     positions : sequence of Positions
@@ -209,10 +211,10 @@ def loop_action(
 
     def act(slots: Slots) -> None:
         for one in carried:
-            slots[one.state], slots[one.next] = one.memories
-            np.copyto(one.memories[0], one.first(slots))
+            slots[one.state], slots[one.next] = (slots[number] for number in one.memories)
+            np.copyto(slots[one.state], one.first(slots))
         parts = [(one.slot, one.whole(slots)) for one in positions]
-        for position in rounds:
+        for position in itertools.repeat(0) if count is None else range(slots[count]):
             for action in condition:
                 action(slots)
             if holds is not None and not holds(slots):

@@ -30,9 +30,9 @@ from dietcode.runtime.manifest import (
 )
 from dietcode.runtime.models.executable import HostStep, KernelStep, read_executable
 from dietcode.runtime.models.flow import values_of
+from dietcode.runtime.models.kernels import Array, Kernels
 from dietcode.runtime.models.model import Model
-from dietcode.runtime.models.prepared import Array, Kernels, evaluated_attributes
-from dietcode.runtime.models.steps import computed
+from dietcode.runtime.models.steps import computed, evaluated_attributes
 from dietcode.runtime.signed import is_required, signed_manifest
 
 _FIELDS: dict[str, type] = {"name": str, "files": dict, "libraries": dict}

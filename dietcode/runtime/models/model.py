@@ -18,13 +18,16 @@ from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json, sha256_file
 from dietcode.runtime.models.executable import Executable, Step
 from dietcode.runtime.models.guard import guard_of
-from dietcode.runtime.models.prepared import Kernels, Prepared
-from dietcode.runtime.models.storages import StorageMemory, storage_offsets
+from dietcode.runtime.models.kernels import Kernels
+from dietcode.runtime.models.prepared import Prepared
+from dietcode.runtime.models.slot_program import SlotProgram
+from dietcode.runtime.models.storages import StorageMemory, most_bytes, storage_offsets
 from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import accept_torch
 
 _MAX_PREPARED = 128
 _MAX_BOUND = 4096
+_GROWTH = 1.5  # of memory, where a size needs more
 
 
 class Workplace:
@@ -39,21 +42,21 @@ class Workplace:
         self._executable = executable
         self._memory = StorageMemory()
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
-        self._generation = 0
 
-    def prepared(self, kernels: Kernels, binding: Mapping[str, int], beside_torch: bool) -> Prepared:
-        """Return the steps of a binding, prepared before or now."""
-        key = (beside_torch, *binding.values())
+    def prepared(self, program: SlotProgram, binding: Mapping[str, int]) -> Prepared:
+        """Return a program for a binding, prepared before or now."""
+        key = (program, *binding.values())
         found = self._prepared.get(key)
         if found is not None:
             self._prepared.move_to_end(key)
             return found
-        _, num_bytes = storage_offsets(self._executable, binding)
-        self._memory.reserve(num_bytes)
-        if self._generation != self._memory.generation:
-            self._prepared.clear()
-            self._generation = self._memory.generation
-        found = self._prepared[key] = Prepared(self._executable, kernels, binding, self._memory)
+        offsets, num_bytes = storage_offsets(self._executable, binding)
+        if num_bytes > self._memory.num_bytes:
+            self._prepared.clear()  # which lie in the old memory
+            # Sizes that grow step by step, as those of caches, do not each take new memory.
+            ahead = min(_GROWTH * self._memory.num_bytes, most_bytes(self._executable))
+            self._memory.reserve(max(num_bytes, int(ahead)))
+        found = self._prepared[key] = Prepared(self._executable, program, binding, self._memory, offsets)
         if len(self._prepared) > _MAX_PREPARED:
             self._prepared.popitem(last=False)
         return found
@@ -93,6 +96,7 @@ class Model(Reopened):
         self.folder, self.manifest = folder, manifest
         self.executable, self._weights = executable, weights
         self._kernels = alone, beside_torch
+        self._programs: list[SlotProgram | None] = [None, None]
         self.guard = guard_of(executable)
         self._free: list[Workplace] = []
         self._bindings: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
@@ -205,10 +209,16 @@ class Model(Reopened):
         except IndexError:  # another thread has the others
             workplace = Workplace(self.executable)
         try:
-            kernels = self._kernels[beside_torch]
-            return run(workplace.prepared(kernels, binding, beside_torch), arrays)
+            program = self._programs[beside_torch] or self._program(beside_torch)
+            return run(workplace.prepared(program, binding), arrays)
         finally:
             self._free.append(workplace)
+
+    def _program(self, beside_torch: bool) -> SlotProgram:
+        """Return what calls do, decided at the first one; threads that are first together may do so twice."""
+        program = SlotProgram(self.executable, self._kernels[beside_torch])
+        self._programs[beside_torch] = program
+        return program
 
 
 def input_array(name: str, value: Any, type_: TensorType) -> tuple[Any, bool]:

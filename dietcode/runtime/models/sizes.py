@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dietcode.errors import ShapeError
+from dietcode.graph.extent import Extent
+from dietcode.runtime.models.executable import Executable, HostStep
 
 MAX_TAILS = 64
 Tail = TypeVar("Tail")
@@ -30,13 +33,46 @@ class Continuations(Generic[Tail]):
         return found
 
 
-def bounded(name: str, low: int, high: int, source: str) -> Callable[[int], None]:
-    """Return a check of a size, which raises a ShapeError for one out of bounds."""
-    where = f" ({source})" if source else ""
-    allowed = f"{low}" if low == high else f"{low}…{high}"
+@dataclass(frozen=True)
+class SizeBounds:
+    """What a size that a step tells may be.
 
-    def check(count: int) -> None:
-        if not low <= count <= high:
-            raise ShapeError(f"{name}{where} is {count}; allowed: {allowed}")
+    Attributes
+    ----------
+    name : str
+        Of the size, with the line of the model's source where that is known.
+    low, high : int
+    """
 
-    return check
+    name: str
+    low: int
+    high: int
+
+    def check(self, count: int) -> None:
+        """Raise a ShapeError for a size out of bounds."""
+        if not self.low <= count <= self.high:
+            allowed = f"{self.low}" if self.low == self.high else f"{self.low}…{self.high}"
+            raise ShapeError(f"{self.name} is {count}; allowed: {allowed}")
+
+
+def size_bounds(
+    executable: Executable, binding: Mapping[str, int], step: HostStep, unbound: str
+) -> SizeBounds:
+    """Return the bounds of the size that a step tells.
+
+    Parameters
+    ----------
+    executable : Executable
+    binding : mapping of str to int
+        Of the dimensions that are known.
+    step : HostStep
+    unbound : str
+        The dimension that it tells; empty where its size follows from those that are known.
+    """
+    size: Extent = step.attributes["size"]
+    ranges = {**executable.ranges, **{name: (value, value) for name, value in binding.items()}}
+    low, high = (executable.sizes[unbound] if unbound else size).bounds(ranges)
+    if unbound:
+        own = executable.ranges[unbound]
+        low, high = own[0], min(own[1], high)
+    return SizeBounds(str(size) + (f" ({step.source})" if step.source else ""), low, high)

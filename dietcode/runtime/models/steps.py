@@ -9,6 +9,7 @@ import numpy as np
 
 from dietcode.errors import ShapeError
 from dietcode.runtime.host_operators import HOST, HOST_INTO, Array, HostWriter
+from dietcode.runtime.models.executable import HostStep, evaluated
 
 Action: TypeAlias = Callable[[list[Any]], Any]
 
@@ -54,32 +55,35 @@ def computed(operator: str, operands: Sequence[Any], attributes: Mapping[str, An
     return HOST[operator](operands, attributes)
 
 
-def host_action(
-    operator: str, attributes: Mapping[str, Any], operands: Sequence[Action], targets: Sequence[Action]
-) -> Action:
+def host_action(operator: str, attributes: int, operands: Sequence[int], targets: Sequence[int]) -> Action:
     """Return what computes an operator into memory that is there.
 
     Parameters
     ----------
     operator : str
-    attributes : mapping
-        With extents as numbers.
-    operands, targets : sequence of callable
-        Each finds an operand, or the array of a result, in the slots of a call.
+    attributes : int
+        The slot of a dict, with extents as numbers.
+    operands, targets : sequence of int
+        Slots of the operands, and of the arrays of the results.
     """
     write = WRITERS.get(operator)
     if write is not None:
         into, (target,) = write, targets
 
         def act_into(slots: list[Any]) -> None:
-            into([one(slots) for one in operands], attributes, target(slots))
+            into([slots[one] for one in operands], slots[attributes], slots[target])
 
         return act_into
     compute = HOST[operator]
 
     def act(slots: list[Any]) -> None:
-        results = compute([one(slots) for one in operands], attributes)
+        results = compute([slots[one] for one in operands], slots[attributes])
         for target, result in zip(targets, results, strict=True):
-            np.copyto(target(slots), result)
+            np.copyto(slots[target], result)
 
     return act
+
+
+def evaluated_attributes(step: HostStep, binding: Mapping[str, int]) -> dict[str, Any]:
+    """Return the attributes of a step with extents as numbers."""
+    return {key: evaluated(value, binding) for key, value in step.attributes.items()}

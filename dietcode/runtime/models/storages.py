@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.models.executable import ALIGNMENT, Executable
 
 Array: TypeAlias = NDArray[Any]
@@ -23,20 +22,25 @@ class StorageMemory:
 
     def reserve(self, num_bytes: int) -> None:
         """Make it at least so large; what lies in it is lost where it grows."""
-        if num_bytes > len(self._bytes) - ALIGNMENT:
+        if num_bytes > self.num_bytes:
             self._bytes = np.empty(0, np.uint8)  # the old one is given back first
             self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8)
             self._begin = -self._bytes.ctypes.data % ALIGNMENT
             self.generation += 1
 
     @property
+    def num_bytes(self) -> int:
+        """What it was made for."""
+        return max(0, len(self._bytes) - ALIGNMENT)
+
+    @property
     def address(self) -> int:
         """Where it begins."""
         return int(self._bytes.__array_interface__["data"][0]) + self._begin
 
-    def view(self, offset: int, type_: TensorType, shape: tuple[int, ...]) -> Array:
+    def view(self, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """Return an array at an offset."""
-        return np.ndarray(shape, type_.dtype, self._bytes, self._begin + offset)
+        return np.ndarray(shape, dtype, self._bytes, self._begin + offset)
 
 
 def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple[list[int], int]:
@@ -54,3 +58,12 @@ def storage_offsets(executable: Executable, binding: Mapping[str, int]) -> tuple
             largest = max((size.evaluate(binding) for size in sizes), default=0)
         total += -(-largest // ALIGNMENT) * ALIGNMENT
     return offsets, total
+
+
+def most_bytes(executable: Executable) -> int:
+    """Return the bytes of all storages where every dimension is as large as it may be."""
+    largest = (
+        max((size.bounds(executable.ranges)[1] for size in sizes), default=0)
+        for sizes in executable.storage_sizes
+    )
+    return sum(-(-one // ALIGNMENT) * ALIGNMENT for one in largest)

@@ -14,8 +14,8 @@ from dietcode.errors import ShapeError, TensorError
 from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json
+from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.model import input_array
-from dietcode.runtime.models.prepared import Kernels
 from dietcode.runtime.native_loops import address_of
 from dietcode.runtime.recursion.plan import PHASES, RecursionDescription
 from dietcode.runtime.recursion.program import RecursionProgram, RecursionWorkplace

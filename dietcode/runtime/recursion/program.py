@@ -11,7 +11,7 @@ import numpy as np
 
 from dietcode.errors import LibraryError
 from dietcode.runtime.models.executable import ALIGNMENT, KernelStep, TensorRead
-from dietcode.runtime.models.prepared import Kernels
+from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
 from dietcode.runtime.native_loops import ROWS, WHOLE, LoopCall, LoopTensor, NativeProgram, address_of
 from dietcode.runtime.recursion.plan import RecursionDescription, linear

@@ -10,9 +10,9 @@ import numpy as np
 
 from dietcode.runtime.manifest import MANIFEST, MODEL, REPORT, WEIGHTS, file_facts, pretty_json
 from dietcode.runtime.models.executable import read_executable
+from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.loading import BUNDLE_FORMAT, loaded_constants
 from dietcode.runtime.models.model import Model
-from dietcode.runtime.models.prepared import Kernels
 
 Types = Mapping[str, tuple[str, Sequence[Any]]]
 _SIZES = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "bool": 1}

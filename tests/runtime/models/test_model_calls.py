@@ -15,9 +15,10 @@ from hand_models import described, model_of, scaled_sum, step
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.runtime.models.executable import read_executable
+from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.model import Workplace
-from dietcode.runtime.models.prepared import Kernels
-from dietcode.runtime.models.storages import StorageMemory
+from dietcode.runtime.models.slot_program import SlotProgram
+from dietcode.runtime.models.storages import StorageMemory, storage_offsets
 
 SHAPES = [(1, 1), (2, 7), (8, 512), (3, 100), (2, 7), (1, 0), (8, 512)]
 
@@ -120,17 +121,29 @@ def test_an_error_in_a_step_leaves_the_model_usable() -> None:
 
 def test_memory_grows_and_what_was_prepared_in_the_old_is_dropped() -> None:
     executable = read_executable(scaled_sum())
-    kernels = Kernels({}, {}, {}, {})
+    program = SlotProgram(executable, Kernels({}, {}, {}, {}))
     place = Workplace(executable)
 
     def prepared(b: int, length: int) -> Any:
-        return place.prepared(kernels, {"B": b, "L": length}, beside_torch=False)
+        return place.prepared(program, {"B": b, "L": length})
 
     small, large = prepared(1, 4), prepared(8, 512)
     assert prepared(1, 4) is not small and prepared(8, 512) is large
     again = prepared(1, 4)
     assert prepared(2, 7) is not again and prepared(1, 4) is again
     assert place._memory.generation == 2
+
+
+def test_sizes_that_grow_step_by_step_take_new_memory_seldom_and_share_what_calls_do() -> None:
+    model = model_of(scaled_sum())
+    for length in (*range(1, 513), 7, 0):
+        x = rows(1, length)
+        np.testing.assert_array_equal(model(x), x * 2 + 1)
+    (place,) = model._free
+    needed = storage_offsets(model.executable, {"B": 8, "L": 512})[1]
+    assert place._memory.generation <= 14 and place._memory.num_bytes <= needed
+    (program,) = {key[0] for key in place._prepared}
+    assert program is model._programs[False]
 
 
 def test_preparations_are_limited() -> None:
@@ -143,9 +156,8 @@ def test_preparations_are_limited() -> None:
 
 def test_memory_of_a_model_is_aligned_and_as_large_as_asked_for() -> None:
     memory = StorageMemory()
-    executable = read_executable(scaled_sum())
     memory.reserve(4096)
-    view = memory.view(64, executable.values["y"], (8, 16))
+    view = memory.view(64, np.dtype(np.float32), (8, 16))
     assert view.ctypes.data % 64 == 0 and view.shape == (8, 16) and view.dtype == np.float32
     memory.reserve(4096)
     assert memory.generation == 1

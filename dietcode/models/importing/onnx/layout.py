@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dietcode.graph.extent import ONE, Extent, floor_divide
@@ -16,7 +18,7 @@ from dietcode.models.importing.onnx.context import (
     onnx_rule,
 )
 from dietcode.models.importing.onnx.known import MOST_ELEMENTS, Known, known, sizes_of
-from dietcode.models.importing.resampled import interpolated, padded
+from dietcode.models.importing.resampled import interpolated, nearest, padded
 from dietcode.models.importing.spelled_out import completed, enlarged, flattened, parts, repeated
 
 
@@ -231,6 +233,17 @@ def _interpolated(m: OnnxImporter, n: OnnxNode) -> bool:
     )
 
 
+def _nearest(
+    m: OnnxImporter, n: OnnxNode, x: str, wide: Sequence[Extent], scales: Sequence[float | None]
+) -> OnnxResult:
+    """Return the nearest elements, which a whole multiple repeats whichever of two is taken between them."""
+    asymmetric = n.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric"
+    is_like_torch = asymmetric or n.attribute("nearest_mode") == "round_prefer_ceil"
+    if is_like_torch and m.type(x).shape[:2] == tuple(wide[:2]):
+        return nearest(m, x, wide, scales[2:], not asymmetric)
+    return enlarged(m, x, wide)
+
+
 @onnx_rule("Resize")
 def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     n.refuse_others(antialias=0)
@@ -242,18 +255,21 @@ def _resize(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     scales = n.numbers(2, [])
     if n.value(3) is not None:
         wide = n.extents(3)
-    elif len(scales) == len(shape) and all(one == int(one) and one >= 1 for one in scales):
-        wide = tuple(e * int(one) for e, one in zip(shape, scales, strict=True))
+    elif len(scales) == len(shape) and all(one > 0 and (one * 1024).is_integer() for one in scales):
+        wide = tuple(
+            floor_divide(e * int(one * 1024), Extent.of(1024)) for e, one in zip(shape, scales, strict=True)
+        )
     else:
-        raise GraphError(f"interpolation by {scales}; allowed: whole multiples, or to sizes")
+        raise GraphError(f"interpolation by {scales}; allowed: multiples of 1/1024, or to sizes")
+    by = [None] * len(shape) if n.value(3) is not None else scales
     if mode == "nearest":
-        return enlarged(m, x, wide)
+        return _nearest(m, n, x, wide, by)
     where = n.attribute("coordinate_transformation_mode", "half_pixel")
     if where not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
         raise GraphError(f"linear interpolation with {where}; allowed: half_pixel, align_corners")
     for axis, (own, size) in enumerate(zip(shape, wide, strict=True)):
         if own != size:
-            x = interpolated(m, x, axis, size, None, where == "align_corners")
+            x = interpolated(m, x, axis, size, by[axis], where == "align_corners")
     return x
 
 

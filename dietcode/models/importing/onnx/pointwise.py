@@ -183,6 +183,20 @@ def _pow(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
     return m.add("pow", x, m.cast(exponent, dtype))
 
 
+for _word in ("And", "Or", "Xor"):
+    onnx_rule(f"Bitwise{_word}")(_arithmetic(f"bit_{_word.lower()}"))
+
+
+@onnx_rule("BitwiseNot")
+def _bitwise_not(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return m.add("bit_xor", n.tensor(0), -1)
+
+
+@onnx_rule("BitShift")
+def _bit_shift(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    return m.add(f"shift_{str(n.attribute('direction')).lower()}", *m.operands(n.values))
+
+
 def _of_all(name: str) -> OnnxRule:
     def translate(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
         if len(n.values) == 1:
