@@ -53,7 +53,7 @@ def placed(made: Any) -> list[list[str]]:
     ("options", "num_placed"),
     [
         ({}, 3),
-        ({"reads": True}, 3),
+        pytest.param({"reads": True}, 3, marks=pytest.mark.long),
         ({"gives": True}, 0),
         pytest.param({"axis": 1}, 0, marks=pytest.mark.long),
         pytest.param({"twice": True}, 0, marks=pytest.mark.long),

@@ -76,6 +76,7 @@ RESIZED: dict[str, list[Function]] = {
 }
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("name", RESIZED)
 def test_other_sizes(name: str) -> None:
     assert_functions(RESIZED[name], _images, [{2: L}], (3, 4, 8, 13))
