@@ -161,6 +161,7 @@ def test_a_model_of_one_shape_runs_in_kernels() -> None:
         torch.testing.assert_close(model_of(made, weights)(x), module(x))
 
 
+@pytest.mark.long
 def test_a_decoder_with_a_mask() -> None:
     layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
 
