@@ -38,9 +38,8 @@ class Terminal:
         for name, call in (("dietcode", "-m dietcode"), ("python", "")):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
             (tools / name).chmod(0o755)
-        self.environment = without_torch(
-            os.environ
-        ) | {  # a dozen processes would import it, and none uses it
+        # A dozen processes would import it, and none uses it.
+        self.environment = without_torch(os.environ) | {
             "PATH": f"{tools}:{os.environ['PATH']}",
             "DIETCODE_CACHE": str(folder / "cache"),
             "DIETCODE_TRUST": str(folder / "trust"),
