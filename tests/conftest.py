@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from skip_summary import say_skips
 from dietcode.lean import leave_disco_out
 
 leave_disco_out()  # as every command does; it takes TVM longer than all the rest of it
+gc.disable()  # until all is collected, and stays: looking through it took each process five seconds
 
 _numbers = count()
 HERE = Path(__file__).parent
@@ -64,6 +66,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         compile_cache.forget_old()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but none among what was imported and what the tests are."""
+    gc.enable()
+    gc.freeze()
 
 
 @cache

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from pages import DOCS, ROOT, blocks, commands, has_shape
 
+from dietcode.lean import without_torch
+
 PAGE = DOCS / "tutorial.md"
 SPEC = "examples/small-dense.yaml"
 # What a reader's budget finds in a minute is not needed here; one micro-kernel is measured whatever the load.
@@ -36,7 +38,8 @@ class Terminal:
         for name, call in (("dietcode", "-m dietcode"), ("python", "")):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
             (tools / name).chmod(0o755)
-        self.environment = os.environ | {
+        # A dozen processes would import it, and none uses it.
+        self.environment = without_torch(os.environ) | {
             "PATH": f"{tools}:{os.environ['PATH']}",
             "DIETCODE_CACHE": str(folder / "cache"),
             "DIETCODE_TRUST": str(folder / "trust"),

@@ -130,7 +130,7 @@ FUNCTIONS = [
     pytest.param(_loop_in_a_loop, marks=pytest.mark.long),
     pytest.param(_fibonacci, marks=pytest.mark.long),
     pytest.param(_no_round, marks=pytest.mark.long),
-    _image,
+    pytest.param(_image, marks=pytest.mark.long),
     _running,
     _state_as_result,
     pytest.param(_mapped, marks=pytest.mark.long),

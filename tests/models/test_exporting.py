@@ -39,7 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(keep=3)
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_recurrent_layers(kind: str, options: dict[str, Any], tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ REDUCTIONS: list[Function] = [
 ]
 
 
+@pytest.mark.sampled(keep=1)
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_reductions(part: int) -> None:
     def tensors(size: int) -> tuple[Any, ...]:
@@ -228,6 +229,7 @@ def test_last_windows_that_reach_beyond(extent: int) -> None:
     assert_functions(flat, lambda size: (torch.randn(size, 2, extent),), [{0: L}], sizes=(1, 4))
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_recurrent_layers_of_a_constant_length(kind: str, layers: int) -> None:

@@ -30,7 +30,7 @@ CASES: dict[tuple[str, bool], dict[str, int]] = {
     ("vit", False): {"attention": 2},
     ("whisper", False): {"attention": 2, "conv1d": 2},
 }
-_LONG = {("bert", False), ("llama", True), ("unet", False)}
+_LONG = {("bert", False), ("llama", True), ("unet", False), ("vit", False), ("whisper", False)}
 RANGES = {"P": (0, 128)}
 
 

@@ -53,7 +53,7 @@ def placed(made: Any) -> list[list[str]]:
     ("options", "num_placed"),
     [
         ({}, 3),
-        ({"reads": True}, 3),
+        pytest.param({"reads": True}, 3, marks=pytest.mark.long),
         ({"gives": True}, 0),
         pytest.param({"axis": 1}, 0, marks=pytest.mark.long),
         pytest.param({"twice": True}, 0, marks=pytest.mark.long),
@@ -86,6 +86,7 @@ def test_parts_that_have_memory_of_their_own_are_refused() -> None:
             read_executable(made.description)
 
 
+@pytest.mark.long
 def test_a_part_that_is_larger_than_the_whole_is_refused() -> None:
     made, compiled = made_of(Stacked().eval())
     (step,) = (one for one in made.description["steps"] if "placed" in one)

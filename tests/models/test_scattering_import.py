@@ -83,6 +83,7 @@ RESIZED: dict[str, list[Function]] = {
 }
 
 
+@pytest.mark.sampled(keep=2)
 @pytest.mark.parametrize("name", RESIZED)
 def test_other_sizes(name: str) -> None:
     assert_functions(RESIZED[name], _images, [{2: L}], (3, 4, 8, 13))
@@ -167,6 +168,7 @@ def test_a_model_of_one_shape_runs_in_kernels() -> None:
         torch.testing.assert_close(model_of(made, weights)(x), module(x))
 
 
+@pytest.mark.long
 def test_a_decoder_with_a_mask() -> None:
     layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
 

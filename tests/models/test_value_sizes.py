@@ -136,7 +136,7 @@ FUNCTIONS = [
     pytest.param(_scattered_back, marks=pytest.mark.long),
     pytest.param(_first_ones, marks=pytest.mark.long),
     _until,
-    _repeated,
+    pytest.param(_repeated, marks=pytest.mark.long),
     pytest.param(_one_after_the_other, marks=pytest.mark.long),
     pytest.param(_best_boxes, marks=pytest.mark.long),
     pytest.param(_in_a_branch, marks=pytest.mark.long),

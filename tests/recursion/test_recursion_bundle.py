@@ -8,13 +8,14 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import compile_cache
 import numpy as np
 import pytest
 from needs import of_extra
 from recursion_runs import module_of, random_structure
-from small_libraries import ROOT
+from small_libraries import ROOT, make_parts
 
 from dietcode.lean import with_torch, without_torch
 
@@ -75,12 +76,33 @@ def _run(*command: object, torch: bool = True) -> subprocess.CompletedProcess[st
     return done
 
 
-def test_from_a_cell_to_states(tmp_path: Path) -> None:
+@pytest.fixture(params=["untuned", pytest.param("tuned", marks=pytest.mark.long)])
+def compiled(request: pytest.FixtureRequest, inside: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that runs ``dietcode compile``: in `make test` with two micro-kernels for each part.
+
+    Tuning all four takes half a minute.
+    """
+    if request.param == "tuned":
+        return lambda *options: _run("-m", "dietcode", "compile", *options)
+    from dietcode.library.build import library_files
+    from dietcode.models import compiling
+    from dietcode.tuner.result import TuneResult
+
+    def make_library(spec: Any, **_: Any) -> TuneResult:
+        parts = make_parts(spec.to_json())
+        report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
+        return TuneResult(library_files(parts), report, {}, 0.0, 2)
+
+    monkeypatch.setattr(compiling, "make_library", make_library)
+    return lambda *options: inside("compile", *options)
+
+
+def test_from_a_cell_to_states(tmp_path: Path, compiled: Any) -> None:
     file, bundle = tmp_path / "trees.py", tmp_path / "bundle"
     file.write_text(_FILE)
     sizes = ("--max-nodes", "64", "--max-level", "16", "--trials", "2", "--seconds", "1")
-    done = _run("-m", "dietcode", "compile", f"{file}:tree", "-o", bundle, *sizes)
-    assert f"dietcode.load('{bundle}')" in done.stdout
+    done = compiled(f"{file}:tree", "-o", bundle, *sizes)
+    assert f"dietcode.load('{bundle}')" in done.stdout, done.stderr
     children = random_structure(8, 60, 2, is_dag=True).children
     x = np.random.default_rng(3).standard_normal((60, 12)).astype(np.float32)
     np.savez(tmp_path / "given.npz", children=children, x=x)

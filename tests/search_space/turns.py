@@ -10,7 +10,7 @@ from compiled import cpu_target
 
 TARGETS = ("haswell", "skylake-avx512")
 _ALL = bool(os.environ.get("DIETCODE_TEST_LONG"))
-_FEW = 3  # compiling micro-kernels is what takes the time
+_FEW = 2  # compiling micro-kernels is what takes the time
 Each = TypeVar("Each")
 
 
@@ -21,9 +21,7 @@ def units_of(case: int) -> list[str]:
 
 
 def few_of(found: Sequence[Each], case: int) -> list[Each]:
-    """All where there is time, else the first and two others, in turn from case to case."""
+    """All where there is time, else the first and another one, in turn from case to case."""
     if _ALL or len(found) <= _FEW:
         return list(found)
-    others = list(found[1:])
-    here = {case % len(others), (case + len(others) // 2) % len(others)}
-    return [found[0], *(others[position] for position in sorted(here))]
+    return [found[0], found[1 + case % (len(found) - 1)]]

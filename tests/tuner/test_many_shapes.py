@@ -55,6 +55,7 @@ def test_rows_from_a_range_and_columns_from_a_list(tuned: Any, tmp_path: Path) -
     check(tmp_path / "lib", spec, {"M": 1, "N": 257}, {"M": 299, "N": 100}, {"M": 77, "N": 16})
 
 
+@pytest.mark.long
 def test_batch_and_length(tuned: Any, tmp_path: Path) -> None:
     ranges = {"B": {"min": 1, "max": 40}, "T": {"min": 1, "max": 500}}
     spec = make_spec(**{**FREE, **BMM}, shape_vars=ranges, dims={"b": "12*B", "m": "T", "n": 64, "k": "T"})

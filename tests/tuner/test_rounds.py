@@ -350,6 +350,7 @@ def test_force_takes_nothing_over_from_other_workloads(tuned: Any, seeds: list[i
     assert len(seeds) == 2
 
 
+@pytest.mark.long
 def test_a_copied_calibration_is_not_copied_again(tuned: Any, own_cache: Path) -> None:
     _, first = tuned(make_spec(budget=MANY))
     _, other = tuned(second(), folder="second")

@@ -168,6 +168,10 @@ def test_what_is_refused_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     status, said = refused(tmp_path / "file" / "below")
     assert status == 1 and str(tmp_path) in said and "--data-dir" in said
+
+
+@pytest.mark.long  # as above, each from a process of its own
+def test_options_and_variables_that_are_refused_are_one_line(tmp_path):
     status, said = refused(tmp_path / "data", "--host", "0.0.0.0")
     assert status == 2 and "tokens" in said
     status, said = refused(tmp_path, DIETCODE_SERVE_MAX_BODY_BYTES="x")

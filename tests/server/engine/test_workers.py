@@ -39,6 +39,7 @@ def cluster(served: Cluster, tmp_path: Path) -> Cluster:
     return served
 
 
+@pytest.mark.long  # as where a worker is killed
 def test_a_job_waits_for_a_worker_which_takes_it_and_publishes(cluster: Cluster) -> None:
     job_id = cluster.submit("early")
     job = cluster.client.job(job_id)
