@@ -166,11 +166,10 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
 
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
-    from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, RECURSION, RECURSION_FORMAT, is_recursion
+    from dietcode.runtime.manifest import kind_of_bundle
     from dietcode.runtime.models.loading import described_bundle
 
-    kind = (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)
-    manifest, report = described_bundle(folder, kind)
+    manifest, report = described_bundle(folder, kind_of_bundle(folder))
     if as_json:
         print_json({"manifest": manifest, "report": report})
     else:
