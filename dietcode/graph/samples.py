@@ -12,7 +12,7 @@ from dietcode.errors import ModelError
 from dietcode.workload.text import clip
 
 Histogram = Mapping[int, int]
-MAX_SHOWN = 1024  # nodes of the structure that is kept
+MAX_SHOWN = 400  # nodes of the structure that is kept
 MARGIN = 2  # of the largest structures, where nobody says how large they may be
 ALWAYS = (1, 2, 4, 8)  # rows that every kernel is tuned for
 _POINTS = 14

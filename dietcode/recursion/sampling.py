@@ -61,7 +61,7 @@ def samples_of(structures: Any, label: str) -> Samples:
 
 def _counted(structures: Iterable[tuple[str, Any]], label: str) -> Samples:
     nodes, leaves, levels = Counter[int](), Counter[int](), Counter[int]()
-    small: list[Structure] = []
+    known: list[Structure] = []
     for name, given in structures:
         try:
             one = given if isinstance(given, Structure) else Structure(given)
@@ -73,17 +73,30 @@ def _counted(structures: Iterable[tuple[str, Any]], label: str) -> Samples:
         nodes[one.num_nodes] += 1
         leaves[sizes[0]] += 1
         levels.update(sizes[1:])
-        if one.num_nodes <= MAX_SHOWN:
-            small.append(one)
+        known.append(one)
     if not nodes:
         raise ModelError(f"--samples: {label} has no structure with a node; allowed: {_ALLOWED}")
-    small.sort(key=lambda one: one.num_nodes)
-    shown = _in_order(small[len(small) // 2]) if small else ()
-    return Samples(nodes.total(), nodes, leaves, levels, shown)
+    known.sort(key=lambda one: one.num_nodes)
+    return Samples(nodes.total(), nodes, leaves, levels, _shown(known[len(known) // 2]))
 
 
-def _in_order(structure: Structure) -> tuple[tuple[int, ...], ...]:
-    """Return the children of each node, level by level, so that they come before their parents."""
+def _shown(structure: Structure) -> tuple[tuple[int, ...], ...]:
+    """Return the children of each node, level by level, so that they come before their parents.
+
+    Of many nodes only those below one root, the first that has few enough; empty where none has.
+    """
     rows = structure.children[structure.order].tolist()
     places = structure.positions.tolist()
-    return tuple(tuple(places[child] for child in row if child >= 0) for row in rows)
+    below = [tuple(places[child] for child in row if child >= 0) for row in rows]
+    if len(below) <= MAX_SHOWN:
+        return tuple(below)
+    for root in structure.root_positions.tolist():
+        kept, waiting = {root}, [root]
+        while waiting and len(kept) <= MAX_SHOWN:
+            new = set(below[waiting.pop()]) - kept
+            kept |= new
+            waiting += new
+        if len(kept) <= MAX_SHOWN:
+            numbers = {node: number for number, node in enumerate(sorted(kept))}
+            return tuple(tuple(numbers[child] for child in below[node]) for node in numbers)
+    return ()
