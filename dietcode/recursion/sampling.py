@@ -30,7 +30,10 @@ def load_samples(path: Path) -> Samples:
         There is no such file, or an array of it is no structure.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not hasattr(file, "files"):
+                raise ValueError("one array")
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         reason = getattr(error, "strerror", None) or "not a file of numpy.savez"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from dietcode.errors import DietCodeError
 from dietcode.graph.samples import Samples, levels_of, read_samples
 from dietcode.recursion.level_runs import KernelRuns, kernel_runs
 from dietcode.runtime.manifest import DISPATCH, RECURSION, REPORT
@@ -23,6 +25,7 @@ _ROW, _TOP = 36.0, 20.0
 _RADIUS = 6.0
 _EXAMPLE_HEIGHT, _EXAMPLE_LENGTH = 5, 10
 _COLOURS = 12
+_log = logging.getLogger("dietcode.dashboard")
 Children = Sequence[Sequence[int]]
 
 
@@ -106,7 +109,12 @@ def structure_of(session: Session, workload: str, library: LibraryRow | None) ->
     max_nodes, max_level, num_children, data = found
     samples = None if data is None else read_samples(data)
     shown: Children = samples.shown if samples is not None else ()
-    runs = [] if library is None else _runs_of(session, library)
+    runs: list[tuple[KernelRuns, float]] = []
+    if library is not None:
+        try:
+            runs = _runs_of(session, library)
+        except (DietCodeError, KeyError, TypeError, ValueError) as error:
+            _log.error("levels of %s@%s: %s", library.name, library.version, error)
     return _view(
         {"max_nodes": max_nodes, "max_level": max_level},
         samples,
