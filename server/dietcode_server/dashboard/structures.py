@@ -177,8 +177,8 @@ def _view(
         kernel = max(own, key=lambda pair: pair[1])[0] if own else None
         category = None if kernel is None else kernel.category_of(len(level))
         name = "" if kernel is None or category is None else kernel.micro_kernels[category]
-        places = [round(xs[node], 1) for node in level]
-        drawn.append(DrawnLevel(number, len(level), ys[number], places, category, name))
+        columns = [round(xs[node], 1) for node in level]
+        drawn.append(DrawnLevel(number, len(level), ys[number], columns, category, name))
     edges = [
         (round(xs[node], 1), ys[heights[node]], round(xs[child], 1), ys[heights[child]])
         for node, row in enumerate(children)
@@ -199,7 +199,7 @@ def _view(
 def _columns(children: Children, levels: Sequence[Sequence[int]]) -> tuple[list[float], float]:
     """Return where nodes are from left to right, and how far the closest two leaves are from each other.
 
-    Leaves in the order in which the roots reach them; a parent over the middle of its children.
+    Leaves come in the order in which the roots reach them; a parent over the middle of its children.
     """
     is_child = {child for row in children for child in row}
     waiting = [node for node in reversed(range(len(children))) if node not in is_child]
@@ -215,8 +215,8 @@ def _columns(children: Children, levels: Sequence[Sequence[int]]) -> tuple[list[
         waiting += reversed(children[node])
     step = (_NODES_TO - _NODES_FROM) / len(order)
     xs = [0.0] * len(children)
-    for place, node in enumerate(order):
-        xs[node] = _NODES_FROM + step * (place + 0.5)
+    for rank, node in enumerate(order):
+        xs[node] = _NODES_FROM + step * (rank + 0.5)
     for level in levels[1:]:
         for node in level:
             xs[node] = sum(xs[child] for child in children[node]) / len(children[node])
@@ -225,15 +225,15 @@ def _columns(children: Children, levels: Sequence[Sequence[int]]) -> tuple[list[
 
 
 def _apart(xs: list[float], level: Sequence[int]) -> None:
-    """Give the nodes of a level of a DAG places of their own, where they have the same."""
+    """Give the nodes of a level of a DAG columns of their own, where they have the same one."""
     if len({round(xs[node], 1) for node in level}) == len(level):
         return
     step = (_NODES_TO - _NODES_FROM) / len(level)
-    for place, node in enumerate(sorted(level, key=lambda one: xs[one])):
-        xs[node] = _NODES_FROM + step * (place + 0.5)
+    for rank, node in enumerate(sorted(level, key=lambda one: xs[one])):
+        xs[node] = _NODES_FROM + step * (rank + 0.5)
 
 
 def _closest(xs: Sequence[float], level: Sequence[int]) -> float:
-    places = sorted(xs[node] for node in level)
-    gaps = (after - before for before, after in itertools.pairwise(places))
+    columns = sorted(xs[node] for node in level)
+    gaps = (after - before for before, after in itertools.pairwise(columns))
     return min(gaps, default=_NODES_TO - _NODES_FROM)

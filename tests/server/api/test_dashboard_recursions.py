@@ -58,7 +58,7 @@ def test_pages_of_a_recursion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert work(database, other, tmp_path) == 0
     page = get(f"/jobs/{other}")
     assert "An example of a structure" in page and "No samples were given" in page
-    assert page.count("<circle") == 31 and "Which sizes go where" not in page
+    assert page.count("<circle") == 63 and "Which sizes go where" not in page
     database.dispose()
 
 
