@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -166,15 +166,30 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
 
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
-    from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, RECURSION, RECURSION_FORMAT, is_recursion
+    from dietcode.runtime.manifest import RECURSION, kind_of_bundle
     from dietcode.runtime.models.loading import described_bundle
 
-    kind = (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)
+    kind = kind_of_bundle(folder)
     manifest, report = described_bundle(folder, kind)
+    if kind[1] == RECURSION:
+        report["levels"] = _levels(folder, manifest, report)
     if as_json:
         print_json({"manifest": manifest, "report": report})
     else:
         show_model(manifest, report)
+
+
+def _levels(folder: Path, manifest: dict[str, Any], report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return which category each kernel of a recursion sends sizes of levels to."""
+    from dietcode.graph.samples import read_samples
+    from dietcode.recursion.level_runs import kernel_runs
+    from dietcode.runtime.manifest import RECURSION, read_json
+    from dietcode.runtime.models.loading import bundle_dispatches
+
+    samples = read_samples(manifest["samples"]) if "samples" in manifest else None
+    dispatches = bundle_dispatches(folder, [str(part["digest"]) for part in report["parts"]])
+    runs = kernel_runs(read_json(folder / RECURSION), dispatches)
+    return [row for one in runs for row in one.to_json(samples)]
 
 
 def targets(as_json: Json = False) -> None:

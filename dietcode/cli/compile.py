@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -32,6 +32,21 @@ Ranges = Annotated[
         help="The range of a dimension, narrower than the export's; ONNX has none.",
     ),
 ]
+MaxNodes = Annotated[
+    int | None,
+    typer.Option(help="Of a recursion: the most nodes of all structures of a call. [default: 8192]"),
+]
+MaxLevel = Annotated[
+    int | None,
+    typer.Option(help="Of a recursion: the most nodes that one step computes. [default: 1024]"),
+]
+SamplesOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.npz|NAME",
+        help="Of a recursion: structures to tune for; arrays of children, or a list or function in FILE.py.",
+    ),
+]
 
 
 def compile_model(
@@ -53,22 +68,20 @@ def compile_model(
     ray: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Build and measure on this Ray cluster.")
     ] = None,
-    max_nodes: Annotated[
-        int | None,
-        typer.Option(help="Of a recursion: the most nodes of all structures of a call. [default: 8192]"),
-    ] = None,
-    max_level: Annotated[
-        int | None,
-        typer.Option(help="Of a recursion: the most nodes that one step computes. [default: 1024]"),
-    ] = None,
+    max_nodes: MaxNodes = None,
+    max_level: MaxLevel = None,
+    samples: SamplesOf = None,
     as_json: Json = False,
 ) -> None:
     """Compile a whole model: tune its parts for all of its shapes, and write a bundle that runs anywhere."""
     wanted = read_ranges(ranges or [])
     is_recursion = is_object_of_file(model)
-    _check_options(is_recursion, wanted, max_nodes, max_level)
-    read = _recursion if is_recursion else _whole_model
-    made = read(model, label_of(name or _stem(model)), wanted, max_nodes, max_level)
+    check_options(is_recursion, bool(wanted), StructureOptions(max_nodes, max_level, samples))
+    label = label_of(name or stem_of(model))
+    if is_recursion:
+        made = _recursion(model, label, StructureOptions(max_nodes, max_level, samples))
+    else:
+        made = _whole_model(model, label, wanted)
     from dietcode.cli.progress import ProgressBars
     from dietcode.graph.model_request import SECONDS, TRIALS
     from dietcode.measure.engine_spec import EngineSpec
@@ -97,23 +110,44 @@ def is_object_of_file(model: Path) -> bool:
     return ".py:" in str(model) or model.suffix == ".py"
 
 
-def _stem(model: Path) -> str:
-    return model.name.partition(".py:")[0] if is_object_of_file(model) else model.stem
+def stem_of(model: Path) -> str:
+    """Return the name of the file without suffix."""
+    return model.name.partition(".py")[0] if is_object_of_file(model) else model.stem
 
 
-def _check_options(
-    is_recursion: bool, ranges: dict[str, tuple[int, int]], max_nodes: int | None, max_level: int | None
-) -> None:
-    """Refuse options of the other kind of model."""
-    if is_recursion and ranges:
-        raise RequestError("--range: given for a recursion; allowed: --max-nodes and --max-level")
-    if not is_recursion and (max_nodes is not None or max_level is not None):
-        raise RequestError("--max-nodes, --max-level: given for a model without structures; allowed: --range")
+class StructureOptions(NamedTuple):
+    """Options of a recursion, where they are given.
+
+    Attributes
+    ----------
+    max_nodes, max_level : int or None
+    samples : str or None
+    """
+
+    max_nodes: int | None = None
+    max_level: int | None = None
+    samples: str | None = None
 
 
-def _whole_model(
-    model: Path, name: str, ranges: dict[str, tuple[int, int]], *_: int | None
-) -> Callable[..., CompileResult]:
+def check_options(is_recursion: bool, has_ranges: bool, options: StructureOptions) -> None:
+    """Refuse options of the other kind of model.
+
+    Raises
+    ------
+    RequestError
+        Names the options that are allowed.
+    """
+    if is_recursion and has_ranges:
+        raise RequestError(
+            "--range: given for a recursion; allowed: --max-nodes and --max-level, or --samples"
+        )
+    if not is_recursion and options != StructureOptions():
+        raise RequestError(
+            "--max-nodes, --max-level, --samples: given for a model without structures; allowed: --range"
+        )
+
+
+def _whole_model(model: Path, name: str, ranges: dict[str, tuple[int, int]]) -> Callable[..., CompileResult]:
     """Read a model, and return what compiles it."""
     from dietcode.models.importing.reader import KINDS, read_model
 
@@ -124,22 +158,21 @@ def _whole_model(
     return partial(compile_graph, graph, values)
 
 
-def _recursion(
-    model: Path,
-    name: str,
-    ranges: dict[str, tuple[int, int]],
-    max_nodes: int | None,
-    max_level: int | None,
-) -> Callable[..., CompileResult]:
+def _recursion(model: Path, name: str, options: StructureOptions) -> Callable[..., CompileResult]:
     """Read a recursion out of a file, which is run, and return what compiles it."""
     need_compiler("models", "reading a recursion")
-    from dietcode.recursion.compiling import check_sizes, compile_recursion, default_sizes
+    from dietcode.recursion.compiling import compile_recursion
     from dietcode.recursion.reader import read_recursion
 
-    sizes = default_sizes(max_nodes, max_level)
-    check_sizes(*sizes)
-    cells, values = read_recursion(str(model), name)
-    return partial(compile_recursion, cells, values, max_nodes=sizes[0], max_level=sizes[1])
+    found, values = read_recursion(str(model), name, *options)
+    return partial(
+        compile_recursion,
+        found.cells,
+        values,
+        max_nodes=found.max_nodes,
+        max_level=found.max_level,
+        samples=found.samples,
+    )
 
 
 def label_of(name: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from dietcode.cli.budget import Seconds, Trials, with_budget
 from dietcode.cli.common import Json, print_json
-from dietcode.cli.compile import Ranges
+from dietcode.cli.compile import MaxLevel, MaxNodes, Ranges, SamplesOf, StructureOptions
 from dietcode.cli.job_ref import JobRef, find_job
 from dietcode.errors import RequestError
 
@@ -30,7 +30,11 @@ _LOCK = Path("dietcode.lock")
 
 def submit(
     spec: Annotated[
-        Path, typer.Argument(metavar="SPEC|MODEL", help="A workload in YAML or JSON, or a model.pt2.")
+        Path,
+        typer.Argument(
+            metavar="SPEC|MODEL",
+            help="A workload in YAML or JSON, a model.pt2, or FILE.py:NAME, a recursion.",
+        ),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is already known.")] = False,
@@ -44,6 +48,9 @@ def submit(
             metavar="FILE", help="Where a model's weights go. [default: MODEL.safetensors, beside it]"
         ),
     ] = None,
+    max_nodes: MaxNodes = None,
+    max_level: MaxLevel = None,
+    samples: SamplesOf = None,
     priority: Annotated[
         int, typer.Option(min=-100, max=100, help="Of the jobs that wait, the highest begins first.")
     ] = 0,
@@ -56,22 +63,33 @@ def submit(
 ) -> None:
     """Have a server tune a workload, or the parts of a model; the job's id is the last line printed.
 
-    Of a model the graph is sent; its weights are written to a file here, for `load` and `pull`. With --wait,
-    exit status 0 says that the job succeeded, 1 that it did not.
+    Of a model or recursion the graphs are sent; its weights are written to a file here, for `load` and
+    `pull`. With --wait, exit status 0 says that the job succeeded, 1 that it did not.
     """
-    from dietcode.cli.submit_model import SUFFIX, prepare_model
+    from dietcode.cli.submit_model import is_model, prepare_model
     from dietcode.cli.watch import follow, succeeded
     from dietcode.client import calls
     from dietcode.workload.parse import load_spec
 
     model: PreparedModel | None = None
-    if spec.suffix == SUFFIX:
+    structures = StructureOptions(max_nodes, max_level, samples)
+    if is_model(spec):
         model = prepare_model(
-            spec, name=name, ranges=ranges or [], trials=trials, seconds=seconds, weights=weights
+            spec,
+            name=name,
+            ranges=ranges or [],
+            trials=trials,
+            seconds=seconds,
+            weights=weights,
+            structures=structures,
         )
     elif ranges or name is not None or weights is not None:
         raise RequestError(
             f"{spec}: --range, --name and --weights are for a model, a file of torch.export.save"
+        )
+    elif structures != StructureOptions():
+        raise RequestError(
+            f"{spec}: --max-nodes, --max-level and --samples are for a recursion, FILE.py:NAME"
         )
     asked = model.request if model else with_budget(load_spec(spec), trials, seconds)
     with _client(server) as client:

@@ -24,6 +24,7 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         counts = ((word, report["kernels"].get(word, 0)) for word in ("before", "leaf", "cell"))
         kernels = ", ".join(f"{word} {number}" for word, number in counts)
         console.print(f"kernels     {kernels}; before: once for all nodes; leaf: once; cell: for each level")
+        console.print(f"samples     {_samples(manifest.get('samples'))}")
     else:
         console.print(f"workspace   up to {_bytes(report['workspace_bytes'])} for each call at a time")
     parts = report["parts"]
@@ -35,6 +36,8 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     console.print(f"on the host {host or 'nothing'}")
     if parts:
         _show_parts(parts)
+        if report.get("levels"):
+            _show_levels(report["levels"])
         if report.get("warning"):
             console.print(f"warning     {report['warning']}")
         console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
@@ -63,6 +66,35 @@ def _show_parts(parts: Any) -> None:
     ]
     caption = "FLOPs: share of a call with the largest shapes; measured: micro-kernels of the search"
     print_table(columns, rows, title="Parts", caption=caption)
+
+
+def _samples(samples: Mapping[str, Any] | None) -> str:
+    if samples is None:
+        return "none: sizes of levels count evenly in the logarithm"
+    nodes, levels = (list(map(int, samples[key])) for key in ("nodes", "levels"))
+    largest = f"up to {max(nodes)} nodes, levels up to {max(levels, default=0)}"
+    return f"{samples['calls']} calls, {largest}, {sum(samples['levels'].values())} levels beside leaves"
+
+
+def _show_levels(rows: Any) -> None:
+    columns = [
+        *(TableColumn("phase"), TableColumn("part", whole=True)),
+        *(TableColumn(name, right=True, whole=True) for name in ("rows", "category")),
+        *(TableColumn("micro-kernel"), TableColumn("in samples", right=True, rank=1)),
+    ]
+    cells = [
+        (
+            *(row["phase"], row["part"][:12], _run(*row["rows"]), str(row["category"]), row["micro_kernel"]),
+            "-" if row["samples"] is None else str(row["samples"]),
+        )
+        for row in rows
+    ]
+    caption = "rows: nodes of a level (cell), leaves (leaf) or all nodes of a call (before)"
+    print_table(columns, cells, title="Which sizes go where", caption=caption)
+
+
+def _run(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}…{last}"
 
 
 def show_model_times(record: Mapping[str, Any]) -> None:

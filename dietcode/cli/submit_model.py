@@ -1,4 +1,4 @@
-"""``dietcode submit`` of a whole model: its graph travels, its weights stay in a file here."""
+"""``dietcode submit`` of a model or recursion: its graphs travel, its weights stay in a file here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dietcode.cli.compile import (
+    StructureOptions,
+    check_options,
+    is_object_of_file,
+    label_of,
+    read_ranges,
+    stem_of,
+)
 from dietcode.errors import DietCodeError, RequestError
 
 if TYPE_CHECKING:
+    from dietcode.graph.graph import Graph
     from dietcode.graph.model_request import ModelRequest
+    from dietcode.graph.recursive_model import RecursiveModel
 
 SUFFIX = ".pt2"
+
+
+def is_model(path: Path) -> bool:
+    """Whether what is submitted is a model or a recursion, not a spec."""
+    return path.suffix == SUFFIX or is_object_of_file(path)
 
 
 @dataclass(frozen=True)
@@ -52,8 +67,9 @@ def prepare_model(
     trials: int | None,
     seconds: float | None,
     weights: Path | None,
+    structures: StructureOptions,
 ) -> PreparedModel:
-    """Read a program of torch.export, and write its weights beside it.
+    """Read a program of torch.export, or a recursion of a Python file, and write its weights beside it.
 
     Parameters
     ----------
@@ -65,6 +81,8 @@ def prepare_model(
         The budget of each part, where it is not the default.
     weights : Path or None
         Where the weights go; by default the model's file with the suffix ``.safetensors``.
+    structures : StructureOptions
+        Of a recursion.
 
     Raises
     ------
@@ -73,19 +91,30 @@ def prepare_model(
     RequestError
         PyTorch is missing, an option is wrong, or a file with other content is where the weights go.
     """
-    from dietcode.cli.compile import label_of, read_ranges
     from dietcode.extras import MissingExtraError, what_to_install
     from dietcode.graph.model_request import model_from_data
     from dietcode.lean import has_torch
-    from dietcode.models.importing.reader import read_model
 
-    wanted = read_ranges(ranges)
+    wanted, is_recursion = read_ranges(ranges), is_object_of_file(path)
+    check_options(is_recursion, bool(wanted), structures)
     if not has_torch():
-        raise MissingExtraError(what_to_install("reading a program of torch.export", "models", ("torch",)))
-    graph, values = read_model(path, label_of(name or path.stem), wanted)
+        what = "reading a recursion" if is_recursion else "reading a program of torch.export"
+        raise MissingExtraError(what_to_install(what, "models", ("torch",)))
+    stem = stem_of(path)
+    label = label_of(name or stem)
+    content: Graph | RecursiveModel
+    if is_recursion:
+        from dietcode.recursion.reader import read_recursion
+
+        content, values = read_recursion(str(path), label, *structures)
+    else:
+        from dietcode.models.importing.reader import read_model
+
+        content, values = read_model(path, label, wanted)
     given = {key: value for key, value in (("trials", trials), ("seconds", seconds)) if value is not None}
-    request = model_from_data({"graph": graph.to_json(), "budget": given})
-    staged, kept = _staged(values, weights or path.with_suffix(".safetensors"))
+    key = "recursion" if is_recursion else "graph"
+    request = model_from_data({key: content.to_json(), "budget": given})
+    staged, kept = _staged(values, weights or path.with_name(f"{stem}.safetensors"))
     return PreparedModel(request, staged, kept)
 
 

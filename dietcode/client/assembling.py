@@ -23,6 +23,8 @@ from dietcode.runtime.manifest import (
     SIGNATURE,
     blob_name,
     is_bundle,
+    is_recursion,
+    kind_of_bundle,
     read_manifest,
     verify_file,
     write_folder,
@@ -151,12 +153,12 @@ def _read_whole(folder: Path) -> None:
     LibraryError
         One is missing or altered.
     """
-    if not is_bundle(folder):
+    if not is_bundle(folder) and not is_recursion(folder):
         read_manifest(folder)
         return
     from dietcode.runtime.models.loading import read_bundle  # brings what runs libraries
 
-    manifest = read_bundle(folder)
+    manifest = read_bundle(folder, kind_of_bundle(folder))
     for digest in manifest["libraries"]:
         read_manifest(folder / LIBRARIES / digest)
 

@@ -10,11 +10,21 @@ from dataclasses import dataclass, field
 from dietcode.client.answers import parse_object
 from dietcode.errors import LibraryError
 from dietcode.protocol import FileFacts
-from dietcode.runtime.manifest import BUNDLE_FILES, BUNDLE_FORMAT, FILES, FORMAT, PART_PREFIX, blob_name
+from dietcode.runtime.manifest import (
+    BUNDLE_FILES,
+    BUNDLE_FORMAT,
+    FILES,
+    FORMAT,
+    PART_PREFIX,
+    RECURSION_FILES,
+    RECURSION_FORMAT,
+    blob_name,
+)
 from dietcode.workload.text import clip, one_line
 
 MAX_MANIFEST_BYTES = 8 << 20
 MAX_FILE_BYTES = 512 << 20
+_FILES_OF = {FORMAT: FILES, BUNDLE_FORMAT: BUNDLE_FILES, RECURSION_FORMAT: RECURSION_FILES}
 _MAX_PARTS = 10_000
 _DIGEST = re.compile(r"[0-9a-f]{1,64}")
 _PART = re.compile(rf"{PART_PREFIX}[a-z0-9][a-z0-9_-]{{0,63}}")
@@ -89,13 +99,13 @@ def read_listing(data: bytes, name: str, version: int) -> Listing:
         raise LibraryError(f"{label}: the manifest is not JSON: {one_line(str(error), 120)}") from None
     if not isinstance(plain, dict):
         raise LibraryError(f"{label}: the manifest is no JSON object")
-    if plain.get("format") not in (FORMAT, BUNDLE_FORMAT):
+    allowed = _FILES_OF.get(plain["format"]) if isinstance(plain.get("format"), str) else None
+    if allowed is None:
         raise LibraryError(
-            f"{label}: format {clip(plain.get('format'))}; this version reads {FORMAT} and {BUNDLE_FORMAT}"
+            f"{label}: format {clip(plain.get('format'))}; this version reads {', '.join(_FILES_OF)}"
         )
-    is_bundle = plain["format"] == BUNDLE_FORMAT
+    is_bundle = plain["format"] != FORMAT
     no_runtime = is_bundle or plain.get("runtime") == {}  # libraries of a bundle name theirs
-    allowed = BUNDLE_FILES if is_bundle else FILES
     if plain.get("name") != name:
         raise LibraryError(f"{label}: the manifest is that of another library, {clip(plain.get('name'))}")
     files = plain.get("files")

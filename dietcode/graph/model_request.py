@@ -1,4 +1,4 @@
-"""What is asked of a service about a model: its graph, and how its parts are tuned. No weights."""
+"""What is asked of a service about a model or recursion: graphs, and how parts are tuned. No weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from pydantic import BaseModel, ValidationError
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
 from dietcode.graph.reading import read_graph
+from dietcode.graph.recursive_model import RecursiveModel, read_recursive_model
 from dietcode.workload.spec_fields import Budget, ObjectiveSpec
 from dietcode.workload.target_spec import CPU_KIND, TargetSpec
 from dietcode.workload.text import clip, field_path, one_line
 
 TRIALS, SECONDS = 32, 60.0  # of each part
 OBJECTIVE = {"binary_size": 0.02, "max_loss": 0.1}
-_FIELDS = ("graph", "target", "budget", "objective")
+_KINDS = ("graph", "recursion")
+_FIELDS = (*_KINDS, "target", "budget", "objective")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -41,6 +43,8 @@ class ModelOrder:
     budget : Budget
         Of each part.
     objective : ObjectiveSpec
+    sizes : dict or None
+        Of a recursion the largest structures, ``max_nodes`` and ``max_level``.
     """
 
     name: str
@@ -48,10 +52,12 @@ class ModelOrder:
     target: TargetSpec
     budget: Budget
     objective: ObjectiveSpec
+    sizes: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `order_from_data`."""
-        return {"name": self.name, "workload": self.workload, **self.options()}
+        sizes = {} if self.sizes is None else {"recursion": dict(self.sizes)}
+        return {"name": self.name, "workload": self.workload, **sizes, **self.options()}
 
     def options(self) -> dict[str, Any]:
         """Return target, budget and objective as the spec of a part has them."""
@@ -68,11 +74,11 @@ class ModelOrder:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model, and how its parts are tuned.
+    """A model or a recursion, and how its parts are tuned.
 
     Attributes
     ----------
-    graph : Graph
+    content : Graph or RecursiveModel
     target : TargetSpec
         A CPU; by default that of the machine that tunes.
     budget : Budget
@@ -80,31 +86,44 @@ class ModelRequest:
     objective : ObjectiveSpec
     """
 
-    graph: Graph
+    content: Graph | RecursiveModel
     target: TargetSpec
     budget: Budget
     objective: ObjectiveSpec
 
     @cached_property
     def order(self) -> ModelOrder:
-        """The same without the graph."""
-        return ModelOrder(
-            self.graph.name, workload_of_graph(self.graph), self.target, self.budget, self.objective
-        )
+        """The same without its graphs."""
+        content = self.content
+        sizes = content.sizes if isinstance(content, RecursiveModel) else None
+        digest = workload_of_content(content)
+        return ModelOrder(content.name, digest, self.target, self.budget, self.objective, sizes)
 
     @property
     def name(self) -> str:
         """What its bundle is published as."""
-        return self.graph.name
+        return self.content.name
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `model_from_data`."""
-        return {"graph": self.graph.to_json(), **self.order.options()}
+        key = _KINDS[isinstance(self.content, RecursiveModel)]
+        return {key: self.content.to_json(), **self.order.options()}
 
 
-def workload_of_graph(graph: Graph) -> str:
-    """Return ``sha256:<hex>`` of what a graph computes, whatever its name."""
-    return _digest({name: value for name, value in graph.to_json().items() if name != "name"})
+def workload_of_content(content: Graph | RecursiveModel) -> str:
+    """Return ``sha256:<hex>`` of what is computed, whatever its name."""
+    return _digest({name: value for name, value in content.to_json().items() if name != "name"})
+
+
+def read_content(data: Mapping[str, Any]) -> Graph | RecursiveModel:
+    """Return the graph or the recursion that was kept as plain data.
+
+    Raises
+    ------
+    ModelError
+        It is neither.
+    """
+    return read_recursive_model(data) if "cell" in data else read_graph(data)
 
 
 def model_from_data(data: Any) -> ModelRequest:
@@ -122,13 +141,19 @@ def model_from_data(data: Any) -> ModelRequest:
     for key in data:
         if key not in _FIELDS:
             raise ModelError(f"{clip(key)}: unknown field; allowed: {', '.join(_FIELDS)}")
-    graph = read_graph(data.get("graph"))
-    if not _NAME.fullmatch(graph.name):
+    if set(_KINDS) <= set(data):
+        raise ModelError("graph, recursion: both are given; allowed: one of them")
+    content: Graph | RecursiveModel
+    if "recursion" in data:
+        content = read_recursive_model(data["recursion"])
+    else:
+        content = read_graph(data.get("graph"))
+    if not _NAME.fullmatch(content.name):
         raise ModelError(
-            f"name: given {clip(graph.name)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', a letter or digit "
-            "first"
+            f"name: given {clip(content.name)}; allowed: 1 to 64 of a-z, 0-9, '.', '_', '-', a letter or "
+            "digit first"
         )
-    return ModelRequest(graph, *_options(data))
+    return ModelRequest(content, *_options(data))
 
 
 def order_from_data(data: Mapping[str, Any]) -> ModelOrder:
@@ -139,7 +164,8 @@ def order_from_data(data: Mapping[str, Any]) -> ModelOrder:
     ModelError, SpecError
         It is none.
     """
-    return ModelOrder(str(data.get("name")), str(data.get("workload")), *_options(data))
+    sizes = None if data.get("recursion") is None else dict(data["recursion"])
+    return ModelOrder(str(data.get("name")), str(data.get("workload")), *_options(data), sizes)
 
 
 def _options(data: Mapping[str, Any]) -> tuple[TargetSpec, Budget, ObjectiveSpec]:

@@ -8,7 +8,14 @@ from typing import Any, Protocol
 from dietcode._version import __version__
 from dietcode.models.budgets import PartSearch, unfinished
 from dietcode.models.planning import ModelPlan, PlannedPart
-from dietcode.runtime.manifest import BUNDLE_FORMAT, MODEL, REPORT, pretty_json
+from dietcode.runtime.manifest import (
+    BUNDLE_FORMAT,
+    MODEL,
+    RECURSION,
+    RECURSION_FORMAT,
+    REPORT,
+    pretty_json,
+)
 
 
 class Planned(Protocol):
@@ -55,16 +62,21 @@ def report_of_model(
 
 def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, bytes]:
     """Return steps and report, by the name of the file."""
-    return {MODEL: pretty_json(plan.description), REPORT: pretty_json(report)}
+    name = RECURSION if is_recursion_plan(plan) else MODEL
+    return {name: pretty_json(plan.description), REPORT: pretty_json(report)}
+
+
+def is_recursion_plan(plan: ModelPlan) -> bool:
+    """Whether a plan is that of a recursion."""
+    return bool(plan.description["format"] == RECURSION_FORMAT)
 
 
 def bundle_manifest(
     plan: ModelPlan,
     files: Mapping[str, Mapping[str, Any]],
     libraries: Mapping[str, Mapping[str, Any]],
-    bundle_format: str = BUNDLE_FORMAT,
 ) -> dict[str, Any]:
-    """Return the manifest.
+    """Return the manifest; that of a recursion says what samples it was tuned for.
 
     Parameters
     ----------
@@ -72,16 +84,15 @@ def bundle_manifest(
         ``{"bytes", "sha256"}`` of each file of the bundle's own.
     libraries : mapping
         What is listed of each library, by the digest of its part: ``manifest``, the digest of its manifest.
-    bundle_format : str
-        A model's, or that of a recursion.
     """
     workspace = plan.facts.get("workspace_bytes")  # a recursion's follows from each structure
     return {
-        "format": bundle_format,
+        "format": RECURSION_FORMAT if is_recursion_plan(plan) else BUNDLE_FORMAT,
         "name": plan.name,
         "version": __version__,
         "files": files,
         "libraries": libraries,
         "dimensions": plan.facts["dimensions"],
         **({} if workspace is None else {"workspace_bytes": workspace}),
+        **({"samples": plan.facts["samples"]} if "samples" in plan.facts else {}),
     }

@@ -70,7 +70,12 @@ class KernelCall:
             return {f"N{index}": self.dims[index]}
         return {name: extent for extent, name in names.items()}
 
-    def spec(self, ranges: Ranges, single: AbstractSet[Extent] = frozenset()) -> dict[str, Any]:
+    def spec(
+        self,
+        ranges: Ranges,
+        single: AbstractSet[Extent] = frozenset(),
+        weights: Mapping[str, Mapping[int, float]] | None = None,
+    ) -> dict[str, Any]:
         """Return the spec without name, target and budget; equal ones are tuned once.
 
         Parameters
@@ -79,7 +84,21 @@ class KernelCall:
             Of the model's dimensions.
         single : set of Extent
             Of tables that rows are gathered from, which hardly matter: each is tuned for at one value.
+        weights : mapping of str to mapping, optional
+            What the values of a dimension count; those of others are even in the logarithm.
         """
+
+        def variable(extent: Extent) -> dict[str, Any]:
+            low, high = extent.bounds(ranges)
+            if extent in single:
+                return single_variable(low, high)
+            (name,) = extent.variables if len(extent.variables) == 1 else ("",)
+            own = (weights or {}).get(name)
+            if own is None:
+                return shape_variable(low, high)
+            points = {extent.evaluate({name: value}): weight for value, weight in own.items()}
+            return {"min": max(1, low), "max": high, "weights": points}
+
         variables = self.variables()
         names = {extent: name for name, extent in variables.items() if not extent.is_constant}
         dims = {i: e.constant if e.is_constant else names[e] for i, e in self.dims.items()}
@@ -89,10 +108,7 @@ class KernelCall:
         return {
             "op": self.op,
             "tensors": self.tensors,
-            "shape_vars": {
-                name: (single_variable if extent in single else shape_variable)(*extent.bounds(ranges))
-                for name, extent in variables.items()
-            },
+            "shape_vars": {name: variable(extent) for name, extent in variables.items()},
             "dims": dims,
         }
 

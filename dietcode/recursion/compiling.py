@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.errors import RequestError
+from dietcode.graph.cells import Cells
+from dietcode.graph.recursive_model import MAX_LEVEL, MAX_NODES, check_sizes
+from dietcode.graph.samples import Samples
 from dietcode.measure.engine import Engine
-from dietcode.models.bundling import bundle_manifest, report_of_model
+from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
 from dietcode.models.compiling import CompileResult, Options, tune_parts, write_bundle
-from dietcode.recursion.cells import Cells
 from dietcode.recursion.planning import plan_recursion
-from dietcode.runtime.manifest import RECURSION, RECURSION_FORMAT, REPORT, check_writable, pretty_json
+from dietcode.runtime.manifest import check_writable
 from dietcode.tuner.events import Event, OnEvent, silent
-
-MAX_NODES, MAX_LEVEL = 8192, 1024
-_MOST_NODES = 2**24
 
 
 def compile_recursion(
@@ -30,6 +28,7 @@ def compile_recursion(
     *,
     max_nodes: int = MAX_NODES,
     max_level: int = MAX_LEVEL,
+    samples: Samples | None = None,
     options: Options | None = None,
     engine: Engine | None = None,
     on_event: OnEvent = silent,
@@ -47,6 +46,8 @@ def compile_recursion(
         Of a call, all of its structures together.
     max_level : int
         The most nodes of a level that are computed at once; leaves are at most `max_nodes`.
+    samples : Samples, optional
+        What numbers of rows count; evenly in the logarithm without them.
     options : Options, optional
     engine : Engine, optional
         Where candidates are measured; this machine by default.
@@ -64,36 +65,14 @@ def compile_recursion(
     options = options or Options()
     check_writable(folder)
     started = time.monotonic()
-    plan = plan_recursion(cells, max_nodes, max_level, options.fields())
+    plan = plan_recursion(cells, max_nodes, max_level, options.fields(), samples)
     kernels = ", ".join(f"{number} for {word}" for word, number in plan.facts["kernels"].items())
     on_event(Event("plan", f"{plan.facts['num_operators']} operators become kernels: {kernels}", 1, 1))
     tuned = tune_parts(plan.parts, options, engine, on_event)
     report = report_of_model(plan, tuned.code_bytes, tuned.searches)
-    described = {RECURSION: pretty_json(plan.description), REPORT: pretty_json(report)}
+    described = described_files(plan, report)
     wanted = {name: weights[name] for name in plan.description["weights"]}
-
-    manifest = partial(bundle_manifest, plan, bundle_format=RECURSION_FORMAT)
-    write_bundle(folder, described, wanted if keep_weights else {}, tuned.folders, manifest)
+    kept = wanted if keep_weights else {}
+    write_bundle(folder, described, kept, tuned.folders, partial(bundle_manifest, plan))
     on_event(Event("build", f"{folder}: {len(plan.parts)} libraries", 1, 1))
     return tuned.result(report, time.monotonic() - started)
-
-
-def default_sizes(max_nodes: int | None, max_level: int | None) -> tuple[int, int]:
-    """Return the largest structures, where they are not all given."""
-    nodes = MAX_NODES if max_nodes is None else max_nodes
-    return nodes, min(MAX_LEVEL, nodes) if max_level is None else max_level
-
-
-def check_sizes(max_nodes: int, max_level: int) -> None:
-    """Refuse sizes of structures that cannot be.
-
-    Raises
-    ------
-    RequestError
-        What is allowed is said.
-    """
-    if not 1 <= max_nodes <= _MOST_NODES:
-        raise RequestError(f"--max-nodes: given {max_nodes}; allowed: 1 to {_MOST_NODES}")
-    if not 1 <= max_level <= max_nodes:
-        allowed = f"1 to {max_nodes}, which --max-nodes is"
-        raise RequestError(f"--max-level: given {max_level}; allowed: {allowed}")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dietcode.errors import ModelError
-from dietcode.recursion.cells import Shape
+from dietcode.graph.cells import Shape
 
 Array = np.ndarray[Any, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dietcode.errors import ModelError
+from dietcode.graph.cells import Cells, Shape
 from dietcode.graph.graph import Graph
 from dietcode.models.exporting import export
 from dietcode.models.importing.exported import Weights, import_exported
 from dietcode.models.nested import renamed
-from dietcode.recursion.cells import Cells, Shape
 from dietcode.recursion.eager import checked_states
 from dietcode.recursion.module import Recursion
 

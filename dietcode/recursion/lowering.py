@@ -45,7 +45,9 @@ class LoweredRows:
     calls: dict[str, list[KernelCall]]
 
 
-def lower_rows(graph: Graph, word: str, outputs: Mapping[str, str]) -> LoweredRows:
+def lower_rows(
+    graph: Graph, word: str, outputs: Mapping[str, str], weights: Mapping[int, float]
+) -> LoweredRows:
     """Return the steps of a graph of rows.
 
     Parameters
@@ -55,19 +57,23 @@ def lower_rows(graph: Graph, word: str, outputs: Mapping[str, str]) -> LoweredRo
         What it is of, for messages and names.
     outputs : mapping of str to str
         The names of its outputs outside.
+    weights : mapping of int to float
+        What each number of rows counts when its kernels are tuned.
 
     Raises
     ------
     ModelError
         No kernel computes a node, or a value is not contiguous where it has to be.
     """
-    return _RowLowering(graph, word, outputs).lowered()
+    return _RowLowering(graph, word, outputs, weights).lowered()
 
 
 class _RowLowering(Lowering):
-    def __init__(self, graph: Graph, word: str, outputs: Mapping[str, str]) -> None:
+    def __init__(
+        self, graph: Graph, word: str, outputs: Mapping[str, str], weights: Mapping[int, float]
+    ) -> None:
         super().__init__(graph, Units.singles(graph))
-        self._word, self._outside = word, outputs
+        self._word, self._outside, self._weights = word, outputs, weights
         self._in_order = units_in_order(graph, word)
 
     def _units_in_order(self) -> Iterable[Unit]:
@@ -75,7 +81,7 @@ class _RowLowering(Lowering):
         return [*constants, *self._in_order]
 
     def _spec(self, call: KernelCall) -> dict[str, Any]:
-        return call.spec(self._graph.ranges, TABLES)
+        return call.spec(self._graph.ranges, TABLES, {"B": self._weights})
 
     def _positions(self, value: str, call: KernelCall, name: str, argument: Argument) -> str:
         """Return positions as they are: a structure's are checked when it is made."""

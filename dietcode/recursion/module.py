@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.recursion.cells import MAX_CHILDREN, Shape
+from dietcode.graph.cells import MAX_CHILDREN, Shape
 from dietcode.recursion.eager import run_eagerly
 from dietcode.workload.text import clip
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from dietcode.graph.attributes import plain
+from dietcode.graph.cells import Cells, Shape
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Graph
+from dietcode.graph.samples import Samples, row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.planning import ModelPlan, planned_parts
 from dietcode.recursion.batching import ROWS, Batching
-from dietcode.recursion.cells import Cells, Shape
 from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
 from dietcode.recursion.rewriting import canonical, distinct_outputs
@@ -44,7 +45,13 @@ class Forms:
     cell: Graph
 
 
-def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping[str, Any]) -> ModelPlan:
+def plan_recursion(
+    cells: Cells,
+    max_nodes: int,
+    max_level: int,
+    fields: Mapping[str, Any],
+    samples: Samples | None = None,
+) -> ModelPlan:
     """Take a recursion apart; the plan's description is ``recursion.json``.
 
     Parameters
@@ -56,6 +63,8 @@ def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping
         The most nodes of a level but of the leaves.
     fields : mapping
         Target, budget and objective of each part, as a spec has them.
+    samples : Samples, optional
+        What numbers of rows count; evenly in the logarithm without them.
 
     Raises
     ------
@@ -63,16 +72,19 @@ def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping
         The cells cannot be compiled; all reasons are named.
     """
     forms = forms_of(cells, max_nodes, max_level)
+    counts = (samples.nodes, samples.leaves) if samples else (None, None)
+    of_nodes, of_leaves = (row_weights(one, max_nodes) for one in counts)
+    of_levels = row_weights(samples.levels if samples else None, max_level)
     lowered: dict[str, LoweredRows] = {}
     hoisted: dict[str, str] = {}
     if forms.before is not None:
         hoisted = {name: f"before/{name}" for name in forms.before.outputs}
-        lowered["before"] = lower_rows(forms.before, "before", hoisted)
+        lowered["before"] = lower_rows(forms.before, "before", hoisted, of_nodes)
     states = len(cells.states)
     for word, graph in (("cell", forms.cell), ("leaf", forms.leaf)):
         outside = {name: f"next{at}" for at, name in enumerate(graph.outputs[:states])}
         outside |= {name: own for name, own in hoisted.items() if name in graph.inputs}
-        lowered[word] = lower_rows(graph, word, outside)
+        lowered[word] = lower_rows(graph, word, outside, of_levels if word == "cell" else of_leaves)
     description = _description(cells, max_nodes, max_level, lowered)
     specs: dict[str, dict[str, Any]] = {}
     calls: dict[str, list[KernelCall]] = {}
@@ -82,7 +94,10 @@ def plan_recursion(cells: Cells, max_nodes: int, max_level: int, fields: Mapping
             calls.setdefault(digest, []).extend(own)
     largest = {"B": max_nodes, "N": max_nodes, "T": max_nodes + 1}
     parts = planned_parts(specs, calls, largest, fields)
-    return ModelPlan(description, parts, _facts(cells, description, lowered, forms))
+    facts = _facts(cells, description, lowered, forms)
+    if samples is not None:
+        facts["samples"] = samples.to_json()
+    return ModelPlan(description, parts, facts)
 
 
 def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:

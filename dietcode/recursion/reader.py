@@ -10,33 +10,63 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.cells import read_cells
+from dietcode.graph.recursive_model import RecursiveModel, check_samples, check_sizes, default_sizes
+from dietcode.graph.samples import Samples, read_samples
 from dietcode.models.importing.reader import GRAPH, answer, read_weights, reading
-from dietcode.recursion.cells import Cells
+from dietcode.recursion.sampling import SUFFIX, load_samples, samples_of
 from dietcode.workload.text import clip, one_line
 
 _ALLOWED = "FILE.py:NAME, where NAME is a dietcode.Recursion of that file"
 
 
-def read_recursion(model: str, name: str) -> tuple[Cells, dict[str, Any]]:
-    """Return the cells and the weights of ``FILE.py:NAME``; the file is run.
+def read_recursion(
+    model: str,
+    name: str,
+    max_nodes: int | None = None,
+    max_level: int | None = None,
+    samples: str | None = None,
+) -> tuple[RecursiveModel, dict[str, Any]]:
+    """Return a recursion and the weights of ``FILE.py:NAME``; the file is run.
+
+    Parameters
+    ----------
+    model : str
+    name : str
+        What it is called.
+    max_nodes, max_level : int or None
+        The largest structures, where that is said.
+    samples : str or None
+        A file of sample structures, ``*.npz``, or the name of a list or function of the file.
 
     Raises
     ------
     ModelError
         There is no such file or object, or its cells cannot be compiled.
     """
+    if samples is None:
+        check_sizes(*default_sizes(max_nodes, max_level))
     file, _, attribute = model.rpartition(":")
     path = Path(file)
     if not attribute or path.suffix != ".py":
         raise ModelError(f"{model}: no object is named; give {_ALLOWED}")
     if not path.is_file():
         raise ModelError(f"{path}: no such file; give {_ALLOWED}")
-    with reading(path, __name__, [str(path), attribute, name]) as place:
-        cells = Cells.from_json(json.loads((place / GRAPH).read_bytes()))
-        return cells, read_weights(place)
+    is_file = samples is not None and samples.endswith(SUFFIX)
+    known = load_samples(Path(samples)) if samples is not None and is_file else None
+    with reading(path, __name__, [str(path), attribute, name, None if is_file else samples]) as place:
+        found = json.loads((place / GRAPH).read_bytes())
+        if found["samples"] is not None:
+            known = read_samples(found["samples"])
+        cells = read_cells(found["cells"])
+        sizes = default_sizes(max_nodes, max_level, known)
+        check_sizes(*sizes)
+        if known is not None:
+            check_samples(known, cells, sizes[0])
+        return RecursiveModel(cells, *sizes, known), read_weights(place)
 
 
-def _read(file: str, attribute: str, name: str) -> tuple[Any, Mapping[str, Any]]:
+def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[Any, Mapping[str, Any]]:
     from dietcode.recursion.exporting import export_cells
     from dietcode.recursion.module import Recursion
 
@@ -57,8 +87,24 @@ def _read(file: str, attribute: str, name: str) -> tuple[Any, Mapping[str, Any]]
         names = [key for key, value in vars(module).items() if isinstance(value, Recursion)]
         known = f"; it has {', '.join(names)}" if names else ""
         raise ModelError(f"{path}: {attribute} is {clip(found)}; allowed: a dietcode.Recursion{known}")
+    counted = None if samples is None else _samples_of(module, samples, path).to_json()
     cells, weights = export_cells(found, name)
-    return cells.to_json(), weights
+    return {"cells": cells.to_json(), "samples": counted}, weights
+
+
+def _samples_of(module: Any, name: str, path: Path) -> Samples:
+    """Count what a list of a file has, or what a function of it returns."""
+    found = getattr(module, name, None)
+    if callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            what = one_line(f"{type(error).__name__}: {error}", 200)
+            raise ModelError(f"{path}: {name}() failed: {what}") from error
+    if found is None:
+        allowed = f"structures{SUFFIX}, or the name of a list or function of structures of that file"
+        raise ModelError(f"--samples: given {clip(name)}, which {path} has not; allowed: {allowed}")
+    return samples_of(found, name)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ MODEL, WEIGHTS, LIBRARIES = "model.json", "weights.safetensors", "libraries"  # 
 BUNDLE_FORMAT = "dietcode-bundle/1"
 BUNDLE_FILES = (MODEL, REPORT)  # of a bundle whose weights are apart
 RECURSION, RECURSION_FORMAT = "recursion.json", "dietcode-recursion/1"  # a bundle of a recursion
+RECURSION_FILES = (RECURSION, REPORT)
 PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
     "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
@@ -292,6 +293,11 @@ def is_bundle(folder: Path) -> bool:
 def is_recursion(folder: Path) -> bool:
     """Whether a folder says that it holds a recursion, of any version."""
     return _has_format(folder, "dietcode-recursion/")
+
+
+def kind_of_bundle(folder: Path) -> tuple[str, str]:
+    """Return the format of a bundle, and the file that describes what it holds."""
+    return (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)
 
 
 def _has_format(folder: Path, beginning: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from dietcode.errors import ModelError, SpecError
 from dietcode.graph.graph import Graph
 from dietcode.graph.model_request import ModelRequest
+from dietcode.graph.recursive_model import RecursiveModel
 from dietcode.graph.tensor_type import TensorType
 from dietcode.workload.sizes import largest_sizes
 from dietcode.workload.spec import Budget, Spec
@@ -81,11 +83,27 @@ def check_model_limits(model: ModelRequest, limits: Settings | SizeLimits) -> No
         With the name of the tensor or field that is too large.
     """
     try:
-        for name, type_ in model.graph.types.items():
-            _check_tensor(model.graph, name, type_, limits)
+        if isinstance(model.content, RecursiveModel):
+            _check_recursion(model.content, limits)
+        else:
+            for name, type_ in model.content.types.items():
+                _check_tensor(model.content, name, type_, limits)
         _check_budget(model.budget, limits)
     except SpecError as error:
         raise ModelError(str(error)) from None
+
+
+def _check_recursion(model: RecursiveModel, limits: Settings | SizeLimits) -> None:
+    """Refuse values of one node, or of all of a call, that are too large."""
+    most = model.max_nodes
+    _check("max_nodes", most, limits.max_extent, "max_extent", "as an extent")
+    for graph in filter(None, (model.cells.cell, model.cells.leaf)):
+        for name, type_ in graph.types.items():
+            _check_tensor(graph, name, type_, limits)
+    of_all = [*model.cells.states, *([] if model.cells.x is None else [model.cells.x])]
+    for shape in of_all:
+        num_bytes = most * math.prod(shape) * _BYTES_OF_ELEMENT
+        _check("max_nodes", num_bytes, limits.max_tensor_bytes, "max_tensor_bytes", "bytes at most")
 
 
 def _check_tensor(graph: Graph, name: str, type_: TensorType, limits: Settings | SizeLimits) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from graph_runs import run_graph, torch
 
+from dietcode.graph.cells import Cells
 from dietcode.graph.extent import ONE
 from dietcode.graph.graph import Graph
-from dietcode.recursion.cells import Cells
 from dietcode.recursion.exporting import export_cells
 from dietcode.recursion.module import ChildSum, Recursion
 from dietcode.recursion.planning import batched_rows

@@ -11,7 +11,7 @@ from needs import of_extra
 
 from dietcode.cli.compile import compile_model
 from dietcode.errors import ModelError, RequestError
-from dietcode.recursion.compiling import check_sizes, default_sizes
+from dietcode.graph.recursive_model import check_sizes, default_sizes
 from dietcode.recursion.reader import read_recursion
 
 pytest.importorskip("torch", reason=of_extra("models"))
@@ -37,7 +37,9 @@ def test_read(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("WIDTH = 5\n")
     file = tmp_path / "trees.py"
     file.write_text(FILE)
-    cells, weights = read_recursion(f"{file}:tree", "tree")
+    found, weights = read_recursion(f"{file}:tree", "tree")
+    cells = found.cells
+    assert (found.max_nodes, found.max_level, found.samples) == (8192, 1024, None)
     assert (cells.name, cells.children, cells.states, cells.x, cells.leaf) == ("tree", 2, ((5,),), None, None)
     assert {name: array.shape for name, array in weights.items()} == {
         "cell.join.weight": (5, 10),
@@ -64,7 +66,7 @@ def test_files_that_are_none(model: str, problem: str) -> None:
     ("model", "options", "problem"),
     [
         ("trees.py:tree", {"ranges": ["L=1..2"]}, "--range: given for a recursion; allowed: --max-nodes and"),
-        ("m.onnx", {"max_nodes": 5}, "--max-nodes, --max-level: given for a model without structures"),
+        ("m.onnx", {"max_nodes": 5}, "--max-nodes, --max-level, --samples: given for a model"),
         ("trees.py:tree", {"max_nodes": 0}, "--max-nodes: given 0; allowed: 1 to 16777216"),
         ("trees.py:tree", {"max_nodes": 5, "max_level": 6}, "--max-level: given 6; allowed: 1 to 5, which"),
     ],

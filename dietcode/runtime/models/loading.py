@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,12 +131,27 @@ def described_bundle(
     """
     manifest = read_bundle(folder, kind)
     report = read_json(folder / REPORT)
-    parts = []
-    for part in report["parts"]:
-        own = library_folder(folder, str(part["digest"]))
-        read_manifest(own)
-        parts.append({**part, "categories": len(read_json(own / DISPATCH)["categories"])})
+    dispatches = bundle_dispatches(folder, [str(part["digest"]) for part in report["parts"]])
+    parts = [
+        {**part, "categories": len(dispatches[str(part["digest"])]["categories"])} for part in report["parts"]
+    ]
     return manifest, report | {"parts": parts}
+
+
+def bundle_dispatches(folder: Path, digests: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the dispatch tables and rules of a bundle's libraries, by the digest of their parts.
+
+    Raises
+    ------
+    LibraryError
+        A file is missing, altered or of another format.
+    """
+    found = {}
+    for digest in digests:
+        own = library_folder(folder, digest)
+        read_manifest(own)
+        found[digest] = read_json(own / DISPATCH)
+    return found
 
 
 def library_folder(folder: Path, digest: str) -> Path:

@@ -21,10 +21,11 @@ from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.actions import actions
 from dietcode_server.dashboard.jobs import duration_secs
 from dietcode_server.dashboard.render import page
+from dietcode_server.dashboard.structures import StructureView, structure_of
 from dietcode_server.store import history, jobs, wire
 from dietcode_server.store.clock import clock
 from dietcode_server.store.history import Point, TimelineEntry, View
-from dietcode_server.store.tables import JobRow
+from dietcode_server.store.tables import JobRow, LibraryRow
 
 STAGES = {
     "calibrate": "how well this machine's cores work side by side (κ)",
@@ -135,6 +136,7 @@ def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
     return {
         "job": job,
         "actions": actions(job, caller),
+        "structure": _structure(session, row),
         "took": duration_secs(job, now),
         "stages": stages_of(job, found.timeline, end),
         "advice": advice_for(job),
@@ -142,6 +144,14 @@ def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
         "best": _best(found.points),
         "worked_secs": history.worked_secs_at(found.timeline, end),
     }
+
+
+def _structure(session: Session, row: JobRow) -> StructureView | None:
+    """Return what is shown of a recursion; None of other jobs."""
+    if "recursion" not in row.spec:
+        return None
+    library = None if row.library_id is None else session.get(LibraryRow, row.library_id)
+    return structure_of(session, row.workload, library)
 
 
 def _end(row: JobRow, now: datetime) -> datetime:

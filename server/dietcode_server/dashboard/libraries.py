@@ -22,11 +22,13 @@ from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.dashboard.render import is_fragment, page, server_url
 from dietcode_server.dashboard.snippet import snippet, variables_of
+from dietcode_server.dashboard.structures import structure_of
 from dietcode_server.dashboard.summaries import summaries
 from dietcode_server.store import libraries, wire
 from dietcode_server.store.comparisons import mean_ratios
 from dietcode_server.store.library_names import list_names
 from dietcode_server.store.signatures import signature
+from dietcode_server.store.tables import BUNDLE
 
 NUM_ROWS = 50
 _MAX_NAME_CHARS = 64
@@ -120,7 +122,10 @@ def show_library(
 ) -> Response:
     """The page of a version; ``latest`` is the newest that is not yanked."""
     with services.database.read() as session:
-        info, manifest = _found(session, name, version)
+        row = libraries.get(session, *check_library(name, version))
+        info, manifest = wire.library_to_wire(session, row), libraries.manifest_bytes(session, row)
+        is_bundle = row.kind == BUNDLE
+        structure = structure_of(session, row.workload, row) if is_bundle else None
     signed = _signed(services, info, manifest)
     facts = json.loads(manifest)
     return page(
@@ -130,6 +135,7 @@ def show_library(
         manifest=facts,
         files=_files(facts, info),
         signed=signed,
+        structure=structure,
         server=server_url(request),
         with_token=caller.owner != "local",
         why_not=_why_not(caller, info),

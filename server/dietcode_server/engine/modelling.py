@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietcode.errors import DietCodeError, SpecError, TuningError
 from dietcode.graph.model_request import ModelOrder
+from dietcode.models.budgets import LEAST_MEASURED
 from dietcode.models.compiling import labelled
 from dietcode.models.planning import ModelPlan, PlannedPart
 from dietcode.protocol import JobState
@@ -154,6 +155,7 @@ class _Bench:
             model_parts.set_state(session, own.job.id, number, state)
 
     def _tuned(self, part: PlannedPart, label: str) -> tuple[TuneResult, Shown]:
+        from dietcode.tuner.search import Search
         from dietcode.tuner.tune import make_library
         from dietcode_server.engine.comparing import compare_library
 
@@ -165,7 +167,13 @@ class _Bench:
         if not own.job.measure:
             known = keeper.open(workload_digest(spec), device.record).records
         result = make_library(
-            spec, known=known, keeper=keeper, on_event=on_event, children=children, engine=engine
+            spec,
+            known=known,
+            keeper=keeper,
+            on_event=on_event,
+            children=children,
+            engine=engine,
+            search=Search(least=LEAST_MEASURED),
         )
         holds = own.heartbeat.holds
         rows = compare_library(own.job, result, own.compare, own.engine.kind, on_event, holds)

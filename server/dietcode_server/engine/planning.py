@@ -29,7 +29,7 @@ def plan_apart(graph: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan
     Parameters
     ----------
     graph : mapping
-        As `dietcode.graph.graph.Graph.to_json` gives it.
+        As `dietcode.graph.graph.Graph.to_json` gives it, or `dietcode.graph.recursive_model`.
     fields : mapping
         Target, budget and objective of each part, as a spec has them.
 
@@ -62,16 +62,29 @@ def plan_apart(graph: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan
     return ModelPlan.from_json(answer["plan"])
 
 
+def _plan(content: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan:
+    """Take a graph apart, or a recursion, whose steps loading would not refuse."""
+    from dietcode.graph.model_request import read_content
+    from dietcode.graph.recursive_model import RecursiveModel
+    from dietcode.models.planning import plan_graph
+    from dietcode.recursion.planning import plan_recursion
+    from dietcode.runtime.recursion.plan import read_recursion
+
+    found = read_content(content)
+    if not isinstance(found, RecursiveModel):
+        return plan_graph(found, fields)
+    plan = plan_recursion(found.cells, found.max_nodes, found.max_level, fields, found.samples)
+    read_recursion(plan.description)
+    return plan
+
+
 def main() -> None:
     """Answer one question."""
     asked = json.load(sys.stdin)
     die_with_parent(asked["parent_pid"])
     confine(_MEMORY_BYTES)
-    from dietcode.graph.reading import read_graph
-    from dietcode.models.planning import plan_graph
-
     try:
-        answer: dict[str, Any] = {"plan": plan_graph(read_graph(asked["graph"]), asked["fields"]).to_json()}
+        answer: dict[str, Any] = {"plan": _plan(asked["graph"], asked["fields"]).to_json()}
     except DietCodeError as error:
         answer = {"refusal": str(error)}
     sys.stdout.write(json.dumps(answer))

@@ -61,10 +61,10 @@ def order_of(asked: Spec | ModelRequest) -> Spec | ModelOrder:
 
 
 def workload_of(asked: Spec | ModelRequest) -> tuple[str, dict[str, Any]]:
-    """Return the digest of a workload, and what is kept of it: the spec, or the graph."""
+    """Return the digest of a workload, and what is kept of it: the spec, the graph, or the recursion."""
     if isinstance(asked, Spec):
         return workload_digest(asked), asked.to_json()
-    return asked.order.workload, asked.graph.to_json()
+    return asked.order.workload, asked.content.to_json()
 
 
 def asked_of(row: JobRow) -> Spec | ModelOrder:

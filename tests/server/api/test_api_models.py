@@ -148,7 +148,7 @@ def test_hostile_graphs_are_refused_or_planned() -> None:
                 given = _with(data, path, value)
                 model = model_from_data(given)
                 check_model_limits(model, limits)
-                plan = plan_graph(model.graph, model.order.options())
+                plan = plan_graph(model.content, model.order.options())
             except DietCodeError as error:
                 refused += 1
                 assert "\n" not in str(error) and len(str(error)) < 1000
