@@ -61,6 +61,7 @@ class BlockProblem(ABC):
 
     form: ClassVar[str]
     batch: ClassVar[tuple[str, ...]] = ()
+    operand_dtype: ClassVar[str] = _DTYPE
 
     @classmethod
     def of_spec(cls: type[Own], spec: Spec) -> Own:
