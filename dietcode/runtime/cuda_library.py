@@ -81,7 +81,8 @@ class CudaLibrary(Library):
         *positional : torch.Tensor
             Tensors in the order of the spec.
         out : torch.Tensor or tuple of torch.Tensor, optional
-            Where the result goes, a tuple where there are several; new tensors on the inputs' device otherwise.
+            Where the result goes, a tuple where there are several; by default new tensors on the inputs'
+            device.
             What is written to rows of a table goes to that tensor, which is in the result.
         **arguments
             Every other tensor by name, and the shape variables that no tensor's shape determines.
