@@ -23,14 +23,14 @@ sys.path.append(str(Path(__file__).parents[1] / "library"))
 
 pytestmark = needs_nvrtc
 NODES: dict[str, Any] = {
-    "A": {"gather": ["T", "left"]},
+    "A": {"gather": ["states", "left"]},
     "P": {"einsum": ["A", "W"], "dims": "mgn"},
     "i": {"slice": "P", "axis": "g", "at": 0},
     "f": {"slice": "P", "axis": "g", "at": 1},
     "s": {"sigmoid": "f"},
     "h": {"mul": ["i", "s"]},
 }
-TENSORS = {"T": "tk", "left": "m", "W": "gnk"}
+TENSORS = {"states": "tk", "left": "m", "W": "gnk"}
 TILES = [CudaMicroKernel(8, 32, 2, 1, 16), CudaMicroKernel(16, 16, 2, 2, 8)]
 # By name: graph, outputs, tensors, micro-kernels to begin with.
 BLOCKS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str], list[CudaMicroKernel]]] = {
@@ -104,7 +104,7 @@ def test_a_block_is_tuned(
         "right on 3 instances against float64"
     ]
     rows = result.report["micro_kernels"]
-    assert {seed.micro_kernel.name for seed in seeds} <= {row["micro_kernel"] for row in rows}
+    assert seeds[0].micro_kernel.name in {row["micro_kernel"] for row in rows}
     language, text = listings(result.report)[rows[0]["micro_kernel"]]
     assert language == "cuda" and "__global__" in text
     write_library(result, tmp_path / "library")
