@@ -191,15 +191,15 @@ class GpuWorker:
             workspace = session.allocate(request.call.workspace_bytes)
             for name, array in arrays.items():
                 session.driver.upload(addresses[name], array)
-            places = addresses | {name: addresses[table] for name, (table, _) in problem.into.items()}
+            located = addresses | {name: addresses[table] for name, (table, _) in problem.into.items()}
             tensors = [
-                tensor_at(places[name], array.shape, problem.dtype(name), self.index)
+                tensor_at(located[name], array.shape, problem.dtype(name), self.index)
                 for name, array in (*inputs.items(), *outputs.items())
             ]
             library["run"](*tensors, workspace, *values)
             session.driver.synchronize()
             for name, output in outputs.items():
-                session.driver.download(output, places[name])
+                session.driver.download(output, located[name])
             for address in (*addresses.values(), workspace):
                 session.driver.free(address)
             right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)

@@ -111,7 +111,7 @@ def _lower_rows(
             row = wide(once("row_tile", tirx.truncdiv(index, tiles))) * micro_kernel.rows
             first = wide(once("column_tile", tirx.truncmod(index, tiles)))
             plan = schedule(problem, "none")
-            RowBlock(problem, micro_kernel, memory, plan, thread).emit(row, first, as_int64(shape.steps))
+            RowBlock(problem, micro_kernel, memory, plan, thread).emit(row, first, as_int64(shape.num_steps))
     return builder.get()
 
 

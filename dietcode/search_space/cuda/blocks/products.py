@@ -71,28 +71,28 @@ class ProductBlock:
         with T.unroll(0, count) as i:
             for accumulator in self.accumulators.values():
                 store(accumulator, tirx.const(0, DTYPE), [i], 1)
-        for term, sums in self.problem.plan.terms:
-            self._accumulate(term, sums)
+        for term, targets in self.problem.plan.terms:
+            self._accumulate(term, targets)
         with T.unroll(0, self.micro_kernel.thread_rows) as i:
             row = once("row", self.first_row + wide(self.thread_row + i))
             with T.If(row < self.rows), T.Then():
                 self._finish(i, row)
 
-    def _accumulate(self, term: ProductTerm, sums: list[tuple[Gates, str]]) -> None:
+    def _accumulate(self, term: ProductTerm, targets: list[tuple[Gates, str]]) -> None:
         """Emit the reduction of one product, for all sums that it is added to."""
         micro_kernel, memory = self.micro_kernel, self.memory
-        k_tile, gates = micro_kernel.k_tile, distinct_gates(sums)
+        k_tile, gates = micro_kernel.k_tile, distinct_gates(targets)
         depth = memory.value(size_of(self.problem, term.reduction))
-        places = self._row_places(term)
+        begins = self._row_begins(term)
         tiles = tirx.truncdiv(depth + (k_tile - 1), i64(k_tile))
         with T.serial(i64(0), tiles) as number:
             first = once("first_step", number * k_tile)
             sync()  # of those who still read the last tiles
-            self._fetch_rows(term, places, first, depth)
+            self._fetch_rows(term, begins, first, depth)
             self._fetch_columns(term, gates, first, depth)
             sync()
             with T.serial(0, k_tile) as k:
-                self._multiply(k, gates, sums)
+                self._multiply(k, gates, targets)
 
     def _line(self, turn: Any) -> Any:
         """Return the row or column of the tile that a thread fetches, where it keeps to one step; int32."""
@@ -102,16 +102,16 @@ class ProductBlock:
     def _turns(self, extent: int) -> int:
         return -(-extent * self.micro_kernel.k_tile // self.micro_kernel.threads)
 
-    def _row_places(self, term: ProductTerm) -> Any:
+    def _row_begins(self, term: ProductTerm) -> Any:
         """Return where the rows that a thread fetches begin: a buffer of its turns."""
         turns = self._turns(self.micro_kernel.rows)
-        places = local("places", turns, "int64")
+        begins = local("begins", turns, "int64")
         with T.unroll(0, turns) as turn:
             row = once("fetched_row", tirx.min(self.first_row + wide(self._line(turn)), self.rows - 1))
-            store(places, self.memory.begin(term.rows, row), [turn], 1)
-        return places
+            store(begins, self.memory.begin(term.rows, row), [turn], 1)
+        return begins
 
-    def _fetch_rows(self, term: ProductTerm, places: Any, first: Any, depth: Any) -> None:
+    def _fetch_rows(self, term: ProductTerm, begins: Any, first: Any, depth: Any) -> None:
         micro_kernel, memory = self.micro_kernel, self.memory
         extent, k_tile = micro_kernel.rows, micro_kernel.k_tile
         k = tirx.truncmod(self.thread, k_tile)
@@ -122,7 +122,7 @@ class ProductBlock:
             line = self._line(turn)
             within = None if extent * k_tile % micro_kernel.threads == 0 else line < extent
             with only_if(within):
-                value = self._or_zero(source, places[turn] + along, self._is_step(step, depth))
+                value = self._or_zero(source, begins[turn] + along, self._is_step(step, depth))
                 store(self.shared, value, [k * (extent + SPACER) + line], 1)
 
     def _fetch_columns(self, term: ProductTerm, gates: list[Gates], first: Any, depth: Any) -> None:
@@ -148,8 +148,8 @@ class ProductBlock:
                     + memory.offset(view, tuple(term.reduction), step),
                 )
                 for number, gate in enumerate(gates):
-                    place = offset + self._gate_offset(view, gate)
-                    value = self._or_zero(source, place, self._is_step(step, depth))
+                    element = offset + self._gate_offset(view, gate)
+                    value = self._or_zero(source, element, self._is_step(step, depth))
                     store(self.shared, value, [self._column_base(number) + k * (extent + SPACER) + line], 1)
 
     def _gate_offset(self, view: View, gates: Gates) -> Any:
@@ -178,7 +178,7 @@ class ProductBlock:
             store(value, source[offset], [0], 1)
         return value[0]
 
-    def _multiply(self, k: Any, gates: list[Gates], sums: list[tuple[Gates, str]]) -> None:
+    def _multiply(self, k: Any, gates: list[Gates], targets: list[tuple[Gates, str]]) -> None:
         """Emit one step of the accumulation of each sum."""
         micro_kernel = self.micro_kernel
         height, width, extent = micro_kernel.thread_rows, micro_kernel.thread_columns, self.width
@@ -187,7 +187,7 @@ class ProductBlock:
         with T.unroll(0, height // wide_rows) as part:
             at = k * (micro_kernel.rows + SPACER) + self.thread_row + part * wide_rows
             store(a, load(self.shared, [at], wide_rows), [part * wide_rows], wide_rows)
-        for gate, name in sums:
+        for gate, name in targets:
             base = self._column_base(gates.index(gate))
             with T.unroll(0, width // extent) as part:
                 at = base + k * (micro_kernel.columns + SPACER) + self._own_column(part)

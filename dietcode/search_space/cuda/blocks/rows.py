@@ -73,12 +73,12 @@ class RowBlock:
         self.inside: dict[str, Any] = {}
         self.stored: dict[str, Any] = {}
 
-    def emit(self, row: Any, first: Any, steps: Any) -> None:
+    def emit(self, row: Any, first: Any, num_steps: Any) -> None:
         """Compute the rows from `row` on.
 
         Parameters
         ----------
-        row, first, steps : int64 expressions
+        row, first, num_steps : int64 expressions
             The first row; the first step of `CudaMicroKernel.columns` columns, and how many there are.
         """
         own = once("own_row", row + wide(self.line))
@@ -86,7 +86,7 @@ class RowBlock:
         self.row = once("row", tirx.min(own, self.rows - 1))
         self._prepare()
         for one in self.schedule.passes:
-            self._pass(one, first, steps)
+            self._pass(one, first, num_steps)
         narrow = [name for name in self.problem.outputs if not self._is_wide(name)]
         if narrow:
             with T.If(tirx.And(self.exists, self.lane < 1)), T.Then():
@@ -120,11 +120,11 @@ class RowBlock:
                 value = pointwise(p.kind, operands, p.option)
             self.scalars[p.name] = named(value, 1)
 
-    def _pass(self, one: Pass, first: Any, steps: Any) -> None:
+    def _pass(self, one: Pass, first: Any, num_steps: Any) -> None:
         totals = {p.name: local(f"total_{n}", 1) for n, p in enumerate(one.reductions)}
         for p in one.reductions:
             store(totals[p.name], const(_BEGIN[p.kind], 1), [0], 1)
-        with T.serial(i64(0), steps) as step, T.unroll(0, self.micro_kernel.thread_columns) as turn:
+        with T.serial(i64(0), num_steps) as step, T.unroll(0, self.micro_kernel.thread_columns) as turn:
             begin = (first + step) * self.micro_kernel.columns
             column = once("column", begin + wide(turn * self.across + self.lane))
             with T.If(column < self.columns), T.Then():
@@ -181,8 +181,8 @@ class RowBlock:
     def _rotated(self, read: RowRead, buffer: Any, begin: Any, column: Any) -> Any:
         """Return an element of a row, or of a group of it, that is shifted to the right."""
         group = i64(read.within) if read.within else self.columns
-        place = tirx.truncmod(column, group)
-        wraps = place < i64(read.shift)
+        position = tirx.truncmod(column, group)
+        wraps = position < i64(read.shift)
         source = column - read.shift + tirx.Select(wraps, group, i64(0))
         value = named(buffer[begin + source], 1)
         return tirx.Select(wraps, const(-1.0, 1) * value, value) if read.negates else value
@@ -199,8 +199,8 @@ class RowBlock:
             return load(total, [0], 1)
         sync()  # of those who still read the last ones
         with T.If(tirx.truncmod(self.lane, WARP) < 1), T.Then():
-            place = self.line * self.warps + tirx.truncdiv(self.lane, WARP)
-            store(self.shared, load(total, [0], 1), [place], 1)
+            offset = self.line * self.warps + tirx.truncdiv(self.lane, WARP)
+            store(self.shared, load(total, [0], 1), [offset], 1)
         sync()
         store(total, self.shared[self.line * self.warps], [0], 1)
         with T.unroll(1, self.warps) as warp:

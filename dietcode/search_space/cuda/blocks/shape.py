@@ -43,7 +43,7 @@ class BlockShape:
         return self.problem.rest if isinstance(self.problem, ProductProblem) else None
 
     @property
-    def steps(self) -> Any:
+    def num_steps(self) -> Any:
         """Steps of columns that one block of threads takes: all of a row that is reduced, else one."""
         is_whole = isinstance(self.problem, RowProblem) and self.problem.reduces
         return ceildiv(self._sizes[1], self.micro_kernel.columns, self.ops) if is_whole else 1
@@ -90,16 +90,16 @@ class BlockShape:
         rows, columns = self._sizes
         grid, micro_kernel = self.grid, self.micro_kernel
         padding = (grid.row_tiles * micro_kernel.rows / rows) * (
-            grid.column_tiles * self.steps * micro_kernel.columns / columns
+            grid.column_tiles * self.num_steps * micro_kernel.columns / columns
         )
-        steps: Any = self.steps
+        num_steps: Any = self.num_steps
         if isinstance(self.problem, ProductProblem):
-            steps, depth = 0, 0
-            for term, sums in self.problem.plan.terms:
+            num_steps, depth = 0, 0
+            for term, targets in self.problem.plan.terms:
                 own = self.problem.product(term.reduction, self.extents)
                 k_tile = micro_kernel.k_tile
-                steps = steps + ceildiv(own, k_tile, self.ops) * (k_tile * len(sums))
-                depth = depth + own * len(sums)
-            padding = padding * (steps / depth)
+                num_steps = num_steps + ceildiv(own, k_tile, self.ops) * (k_tile * len(targets))
+                depth = depth + own * len(targets)
+            padding = padding * (num_steps / depth)
         copied = 0 if self._rest is None else 2 * grid.elements
-        return Demand(grid.blocks, steps, self.problem.flops(self.extents) * padding, copied)
+        return Demand(grid.blocks, num_steps, self.problem.flops(self.extents) * padding, copied)

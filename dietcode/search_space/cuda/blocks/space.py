@@ -18,7 +18,7 @@ from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.rows.problem import RowProblem
 
 _THREADS = (64, 512)  # of a block
-_MAX_SUMS = 96  # accumulators of a thread
+_MAX_ACCUMULATORS = 96  # of a thread
 _NUM_SEEDS = 3
 _PRODUCT_SEEDS = (
     CudaMicroKernel(128, 128, 8, 8, 8),
@@ -82,5 +82,5 @@ def _is_useful(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> bool:
     if isinstance(problem, RowProblem):
         return True
     ratio = micro_kernel.thread_rows / micro_kernel.thread_columns
-    sums = micro_kernel.num_accumulators * len(problem.plan.accumulators)  # type: ignore[attr-defined]
-    return 0.25 <= ratio <= 4 and sums <= _MAX_SUMS
+    accumulators = micro_kernel.num_accumulators * len(problem.plan.accumulators)  # type: ignore[attr-defined]
+    return 0.25 <= ratio <= 4 and accumulators <= _MAX_ACCUMULATORS
