@@ -14,7 +14,7 @@ from needs import needs_nvrtc
 
 from dietcode.measure.cpu_worker import before_call
 from dietcode.search_space.block_problem import BlockProblem
-from dietcode.search_space.cuda.blocks.space import block_micro_kernels, block_neighbours, block_seeds
+from dietcode.search_space.cuda.block_space import block_micro_kernels, block_neighbours, block_seeds
 from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel

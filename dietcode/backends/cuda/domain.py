@@ -14,7 +14,7 @@ from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Extents, Fitted
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import Candidate
-from dietcode.search_space.cuda.blocks.space import block_micro_kernels, block_neighbours, block_seeds
+from dietcode.search_space.cuda.block_space import block_micro_kernels, block_neighbours, block_seeds
 from dietcode.search_space.cuda.candidates import starting_candidates
 from dietcode.search_space.cuda.expansion import fitting_tiles
 from dietcode.search_space.cuda.limits import CudaLimits

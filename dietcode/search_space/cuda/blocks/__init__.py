@@ -2,5 +2,5 @@
 
 ``arithmetic`` (functions of one element), ``products`` (a tile of several products), ``rows`` (rows, each by
 some threads), ``lowering`` (device functions of a micro-kernel), ``shape`` (grids and workspace), ``demands``
-(registers and shared memory), ``space`` (which micro-kernels there are).
+(registers and shared memory). Which micro-kernels there are says ``block_space`` beside this folder.
 """
