@@ -250,7 +250,7 @@ class Backend(Protocol):
     def doubt(self, report: Facts) -> str | None:
         """Return why the calibration looks disturbed by other work on the machine; None where it does not."""
 
-    def sum_order(self, micro_kernel: AnyMicroKernel) -> Hashable:
+    def sum_order(self, problem: AnyProblem, micro_kernel: AnyMicroKernel) -> Hashable:
         """Return what the order of additions depends on: micro-kernels with the same give the same bits."""
 
     def least_size(

@@ -15,6 +15,7 @@ _DTYPES = {  # DLPack's codes, and bits
     "float64": (2, 64),
     "float16": (2, 16),
     "bfloat16": (4, 16),
+    "int32": (0, 32),
 }
 _CAPSULE = ctypes.pythonapi.PyCapsule_New
 _CAPSULE.restype = ctypes.py_object
@@ -70,7 +71,7 @@ def tensor_at(
     shape, strides : sequence of int
         In elements; by default the strides of a contiguous tensor.
     dtype : str
-        float64, float32, float16 or bfloat16.
+        float64, float32, float16, bfloat16 or int32.
     index, kind : int
         The device, and its kind by DLPack's numbers.
     """

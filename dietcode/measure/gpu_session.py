@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from dietcode.measure.cpu_worker import SAFE_ERROR
+from dietcode.measure.cpu_worker import SAFE_ERROR, before_call
 from dietcode.measure.cuda_driver import OUT_OF_MEMORY, CapturedGraph, Driver, GpuError, GpuFunction
 from dietcode.search_space.cuda.launches import Call
-from dietcode.search_space.expected import Expected, expect
-from dietcode.search_space.problem import Problem
-from dietcode.workload.dtypes import UNIT_ROUNDOFF, nan_filled, rounded
+from dietcode.search_space.forms import FORMS, Right
+from dietcode.search_space.problem import AnyProblem
+from dietcode.workload.dtypes import INDEX_DTYPE, UNIT_ROUNDOFF, rounded
 
 _MAX_COPIES = 512
 _WARM_SECS = 0.02  # of replays before the first reading: an idle GPU's clock is slow
@@ -38,15 +38,16 @@ class Tensors:
     sets : list of dict of str to int
         Addresses by tensor; one dict for each copy.
     inputs : dict of str to array
-        Values of the inputs, in the dtypes of the generated code; empty once `expected` is known.
-    expected : Expected or None
-        Of the output; None until it is first needed.
+        Values of the inputs, in the dtypes of the generated code; once `expected` is known, of those alone
+        that a call writes to.
+    expected : Right or None
+        Of the outputs; None until it is first needed.
     """
 
     address: int
     sets: list[dict[str, int]]
     inputs: dict[str, Any]
-    expected: Expected | None = None
+    expected: Right | None = None
 
 
 class GpuSession:
@@ -84,18 +85,20 @@ class GpuSession:
             self.driver.free(tensors.address)
         self._tensors.clear()
 
-    def tensors(self, problem: Problem, extents: dict[str, int], seed: int = 0) -> Tensors:
+    def tensors(self, problem: AnyProblem, extents: dict[str, int], seed: int = 0) -> Tensors:
         """Return tensors of normal numbers for an instance; made once."""
         key = (str(problem), seed, *sorted(extents.items()))
         if key not in self._tensors:
             self._tensors[key] = self._make(problem, extents, seed)
         return self._tensors[key]
 
-    def _make(self, problem: Problem, extents: dict[str, int], seed: int) -> Tensors:
+    def _make(self, problem: AnyProblem, extents: dict[str, int], seed: int) -> Tensors:
         inputs, offsets, total = random_inputs(problem, extents, seed), {}, 0
-        output = problem.shape(problem.output, extents)
         sizes = {name: array.nbytes for name, array in inputs.items()}
-        sizes[problem.output] = int(np.prod(output)) * problem.storage(problem.output).itemsize
+        for name in problem.outputs:
+            if name not in problem.into:
+                shape = problem.shape(name, extents)
+                sizes[name] = int(np.prod(shape)) * problem.storage(name).itemsize
         for name, size in sizes.items():
             offsets[name] = total
             total += -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -106,11 +109,12 @@ class GpuSession:
         for turn in range(1, copies):
             self.driver.copy(first + turn * total, first, total)
         self.driver.synchronize()
-        sets = [{name: first + i * total + offsets[name] for name in sizes} for i in range(copies)]
+        offsets |= {name: offsets[table] for name, (table, _) in problem.into.items()}
+        sets = [{name: first + i * total + own for name, own in offsets.items()} for i in range(copies)]
         return Tensors(first, sets, inputs)
 
     def bind(
-        self, problem: Problem, call: Call, functions: Sequence[GpuFunction], tensors: Tensors
+        self, problem: AnyProblem, call: Call, functions: Sequence[GpuFunction], tensors: Tensors
     ) -> Callable[[int], None]:
         """Return ``run(turn)``, which puts all launches of a call on one copy of the tensors in the stream.
 
@@ -154,7 +158,7 @@ class GpuSession:
 
     def error_of(
         self,
-        problem: Problem,
+        problem: AnyProblem,
         extents: dict[str, int],
         tensors: Tensors,
         run: Callable[[int], None],
@@ -168,15 +172,20 @@ class GpuSession:
             Most FLOPs in float64, the first time; where all rows take more, a sample of them is compared.
         """
         if tensors.expected is None:
-            tensors.expected = expect(problem, tensors.inputs, extents, max_flops)
-            tensors.inputs = {}
-        output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        self.driver.upload(tensors.sets[0][problem.output], output)
+            form = FORMS[problem.form]
+            tensors.expected = form.expect(problem, tensors.inputs, extents, max_flops)
+            tables = {table for table, _ in problem.into.values()}
+            tensors.inputs = {name: value for name, value in tensors.inputs.items() if name in tables}
+        addresses = tensors.sets[0]
+        outputs = {name: before_call(problem, name, tensors.inputs, extents) for name in problem.outputs}
+        for name, output in outputs.items():
+            self.driver.upload(addresses[name], output)
         self.driver.synchronize()
         run(0)
         self.stream.synchronize()
-        self.driver.download(output, tensors.sets[0][problem.output])
-        return tensors.expected.error_of(output)
+        for name, output in outputs.items():
+            self.driver.download(output, addresses[name])
+        return tensors.expected.error_of_all(list(outputs.values()))
 
     def seconds_of(self, run: Callable[[int], None], copies: int, min_secs: float, repeats: int) -> float:
         """Return the median seconds of one call, of the GPU's time alone.
@@ -216,18 +225,17 @@ class GpuSession:
         return self.stream.seconds_between(start, end) / replays
 
 
-def random_inputs(problem: Problem, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
-    """Return normal numbers for every input, rounded to its dtype."""
+def random_inputs(problem: AnyProblem, extents: dict[str, int], seed: int = 0) -> dict[str, Any]:
+    """Return random values for every input, as the problem draws them, rounded to its dtype."""
     rng = np.random.default_rng(seed)
-    return {
-        name: rounded(
-            rng.standard_normal([int(n) for n in problem.shape(name, extents)], dtype=np.float32),
-            problem.dtype(name),
-        )
-        for name in problem.inputs
-    }
+    drawn = {name: problem.draw(name, extents, rng) for name in problem.inputs}
+    return {name: _rounded(value, problem.dtype(name)) for name, value in drawn.items()}
 
 
-def largest_error(problem: Problem) -> float:
-    """Return the largest error allowed: that of float32, and of rounding the output to its dtype."""
-    return SAFE_ERROR + UNIT_ROUNDOFF[problem.output_dtype]
+def _rounded(value: Any, dtype: str) -> Any:
+    return value if dtype == INDEX_DTYPE else rounded(value, dtype)
+
+
+def largest_error(problem: AnyProblem) -> float:
+    """Return the largest error allowed: that of float32, and of rounding an output to its dtype."""
+    return SAFE_ERROR + max(UNIT_ROUNDOFF[problem.dtype(name)] for name in problem.outputs)

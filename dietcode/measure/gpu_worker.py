@@ -16,6 +16,7 @@ import tvm_ffi
 from dietcode.confinement import MEMORY_BYTES, confine
 from dietcode.errors import CandidateError, TuningError
 from dietcode.lifeline import die_with_parent
+from dietcode.measure.cpu_worker import before_call
 from dietcode.measure.cuda_driver import GpuFunction
 from dietcode.measure.device_tensors import tensor_at
 from dietcode.measure.gpu_session import GpuSession, largest_error, random_inputs
@@ -32,11 +33,10 @@ from dietcode.measure.seed_search import NoSeedSearch, SeedSearch
 from dietcode.search_space.cuda.launches import call_of
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
-from dietcode.search_space.expected import expect
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.forms import FORMS
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin
-from dietcode.workload.dtypes import nan_filled
 
 _SESSIONS: list[GpuSession] = []
 
@@ -47,11 +47,11 @@ class CudaRecipe:
 
     Attributes
     ----------
-    problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    problem : AnyProblem
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     """
 
-    problem: Problem
+    problem: AnyProblem
     micro_kernel: CudaMicroKernel
     target: CudaTarget
 
@@ -185,22 +185,25 @@ class GpuWorker:
         session, library, problem = self._session(), _library(request.path), request.problem
         for extents, values in request.bindings():
             inputs = random_inputs(problem, extents, request.seed)
-            output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-            arrays = inputs | {problem.output: output}
+            outputs = {name: before_call(problem, name, inputs, extents) for name in problem.outputs}
+            arrays = inputs | {name: own for name, own in outputs.items() if name not in problem.into}
             addresses = {name: session.allocate(array.nbytes) for name, array in arrays.items()}
             workspace = session.allocate(request.call.workspace_bytes)
             for name, array in arrays.items():
                 session.driver.upload(addresses[name], array)
+            located = addresses | {name: addresses[table] for name, (table, _) in problem.into.items()}
             tensors = [
-                tensor_at(addresses[name], array.shape, problem.dtype(name), self.index)
-                for name, array in arrays.items()
+                tensor_at(located[name], array.shape, problem.dtype(name), self.index)
+                for name, array in (*inputs.items(), *outputs.items())
             ]
             library["run"](*tensors, workspace, *values)
             session.driver.synchronize()
-            session.driver.download(output, addresses[problem.output])
+            for name, output in outputs.items():
+                session.driver.download(output, located[name])
             for address in (*addresses.values(), workspace):
                 session.driver.free(address)
-            yield extents, expect(problem, inputs, extents, request.max_flops).error_of(output)
+            right = FORMS[problem.form].expect(problem, inputs, extents, request.max_flops)
+            yield extents, right.error_of_all(list(outputs.values()))
 
     def _session(self) -> GpuSession:
         """Return the only session of this process, in use by this thread."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dietcode.errors import LibraryError, ShapeError, TargetError, TensorError
 from dietcode.runtime.lean_call import NotLeanError
 from dietcode.runtime.library import Known, Library, as_keyword, is_empty
+from dietcode.runtime.outputs import settle
 
 _MAX_KEPT = 1024  # shapes whose workspace is remembered
 
@@ -78,8 +80,10 @@ class CudaLibrary(Library):
         ----------
         *positional : torch.Tensor
             Tensors in the order of the spec.
-        out : torch.Tensor, optional
-            Where the result goes; a new tensor on the inputs' device otherwise.
+        out : torch.Tensor or tuple of torch.Tensor, optional
+            Where the result goes, a tuple where there are several; by default new tensors on the inputs'
+            device.
+            What is written to rows of a table goes to that tensor, which is in the result.
         **arguments
             Every other tensor by name, and the shape variables that no tensor's shape determines.
 
@@ -93,26 +97,46 @@ class CudaLibrary(Library):
         if positional:
             arguments = self._by_name(positional, arguments)
         tensors, known = self._resolved(arguments)
-        if known is None or (out is not None and getattr(out, "requires_grad", True)):
+        if known is None or (out is not None and self._needs_check(out)):
             known = self._checked(arguments, out)
             tensors = [arguments[name] for name in self._order]
-        values, (output_shape,) = known
-        result, torch = out, sys.modules["torch"]
-        if out is None:
-            result = tensors[0].new_empty(output_shape, dtype=getattr(torch, self._output["dtype"]))
-        if is_empty([output_shape]):
+        values, shapes = known
+        outputs = self._outputs_of(arguments, tensors, shapes, out)
+        result = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        if is_empty(shapes):
             return result
         try:
-            workspace = self._workspace(tensors, result, values)
-            self._run(*tensors, result, 0 if workspace is None else workspace.data_ptr(), *values)
+            workspace = self._workspace(tensors, outputs, values)
+            self._run(*tensors, *outputs, 0 if workspace is None else workspace.data_ptr(), *values)
         except (RuntimeError, TypeError, ValueError) as error:
             self._checked(arguments, out)  # which has more to say, where it is a tensor's fault
             raise LibraryError(f"{self.folder}: {str(error).splitlines()[-1]}") from error
         return result
 
+    def _outputs_of(
+        self, arguments: dict[str, Any], tensors: list[Any], shapes: Sequence[tuple[int, ...]], out: Any
+    ) -> list[Any]:
+        """Return the tensors that a call writes: those of the caller, tables, or new ones."""
+        if out is not None:
+            return [out] if len(shapes) == 1 else list(out)
+        torch, first = sys.modules["torch"], tensors[0]
+        return [
+            arguments[facts["into"]]
+            if "into" in facts
+            else first.new_empty(shape, dtype=getattr(torch, facts["dtype"]))
+            for facts, shape in zip(self._outputs, shapes, strict=True)
+        ]
+
     def call_checked(self, out: Any, arguments: dict[str, Any]) -> Any:
         """Compute the operator; its own call is as short as one can be."""
         return self(out=out, **arguments)
+
+    def _needs_check(self, out: Any) -> bool:
+        """Return whether what the caller gave for the result is not plainly so many tensors of its own."""
+        given = [out] if len(self._outputs) == 1 else out
+        fits = isinstance(given, list | tuple) and len(given) == len(self._outputs)
+        into = any("into" in facts for facts in self._outputs)
+        return not fits or into or any(getattr(one, "requires_grad", True) for one in given)
 
     def _resolved(self, arguments: dict[str, Any]) -> tuple[list[Any], Any]:
         """Return the tensors of a call, and what `resolve` returned for these shapes before, or None.
@@ -148,10 +172,11 @@ class CudaLibrary(Library):
         keywords = tuple(as_keyword(name, arguments.get(name)) for name in self._plan.keywords)
         known = self.resolve(shapes, keywords)
         if out is not None:
-            self._check_output(out, known[1][0], tensors)
+            accepted = dict(zip(self._order, tensors, strict=True))
+            settle(self._outputs, out, known[1], (accepted, arguments), self._check_output)
         return known
 
-    def _workspace(self, tensors: list[Any], result: Any, values: tuple[int, ...]) -> Any:
+    def _workspace(self, tensors: list[Any], outputs: list[Any], values: tuple[int, ...]) -> Any:
         """Memory that a call needs beside its tensors, None for none; how much is kept for shapes that come
         again.
         """
@@ -159,7 +184,7 @@ class CudaLibrary(Library):
             return None
         num_bytes = self._workspaces.get(values)
         if num_bytes is None:
-            num_bytes = int(self._workspace_bytes(*tensors, result, *values))
+            num_bytes = int(self._workspace_bytes(*tensors, *outputs, *values))
             if len(self._workspaces) >= _MAX_KEPT:
                 self._workspaces.clear()
             self._workspaces[values] = num_bytes
@@ -187,14 +212,17 @@ class CudaLibrary(Library):
             )
         return value
 
-    def _check_output(self, out: Any, shape: tuple[int, ...], tensors: list[Any]) -> None:
-        name = self._output["name"]
-        self._accept(name, out, self._output["dtype"])
-        if out.device != tensors[0].device:
-            raise TensorError(f"out: on {out.device}, but {self._order[0]} is on {tensors[0].device}")
-        if tuple(out.shape) != shape:
+    def _check_output(
+        self, out: Any, facts: Mapping[str, Any], shape: tuple[int, ...], others: list[Any]
+    ) -> Any:
+        """Return an output of the caller; `others` are tensors that it must not overlap, inputs first."""
+        self._accept(facts["name"], out, facts["dtype"])
+        if others and out.device != others[0].device:
+            raise TensorError(f"out: on {out.device}, but {self._order[0]} is on {others[0].device}")
+        if tuple(out.shape) != tuple(shape):
             raise ShapeError(f"out: shape {list(out.shape)}; allowed: {list(shape)}")
         first, end = out.data_ptr(), out.data_ptr() + out.nbytes
-        for tensor in tensors:
+        for tensor in others:
             if tensor.data_ptr() < end and first < tensor.data_ptr() + tensor.nbytes:
-                raise TensorError("out: overlaps an input; pass memory of its own")
+                raise TensorError("out: overlaps an input or another output; pass memory of its own")
+        return out

@@ -61,6 +61,7 @@ class BlockProblem(ABC):
 
     form: ClassVar[str]
     batch: ClassVar[tuple[str, ...]] = ()
+    operand_dtype: ClassVar[str] = _DTYPE
 
     @classmethod
     def of_spec(cls: type[Own], spec: Spec) -> Own:
@@ -101,8 +102,8 @@ class BlockProblem(ABC):
         return self.indices[tensor]
 
     def axes(self, tensor: str) -> list[str]:
-        """Return the index of each axis of a tensor."""
-        return list(self.indices[tensor])
+        """Return the index of each axis of a tensor as callers hold it."""
+        return list(self.stored_indices(tensor))
 
     @property
     def dynamic(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def assemble(
     fitted = backend.domain(task.problem, target, records.device).fit(records, task.extents)
     allowed = fitted
     if task.spec.objective.reproducible:
-        orders = [backend.sum_order(model.micro_kernel) for model in fitted.models]
+        orders = [backend.sum_order(task.problem, model.micro_kernel) for model in fitted.models]
         kept = one_order(orders, fitted.throughput, task.instances.weights)
         allowed = replace(fitted, throughput=np.where(kept, fitted.throughput, 0.0))
     choice = choose(task, allowed, size or FileSize(records.fixed_bytes or 0))

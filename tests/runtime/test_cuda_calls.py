@@ -17,7 +17,7 @@ from dietcode.library.parts import Parts
 from dietcode.runtime.cuda_library import CudaLibrary
 from dietcode.runtime.loading import load
 from dietcode.runtime.manifest import write_folder
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.task import Task
@@ -57,8 +57,8 @@ HALF = SPEC | {
 }
 
 
-def build(data: dict[str, Any], path: Path) -> Path:
-    """A library with a split category for T = 1 and another for the rest; its kernels are registered."""
+def build(data: dict[str, Any], path: Path, tiles: tuple[CudaMicroKernel, ...] = TILES) -> Path:
+    """A library with its first category for T = 1, the split one, another for the rest; registered."""
     from emulated_driver import load_driver, register
     from emulation import compiled
 
@@ -67,10 +67,10 @@ def build(data: dict[str, Any], path: Path) -> Path:
     problem = task.problem
     rule = fit_rule(("T",), [[1], [2], [3], [4]], [0, 1, 1, 1], [[2, 1], [1, 2], [1, 2], [1, 2]], [0.25] * 4)
     target = CudaTarget("sm_90")
-    files = cuda_library_files(Parts(task, target, TILES, rule, {}, {}))
+    files = cuda_library_files(Parts(task, target, tiles, rule, {}, {}))
     write_folder(path, files)
-    names = [function.symbol for tile in TILES for function in functions_of(problem, tile)]
-    register(load_driver(), compiled(cuda_text(problem, TILES, target)), names)
+    names = [function.symbol for tile in tiles for function in functions_of(problem, tile)]
+    register(load_driver(), compiled(cuda_text(problem, tiles, target)), names)
     return path
 
 
@@ -103,7 +103,7 @@ def let_through(library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> list[t
 
     def through(*arguments: Any) -> None:
         run(*given(arguments))
-        seen.append(arguments[4:])
+        seen.append(arguments[len(library._order) + len(library._outputs) :])
 
     monkeypatch.setattr(library, "_run", through)
     monkeypatch.setattr(library, "_workspace_bytes", lambda *arguments: workspace_bytes(*given(arguments)))
@@ -235,3 +235,58 @@ def test_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             library(**(given | {name: value.float().as_subclass(OnGpu)}))
     with pytest.raises(TensorError, match=r"Y: dtype torch\.float32; allowed: float16"):
         library(**given, out=torch.zeros(10, 20).as_subclass(OnGpu))
+
+
+def test_a_block_gives_several_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One new, one a table whose rows it writes; what it is given for them is checked."""
+    data = SPEC | {
+        "name": "small-block",
+        "op": {
+            "block": {
+                "version": 1,
+                "graph": {
+                    "P": {"einsum": ["X", "W"], "dims": "mn"},
+                    "h": {"relu": "P"},
+                    "Y": {"softmax": "P", "axis": "n"},
+                },
+                "outputs": [{"h": {"into": "H", "at": "to"}}, "Y"],
+            }
+        },
+        "tensors": {
+            "X": {"dims": "mk", "dtype": "float32"},
+            "W": {"dims": "nk", "dtype": "float32", "constant": True},
+            "H": {"dims": "tn", "dtype": "float32"},
+            "to": {"dims": "m", "dtype": "int32"},
+        },
+        "dims": {"m": "5*T", "n": 20, "k": 24, "t": 7},
+    }
+    data = {key: value for key, value in data.items() if key not in {"output", "accumulate"}}
+    tiles = (CudaMicroKernel(8, 32, 2, 1, 16), CudaMicroKernel(16, 16, 2, 2, 8))
+    library = load(build(data, tmp_path / "library", tiles))
+    assert isinstance(library, CudaLibrary)
+    seen = let_through(library, monkeypatch)
+    generator = torch.Generator().manual_seed(0)
+    x, w, table = (
+        torch.randn(s, generator=generator).as_subclass(OnGpu) for s in ((5, 24), (20, 24), (7, 20))
+    )
+    at = torch.tensor([6, -1, 0, 3, 7], dtype=torch.int32).as_subclass(OnGpu)
+    product, before = x.double() @ w.double().T, table.clone()
+    h, y = library(X=x, W=w, H=table, to=at)
+    assert h is table
+    for row, place in enumerate(at.tolist()):
+        if 0 <= place < 7:
+            before[place] = product[row].relu().float()
+    assert (table - before).abs().max() < 1e-4
+    assert (y - product.softmax(1)).abs().max() < 1e-5
+    out = torch.empty(5, 20).as_subclass(OnGpu)
+    assert library(X=x, W=w, H=table, to=at, out=(table, out))[1] is out
+    assert torch.equal(out, y)
+    assert [bool(workspace) for workspace, _ in seen] == [True, True], "the product is set aside"
+    for wrong, said in (
+        ((before, out), "out: another tensor for h; allowed: H"),
+        (out, "out: OnGpu; allowed: a tuple of h, Y"),
+        ((table, x), "out: shape|Y: shape"),
+        ((table, table[:5]), "out: overlaps an input"),
+    ):
+        with pytest.raises((TensorError, ShapeError), match=said):
+            library(X=x, W=w, H=table, to=at, out=wrong)

@@ -33,6 +33,7 @@ struct alignas(4) ushort2 {
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
+#define CUDART_INF_F INFINITY
 typedef unsigned int uint;
 typedef unsigned short ushort;
 typedef _Float16 half;

@@ -125,6 +125,15 @@ extern "C" uint bank_conflicts() { return emulated::bank_conflicts; }
 static inline uint shared_address(const void* place) {
   return static_cast<const char*>(place) - emulated::dynamic_shared;
 }
+static inline float larger_or_nan(float a, float b) { return a > b || isnan(a) ? a : b; }
+static inline float smaller_or_nan(float a, float b) { return a < b || isnan(a) ? a : b; }
+static inline float __shfl_xor_sync(unsigned mask, float value, int distance) {
+  emulated::Shown own = {};
+  memcpy(&own.address, &value, sizeof(value));
+  const emulated::Shown* of = emulated::show(own);
+  memcpy(&value, &of[emulated::current % emulated::WARP ^ distance].address, sizeof(value));
+  return value;
+}
 static inline void read_matrices_4(uint* to, uint from) { emulated::read_matrices<4, false>(to, from); }
 static inline void read_matrices_2(uint* to, uint from) { emulated::read_matrices<2, false>(to, from); }
 static inline void read_matrices_4_transposed(uint* to, uint from) { emulated::read_matrices<4, true>(to, from); }

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from compile_cache import shared_library
 
+from dietcode.search_space.cuda.forms import call_shape
 from dietcode.search_space.cuda.instructions import HELPERS
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import cuda_text, functions_of
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.reference import reference
@@ -100,6 +100,39 @@ def is_whole(area: Any, copy: Any) -> bool:
     return bool((given[:start] == whole[:start]).all() and (given[end:] == whole[end:]).all())
 
 
+def launch(
+    problem: Any,
+    library: ctypes.CDLL,
+    tile: CudaMicroKernel,
+    inputs: dict[str, Any],
+    outputs: dict[str, Any],
+    extents: dict[str, int],
+    order: int = 0,
+) -> dict[str, Any]:
+    """What a call leaves in the outputs, found as they are given; canaries lie around all tensors."""
+    arrays = {name: np.asarray(value) for name, value in (inputs | outputs).items()}
+    shape = call_shape(problem, tile, extents)
+    for name, region in shape.regions.items():
+        assert region.first % 4 == 0
+        arrays[name] = np.full(int(region.size), np.nan, np.float32)
+    given = {name: guarded(array) for name, array in arrays.items()}
+    for function, (x, y) in zip(functions_of(problem, tile), shape.grids, strict=True):
+        values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
+        sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
+        pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
+        )
+        call = getattr(library, f"call_{function.symbol}")
+        grid = (int(x), int(y), function.threads, function.shared_bytes)
+        status = library.emulate(call, *grid, pointers, order)
+        assert status == 0, f"{tile.name}: {_FAILURES[status]}"
+    for name, (copy, area) in given.items():
+        assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"
+        if name in inputs:
+            assert np.array_equal(copy, inputs[name], equal_nan=True), f"{tile.name}: wrote to {name}"
+    return {name: given[name][0].copy() for name in outputs}
+
+
 class Emulated:
     """Micro-kernels of one problem, run on the CPU."""
 
@@ -123,28 +156,9 @@ class Emulated:
     ) -> Any:
         """The output as float32; what a function reads past a tensor's end is NaN."""
         problem = self.problem
-        arrays = {name: np.asarray(value) for name, value in inputs.items()}
-        arrays[problem.output] = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
-        shape = CallShape(problem, tile, extents)
-        for name, region in shape.regions.items():
-            assert region.first % 4 == 0
-            arrays[name] = np.full(int(region.size), np.nan, np.float32)
-        given = {name: guarded(array) for name, array in arrays.items()}
-        for function, (x, y) in zip(functions_of(problem, tile), shape.grids, strict=True):
-            values = [ctypes.c_void_p(given[name][0].ctypes.data) for name in function.arguments]
-            sizes = [ctypes.c_int64(extents[letter]) for letter in problem.dynamic]
-            pointers = (ctypes.c_void_p * (len(values) + len(sizes)))(
-                *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (*values, *sizes))
-            )
-            call = getattr(self.library, f"call_{function.symbol}")
-            shape = (int(x), int(y), function.threads, function.shared_bytes)
-            status = self.library.emulate(call, *shape, pointers, order)
-            assert status == 0, f"{tile.name}: {_FAILURES[status]}"
-        for name, (copy, area) in given.items():
-            assert is_whole(area, copy), f"{tile.name}: wrote outside {name} at {extents}"
-            if name in inputs:
-                assert np.array_equal(copy, inputs[name], equal_nan=True), f"{tile.name}: wrote to {name}"
-        return widened(given[problem.output][0].copy(), problem.output_dtype)
+        output = nan_filled(problem.shape(problem.output, extents), problem.output_dtype)
+        found = launch(problem, self.library, tile, inputs, {problem.output: output}, extents, order)
+        return widened(found[problem.output], problem.output_dtype)
 
     def check(self, extents: dict[str, int], seed: int = 0, orders: Sequence[int] = (0,)) -> None:
         """Every micro-kernel against float64."""

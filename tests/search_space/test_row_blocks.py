@@ -11,10 +11,10 @@ from row_blocks import BLOCKS, built_block, complete, problem_of
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
-from dietcode.search_space.cpu.rows.passes import schedule
 from dietcode.search_space.cpu.spaces import cpu_micro_kernel
 from dietcode.search_space.forms import problem_from_json
 from dietcode.search_space.rows.expected import expect_rows
+from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.rows.reference import block_reference
 from dietcode.target.cpu import CpuTarget
@@ -188,19 +188,17 @@ def test_functions_over_all_of_float32(target: CpuTarget) -> None:
 
 def test_passes_of_softmax() -> None:
     problem = problem_of("softmax")
-    kept = {keep: schedule(problem, RowKernel(1, 64, keep)).kept for keep in ("costly", "all", "none")}
+    kept = {keep: schedule(problem, keep).kept for keep in ("costly", "all", "none")}
     assert kept["none"] == () and len(kept["costly"]) == 1 and len(kept["all"]) == 2
-    plan = schedule(problem, RowKernel(1, 64))
+    plan = schedule(problem, "costly")
     assert [len(one.reductions) for one in plan.passes] == [1, 1, 0]
     exponentials = [p.kind for one in plan.passes for p in one.elements].count("exp")
     assert exponentials == 1
-    assert [p.kind for one in schedule(problem, RowKernel(1, 64, "none")).passes for p in one.elements].count(
-        "exp"
-    ) == 2
+    assert [p.kind for one in schedule(problem, "none").passes for p in one.elements].count("exp") == 2
 
 
 def test_an_output_is_read_where_it_was_written() -> None:
-    plan = schedule(problem_of("add-norm"), RowKernel(1, 64, "all"))
+    plan = schedule(problem_of("add-norm"), "all")
     assert plan.kept == () and plan.passes[1].loads == ("S",)
 
 

@@ -120,7 +120,6 @@ REFUSALS = [
     ("tensors.X.dtype", "float16", "tensors.X.dtype", "allowed on this target: float32"),
     ("tensors", {}, "tensors", "given 0 tensors; allowed: 1 to 16"),
     ("dims.k", 3, "dims.k", "not an index of block of add, mul, layernorm"),
-    ("target", {"kind": "cuda", "arch": "sm_90"}, "target.kind", "given cuda; allowed for a block: llvm"),
 ]
 
 

@@ -105,7 +105,7 @@ class CpuBackend(Backend):
             return None
         return f"κ = {kappa:.2f}: the cores did not run side by side"
 
-    def sum_order(self, micro_kernel: AnyMicroKernel) -> int:
+    def sum_order(self, problem: AnyProblem, micro_kernel: AnyMicroKernel) -> int:
         """Return 0: all of a form add in one order."""
         return 0
 

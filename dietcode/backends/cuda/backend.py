@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from dietcode.backends.cuda.availability import gpu_availability
-from dietcode.backends.cuda.domain import CudaDomain
+from dietcode.backends.cuda.domain import CUDA_DOMAINS, CudaDomain
 from dietcode.backends.cuda.measuring import MeasuringGpu
 from dietcode.backends.protocol import Backend
 from dietcode.cost_model.cuda.fitting import spread_of
@@ -26,10 +26,13 @@ from dietcode.measure.gpu_device import gpu_device
 from dietcode.measure.gpu_worker import LibraryCall
 from dietcode.measure.records import Records
 from dietcode.runtime.manifest import MANIFEST
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.blocks.demands import threads_of_row
+from dietcode.search_space.cuda.forms import CUDA_FORMS, device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.forms import problem_from_json
+from dietcode.search_space.problem import AnyProblem
+from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.task import Task
 from dietcode.target.cuda import ARCHS, CudaTarget, resolve_cuda
 from dietcode.target.nvrtc import check_compiler
@@ -67,8 +70,8 @@ class CudaBackend(Backend):
         if asked.number != measured.number:
             raise RecordsError(f"{where}: measured on {measured.arch}; the spec asks for {asked.arch}")
 
-    def domain(self, problem: Problem, target: CudaTarget, device: Mapping[str, Any]) -> CudaDomain:
-        return CudaDomain(problem, target, int(device["num_sms"]))
+    def domain(self, problem: AnyProblem, target: CudaTarget, device: Mapping[str, Any]) -> CudaDomain:
+        return CUDA_DOMAINS[problem.form](problem, target, int(device["num_sms"]))
 
     @contextmanager
     def measuring(self, task: Task, device: Device, children: Children) -> Iterator[MeasuringGpu]:
@@ -93,9 +96,9 @@ class CudaBackend(Backend):
         spec, spread = task.spec, spread_of(records)
         return {
             "dtypes": {
-                "operands": spec.operand_dtype,
+                "operands": task.problem.operand_dtype,
                 "accumulate": spec.accumulate,
-                "output": spec.output.dtype,
+                "output": task.problem.dtype(task.problem.outputs[0]),
             },
             "standing": SYNTHETIC if records.is_synthetic else f"measured on {records.device['name']}",
             "calibration": spread.to_json() | (records.calibration or {}),
@@ -105,7 +108,10 @@ class CudaBackend(Backend):
         """Return None: a GPU's sweep is read from its own clock."""
         return None
 
-    def sum_order(self, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
+    def sum_order(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[str, int, int]:
+        """As `Backend` has it: a row is added up by as many threads as it has."""
+        if problem.form == RowProblem.form:
+            return (problem.form, threads_of_row(micro_kernel), 0)
         return micro_kernel.sum_order
 
     def least_size(
@@ -116,7 +122,7 @@ class CudaBackend(Backend):
 
     def code_of(self, report: Mapping[str, Any]) -> tuple[str, Callable[[Mapping[str, Any]], str]]:
         """As `Backend` has it: what the CUDA compiler is given."""
-        problem, target = Problem.from_json(report["problem"]), CudaTarget.from_json(report["target"])
+        problem, target = problem_from_json(report["problem"]), CudaTarget.from_json(report["target"])
         return "cuda", lambda row: cuda_text(problem, [CudaMicroKernel.from_json(row)], target)
 
     def emit(self, parts: Parts) -> dict[str, bytes]:
@@ -127,7 +133,7 @@ class CudaBackend(Backend):
 
 
 def _refuse_block(spec: Spec) -> None:
-    """Refuse a block; with another target than a TVM tag `dietcode.workload.spec_checks` has refused it."""
-    if spec.block is not None:
+    """Refuse a block without code; but for a TVM tag `dietcode.workload.spec_checks` has refused it."""
+    if spec.block is not None and spec.block.form not in CUDA_FORMS:
         given = f"given {spec.target.tag or spec.target.kind}, a GPU"
-        raise SpecError("target", f"{given}; allowed for a block: a CPU, there is no code for GPUs yet")
+        raise SpecError("target", f"{given}; allowed for a block of {spec.block.form}: a CPU")

@@ -14,12 +14,15 @@ from dietcode.cost_model.cuda.fitting import fit_cuda
 from dietcode.cost_model.model import Extents, Fitted
 from dietcode.measure.records import Records
 from dietcode.search_space.candidate import Candidate
+from dietcode.search_space.cuda.block_space import block_micro_kernels, block_neighbours, block_seeds
 from dietcode.search_space.cuda.candidates import starting_candidates
 from dietcode.search_space.cuda.expansion import fitting_tiles
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.space import CudaSeed, hardware_seeds, neighbours
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem, Problem
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
@@ -30,13 +33,13 @@ class CudaDomain(Domain):
 
     Attributes
     ----------
-    problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    problem : AnyProblem
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     num_sms : int
         Multiprocessors of the device that measures.
     """
 
-    problem: Problem
+    problem: AnyProblem
     target: CudaTarget
     num_sms: int
 
@@ -94,3 +97,37 @@ class CudaDomain(Domain):
 
     def fit(self, records: Records, extents: Extents) -> Fitted:
         return fit_cuda(self.problem, records, extents)
+
+
+@dataclass(frozen=True)
+class CudaBlockDomain(CudaDomain):
+    """`CudaDomain` of a block, whose space is listed from the beginning."""
+
+    def hardware_seeds(self) -> list[CudaSeed]:
+        return block_seeds(self.problem, self.limits)
+
+    def starting(self, seeds: Sequence[CudaSeed], extents: Extents, mutate: bool) -> list[Candidate]:
+        """As `Domain` has it: the seeds, then every other micro-kernel."""
+        if not mutate:
+            return super().starting(seeds, extents, mutate)
+        first = [seed.micro_kernel for seed in seeds if self.allows(seed.micro_kernel)]
+        more = block_micro_kernels(self.problem, self.limits)
+        return [Candidate(one, "hardware") for one in dict.fromkeys((*first, *more))]
+
+    def tails(self, micro_kernel: CudaMicroKernel) -> list[CudaMicroKernel]:
+        """Return none: what reaches past an edge is clamped, and not written."""
+        return []
+
+    def neighbours(self, micro_kernel: CudaMicroKernel, longest: int) -> list[CudaMicroKernel]:
+        return block_neighbours(self.problem, micro_kernel, self.limits)
+
+    def fitting_tiles(self, rows: int, columns: int) -> list[CudaMicroKernel]:
+        """Return none: every tile is in the space from the beginning."""
+        return []
+
+
+CUDA_DOMAINS: dict[str, type[CudaDomain]] = {
+    Problem.form: CudaDomain,
+    ProductProblem.form: CudaBlockDomain,
+    RowProblem.form: CudaBlockDomain,
+}

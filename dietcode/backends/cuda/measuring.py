@@ -17,10 +17,10 @@ from dietcode.measure.points import can_grow, full_wave
 from dietcode.measure.records import Records
 from dietcode.measure.requests import BuildRequest, BuildResult, CheckRequest, Point, TimeRequest, TimeResult
 from dietcode.measure.seed_search import SeedResult
+from dietcode.search_space.cuda.forms import call_shape
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.seeds import search_seed, unit_of
-from dietcode.search_space.cuda.shape import CallShape
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 
@@ -39,13 +39,13 @@ class MeasuringGpu(MeasuringDevice):
 
     Parameters
     ----------
-    problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+    problem : AnyProblem
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     folder : Path
         Where machine code is kept.
     """
 
-    problem: Problem
+    problem: AnyProblem
     target: CudaTarget
     num_sms: int
     children: Children
@@ -53,6 +53,8 @@ class MeasuringGpu(MeasuringDevice):
     seed_trials_are_candidates: bool = True
 
     def num_seed_trials(self, num_trials: int) -> int:
+        if self.problem.form != Problem.form:
+            return 0  # MetaSchedule has no rules for several sums and outputs
         wanted = num_trials // _SHARE_OF_TRIALS
         return wanted if wanted >= _MIN_SEED_TRIALS else 0
 
@@ -139,7 +141,7 @@ class MeasuringGpu(MeasuringDevice):
             return full
         threads, shared = micro_kernel.threads, facts.shared_bytes
         wave = self.num_sms * max(1, self.target.sm.resident_blocks(threads, facts.registers, shared))
-        grid = CallShape(problem, micro_kernel, dict(full)).grid
+        grid = call_shape(problem, micro_kernel, full).grid
         row_tiles = -(-full[rows[-1]] // micro_kernel.rows)
         per_row = int(grid.blocks) * micro_kernel.splits // row_tiles
         waves = -(-row_tiles * per_row // wave)

@@ -23,9 +23,9 @@ from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
 from dietcode.search_space.cpu.products.space import allows, num_tasks
-from dietcode.search_space.cpu.rows.passes import COSTLY
 from dietcode.search_space.partition import NumpyOps, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.passes import COSTLY
 
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
 _CYCLES_PER_COSTLY = 12.0

@@ -24,9 +24,9 @@ from dietcode.cost_model.cpu.terms import TermForm
 from dietcode.cost_model.model import Extents, Feature, FloatArray
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
-from dietcode.search_space.cpu.rows.passes import COSTLY, schedule
 from dietcode.search_space.cpu.rows.space import allows, num_tasks
 from dietcode.search_space.partition import NumpyOps, choose_partition
+from dietcode.search_space.rows.passes import COSTLY, schedule
 from dietcode.search_space.rows.problem import RowProblem
 
 _CYCLES_PER_PRIMITIVE = 0.6  # of a vector
@@ -169,7 +169,7 @@ class RowEstimator(TermEstimator):
             micro_kernel.rows,
             micro_kernel.columns // self.limits.lanes,
             passes,
-            len(schedule(problem, micro_kernel).kept),
+            len(schedule(problem, micro_kernel.keep).kept),
             costly,
             elementary,
             micro_kernel.serial,
@@ -183,7 +183,7 @@ class RowEstimator(TermEstimator):
 
 def _functions(problem: RowProblem, micro_kernel: RowKernel) -> tuple[int, int, int]:
     """Return the passes, and the costly and other functions of an element in all of them."""
-    passes = schedule(problem, micro_kernel).passes
+    passes = schedule(problem, micro_kernel.keep).passes
     kinds = [p.kind for one in passes for p in (*one.elements, *one.reductions)]
     costly = sum(kind in COSTLY for kind in kinds)
     moves = sum(len(one.loads) + len(one.stores) for one in passes)

@@ -12,7 +12,7 @@ from dietcode.cost_model.cuda.model import CudaCounts, Spread, count, fit_sweep
 from dietcode.cost_model.model import Extents, Feature, FloatArray, Table
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.search_space.tails import TAILS
 from dietcode.target.cuda import CudaTarget
 
@@ -88,21 +88,21 @@ class CudaEstimator:
         sweep = fit_sweep(calibration, num_sms)
         return cls(target, num_sms, sweep.spread, _SWEEP_COST * sweep.flops_per_sec, sweep.launch_secs)
 
-    def allows(self, problem: Problem, micro_kernel: CudaMicroKernel) -> bool:
+    def allows(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> bool:
         """Return what `CudaLimits.holds` does."""
         return CudaLimits.of(self.target).holds(problem, micro_kernel)
 
     def _count(
-        self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents
+        self, problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Extents
     ) -> tuple[CudaCounts, int, int]:
         """Return counts, and estimates of the blocks on a multiprocessor and of a thread's registers."""
-        registers = CudaLimits.of(self.target).registers(problem, micro_kernel)
-        resident = max(
-            1, self.target.sm.resident_blocks(micro_kernel.threads, registers, micro_kernel.shared_bytes)
-        )
+        limits = CudaLimits.of(self.target)
+        registers = limits.registers(problem, micro_kernel)
+        shared_bytes = limits.shared_bytes(problem, micro_kernel)
+        resident = max(1, self.target.sm.resident_blocks(micro_kernel.threads, registers, shared_bytes))
         return count(problem, micro_kernel, self.num_sms * resident, extents), resident, registers
 
-    def estimate(self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents) -> FloatArray:
+    def estimate(self, problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Extents) -> FloatArray:
         """Return the seconds of a call by arithmetic alone, [num_points]."""
         return self._secs(self._count(problem, micro_kernel, extents)[0], micro_kernel)
 
@@ -113,7 +113,7 @@ class CudaEstimator:
         return secs
 
     def features(
-        self, problem: Problem, micro_kernel: CudaMicroKernel, extents: Extents
+        self, problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Extents
     ) -> tuple[Table, FloatArray]:
         """Return features, columns as in `FEATURES`, and `estimate`."""
         counts, resident, registers = self._count(problem, micro_kernel, extents)
@@ -129,7 +129,7 @@ class CudaEstimator:
             micro_kernel.threads,
             resident,
             registers,
-            micro_kernel.shared_bytes,
+            CudaLimits.of(self.target).shared_bytes(problem, micro_kernel),
             step_cost(micro_kernel),
             *(micro_kernel.tails == name for name in TAILS[1:]),
             micro_kernel.unit == "mma",

@@ -8,17 +8,17 @@ from dietcode.errors import CandidateError, TuningError
 from dietcode.measure.records import Records
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cuda import CudaTarget
 
 
-def fit_cuda(problem: Problem, records: Records, extents: Extents) -> Fitted:
+def fit_cuda(problem: AnyProblem, records: Records, extents: Extents) -> Fitted:
     """Fit f_local of every usable micro-kernel and predict every instance.
 
     Parameters
     ----------
     problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
 
     Raises
     ------

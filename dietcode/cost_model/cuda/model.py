@@ -31,11 +31,9 @@ from scipy.optimize import nnls
 from dietcode.cost_model.model import Factors, FloatArray
 from dietcode.cost_model.regression import fit_terms, measured
 from dietcode.errors import CandidateError, TuningError
+from dietcode.search_space.cuda.forms import call_shape
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.padding import writes_parts
-from dietcode.search_space.cuda.shape import CallShape
-from dietcode.search_space.partition import NumpyOps, ceildiv
-from dietcode.search_space.problem import IntArray, Problem
+from dietcode.search_space.problem import AnyProblem, IntArray
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 
@@ -151,7 +149,7 @@ class CudaCounts:
 
 
 def count(
-    problem: Problem, micro_kernel: CudaMicroKernel, wave: int, extents: Mapping[str, IntArray]
+    problem: AnyProblem, micro_kernel: CudaMicroKernel, wave: int, extents: Mapping[str, IntArray]
 ) -> CudaCounts:
     """Count for all instances at once.
 
@@ -164,22 +162,21 @@ def count(
     """
     given = dict(extents)
     shape = next(iter(given.values())).shape
-    call = CallShape(problem, micro_kernel, given)
-    grid = call.grid
-    k_tiles = ceildiv(np.asarray(grid.k_tiles), micro_kernel.splits, NumpyOps())
-    blocks = np.broadcast_to(np.asarray(grid.blocks * micro_kernel.splits, dtype=np.float64), shape)
-    num_steps = np.broadcast_to(np.asarray(k_tiles * micro_kernel.k_tile, dtype=np.float64), shape)
-    copied = sum(2 * copy.elements for copy in call.copies.values())
-    added = grid.elements * (micro_kernel.splits + 1 if writes_parts(problem, micro_kernel) else 0)
+    demand = call_shape(problem, micro_kernel, given).demand
+
+    def each(value: Any) -> FloatArray:
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), shape)
+
+    blocks = each(demand.blocks)
     waves = blocks / wave
     return CudaCounts(
-        flops=np.broadcast_to(np.asarray(problem.flops(given), dtype=np.float64), shape),
-        padded_flops=2.0 * blocks * micro_kernel.rows * micro_kernel.columns * num_steps,
+        flops=each(problem.flops(given)),
+        padded_flops=each(demand.padded_flops),
         blocks=blocks,
         imbalance=np.ceil(waves) * wave / blocks,
         waves=waves,
-        num_steps=num_steps,
-        elements=np.broadcast_to(np.asarray(copied + added, dtype=np.float64), shape),
+        num_steps=each(demand.num_steps),
+        elements=each(demand.elements),
     )
 
 
@@ -202,7 +199,7 @@ class CudaLocalModel:
     coefficients: FloatArray
     fit_error: float
 
-    def predict(self, problem: Problem, spread: Spread, extents: Mapping[str, IntArray]) -> Factors:
+    def predict(self, problem: AnyProblem, spread: Spread, extents: Mapping[str, IntArray]) -> Factors:
         """Return the three factors and their product for every instance."""
         counts = count(problem, self.micro_kernel, self.wave, extents)
         launch, alpha, beta, *gamma = self.coefficients
@@ -221,7 +218,7 @@ class CudaLocalModel:
 
 
 def fit_local(
-    problem: Problem,
+    problem: AnyProblem,
     micro_kernel: CudaMicroKernel,
     wave: int,
     spread: Spread,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dietcode.library.cuda.code import compile_library
 from dietcode.library.files import VERSIONS, dispatch_tree, folder_files
 from dietcode.library.parts import Parts
-from dietcode.search_space.cuda.shape import CallShape, alignments
+from dietcode.search_space.cuda.forms import call_shape, cuda_form
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import nvrtc_version
 
@@ -26,8 +26,8 @@ def cuda_library_files(parts: Parts) -> dict[str, bytes]:
         tuple(CudaTarget(arch) for arch in dict.fromkeys([parts.target.arch, *parts.archs])),
     )
     problem, archs = parts.task.problem, list(code.kernels)
-    needed = [alignments(problem, tile) for tile in parts.micro_kernels]
-    shapes = [CallShape(problem, tile, parts.task.largest) for tile in parts.micro_kernels]
+    needed = [cuda_form(problem).alignments(problem, tile) for tile in parts.micro_kernels]
+    shapes = [call_shape(problem, tile, parts.task.largest) for tile in parts.micro_kernels]
     workspaces = [4 * shape.workspace_elements for shape in shapes]
     driver = f"{nvrtc_version().partition('.')[0]}.0"
     own = {

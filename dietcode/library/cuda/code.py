@@ -14,12 +14,12 @@ import tvm_ffi.libinfo
 from dietcode.errors import TuningError
 from dietcode.library.cuda.host import Image, host_text
 from dietcode.library.files import find_linker
+from dietcode.search_space.cuda.forms import device_problem
 from dietcode.search_space.cuda.limits import CudaLimits
-from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.source import cuda_text, facts_of, functions_of
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cubin import KernelFacts
 from dietcode.target.cuda import CudaTarget
 from dietcode.target.nvrtc import compile_cubin, compile_ptx, nvrtc_version
@@ -58,7 +58,7 @@ class CudaCode:
 
 
 def compile_library(
-    problem: Problem,
+    problem: AnyProblem,
     tiles: Sequence[CudaMicroKernel],
     tree: DispatchTree,
     variables: Sequence[str],
@@ -106,7 +106,7 @@ def compile_library(
 
 
 def _left_out(
-    problem: Problem, tiles: Sequence[CudaMicroKernel], targets: Sequence[CudaTarget]
+    problem: AnyProblem, tiles: Sequence[CudaMicroKernel], targets: Sequence[CudaTarget]
 ) -> dict[str, str]:
     """Return architectures that cannot run one of the micro-kernels, and why not."""
     found = {}

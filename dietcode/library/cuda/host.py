@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dietcode.search_space.cuda.lowering import device_problem
+from dietcode.search_space.cuda.forms import call_shape, cuda_form, device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import MAX_REGIONS, CallShape, alignments
 from dietcode.search_space.cuda.source import functions_of
 from dietcode.search_space.dispatch_tree import DispatchTree
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 _LAUNCHER = Path(__file__).with_name("launcher.c")
-_DTYPES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16)}  # DLPack's codes, and bits
+_DTYPES = {  # DLPack's codes, and bits
+    "float32": (2, 32),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+    "int32": (0, 32),
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def _text(value: object) -> str:
 
 
 def host_text(
-    problem: Problem,
+    problem: AnyProblem,
     tiles: Sequence[CudaMicroKernel],
     tree: DispatchTree,
     variables: Sequence[str],
@@ -98,7 +102,7 @@ def host_text(
         Least version of CUDA of the driver, as 13000 for 13.0.
     """
     problem = device_problem(problem)
-    names = (*problem.inputs, problem.output)
+    names = (*problem.inputs, *problem.outputs)
     indices = sorted(problem.extents)
     shared = {f.symbol: f.shared_bytes for tile in tiles for f in functions_of(problem, tile)}
     kernels = list(shared)
@@ -107,11 +111,12 @@ def host_text(
         "NUM_IMAGES": len(images),
         "NUM_KERNELS": len(kernels),
         "NUM_TENSORS": len(names),
+        "NUM_OUTPUTS": len(problem.outputs),
         "NUM_INDICES": len(indices),
         "NUM_DYNAMIC": len(problem.dynamic),
         "NUM_VARIABLES": len(variables),
         "NUM_WINDOWS": len(problem.windows),
-        "MAX_REGIONS": MAX_REGIONS,
+        "MAX_REGIONS": max(1, *(len(_shape(problem, tile, indices).regions) for tile in tiles)),
         "MAX_LAUNCHES": max(len(functions_of(problem, tile)) for tile in tiles),
         "MAX_RANK": max(len(problem.axes(name)) for name in names),
         "MIN_DRIVER": min_driver,
@@ -127,6 +132,7 @@ def host_text(
         _array("const char* const kernel_names[NUM_KERNELS]", [f'"{name}"' for name in kernels]),
         _array("const unsigned shared_bytes[NUM_KERNELS]", [f"{shared[name]}" for name in kernels]),
         _tensors(problem, tiles, names),
+        _array("const int into[NUM_OUTPUTS]", [str(_table(problem, name)) for name in problem.outputs]),
         _axes(problem, names, indices),
         _windows(problem, indices),
         _array("const int64_t more_after[NUM_WINDOWS]", [str(n) for n in uneven]) if any(uneven) else "",
@@ -162,8 +168,8 @@ def _images(images: Sequence[Image]) -> str:
     return text + _array("const Image images[NUM_IMAGES]", rows)
 
 
-def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:
-    needed = [alignments(problem, tile) for tile in tiles]
+def _tensors(problem: AnyProblem, tiles: Sequence[CudaMicroKernel], names: Sequence[str]) -> str:
+    needed = [cuda_form(problem).alignments(problem, tile) for tile in tiles]
     rows = []
     for name in names:
         code, bits = _DTYPES[problem.dtype(name)]
@@ -173,7 +179,7 @@ def _tensors(problem: Problem, tiles: Sequence[CudaMicroKernel], names: Sequence
     return _array("const Tensor tensors[NUM_TENSORS]", rows)
 
 
-def _axes(problem: Problem, names: Sequence[str], indices: Sequence[str]) -> str:
+def _axes(problem: AnyProblem, names: Sequence[str], indices: Sequence[str]) -> str:
     """Return the indices of each axis as callers see it: one, or two of which the outer one is fixed."""
     rows = []
     for name in names:
@@ -182,13 +188,30 @@ def _axes(problem: Problem, names: Sequence[str], indices: Sequence[str]) -> str
     return _array("const Axis axes[NUM_TENSORS][MAX_RANK]", rows)
 
 
-def _windows(problem: Problem, indices: Sequence[str]) -> str:
+def _table(problem: AnyProblem, output: str) -> int:
+    """Return the input that an output is written to rows of; -1 for none."""
+    return problem.inputs.index(problem.into[output][0]) if output in problem.into else -1
+
+
+def _windows(problem: AnyProblem, indices: Sequence[str]) -> str:
+    """Return the windows; one without an index of its own is of so many elements as its dilation says."""
+    lengths = {one.axis: one.window for axes in getattr(problem, "pools", {}).values() for one in axes}
     rows = [
-        f"{{{indices.index(w.axis)}, {indices.index(w.output)}, {indices.index(w.kernel)}, "
-        f"{w.stride}, {w.dilation}, {w.padding}}}"
+        f"{{{indices.index(w.axis)}, {indices.index(w.output)}, "
+        f"{indices.index(w.kernel) if w.kernel else -1}, "
+        f"{w.stride}, {w.dilation if w.kernel else lengths[w.axis]}, {w.padding}}}"
         for w in problem.windows
     ]
     return _array("const Window windows[NUM_WINDOWS + 1]", [*rows, "{0}"])
+
+
+def _shape(problem: AnyProblem, tile: CudaMicroKernel, indices: Sequence[str]) -> Any:
+    """Return the shape of a call whose extents are those that the text reads."""
+    extents: dict[str, Any] = {
+        k: _Size(f"extents[{indices.index(k)}]") if extent is None else extent
+        for k, extent in problem.extents.items()
+    }
+    return call_shape(problem, tile, extents, _COps())
 
 
 def _branches(tree: DispatchTree, variables: Sequence[str], indent: str) -> str:
@@ -201,22 +224,18 @@ def _branches(tree: DispatchTree, variables: Sequence[str], indent: str) -> str:
 
 
 def _plan(
-    problem: Problem,
+    problem: AnyProblem,
     tiles: Sequence[CudaMicroKernel],
     kernels: Sequence[str],
     names: Sequence[str],
     indices: Sequence[str],
 ) -> str:
     """Return what a call of each category launches, in order, and where its workspace is."""
-    extents: dict[str, Any] = {
-        k: _Size(f"extents[{indices.index(k)}]") if extent is None else extent
-        for k, extent in problem.extents.items()
-    }
     text = "static Plan plan(int64_t category, const int64_t* extents, Launch* launches) {\n"
     text += "  Plan result = {0};\n  (void)extents;\n  switch (category) {\n"
     for category, tile in enumerate(tiles):
         functions = functions_of(problem, tile)
-        shape = CallShape(problem, tile, extents, _COps())
+        shape = _shape(problem, tile, indices)
         regions = shape.regions
         positions = {name: index for index, name in enumerate([*names, *regions])}
         text += f"    case {category}: {{\n"

@@ -37,7 +37,7 @@ typedef struct {
 } Axis;
 
 typedef struct {
-  int axis, output, kernel; /* indices */
+  int axis, output, kernel; /* indices; no kernel, where a window is of `dilation` elements */
   int64_t stride, dilation, padding;
 } Window;
 
@@ -60,6 +60,7 @@ static const Image images[NUM_IMAGES];
 static const char* const kernel_names[NUM_KERNELS];
 static const unsigned shared_bytes[NUM_KERNELS]; /* that a launch asks for */
 static const Tensor tensors[NUM_TENSORS];
+static const int into[NUM_OUTPUTS]; /* the input that an output is written to rows of; -1 for none */
 static const Axis axes[NUM_TENSORS][MAX_RANK];
 static const Window windows[NUM_WINDOWS + 1];
 #ifdef UNEVEN_PADDING
@@ -283,7 +284,7 @@ static int read_extents(const DLTensor* const* found, int64_t* extents) {
   }
   for (int i = 0; i < NUM_WINDOWS; ++i) {
     const Window* window = &windows[i];
-    int64_t span = window->dilation * (extents[window->kernel] - 1) + 1;
+    int64_t span = window->kernel < 0 ? window->dilation : window->dilation * (extents[window->kernel] - 1) + 1;
     int64_t room = extents[window->axis] + 2 * window->padding - span;
 #ifdef UNEVEN_PADDING
     room += more_after[i]; /* of padding than before the axis */
@@ -297,7 +298,7 @@ static int read_extents(const DLTensor* const* found, int64_t* extents) {
   return 0;
 }
 
-/* The tensors of a call, on one GPU, the output last. */
+/* The tensors of a call, on one GPU, the outputs last. */
 static int read_tensors(const TVMFFIAny* args, const DLTensor** found) {
   for (int i = 0; i < NUM_TENSORS; ++i) {
     if (read_tensor(&args[i], &tensors[i], &found[i]) != 0) return -1;
@@ -306,12 +307,18 @@ static int read_tensors(const TVMFFIAny* args, const DLTensor** found) {
                   found[i]->device.device_id, tensors[0].name, found[0]->device.device_id);
     }
   }
-  const char *output = address_of(found[NUM_TENSORS - 1]), *end = output + bytes_of(found[NUM_TENSORS - 1]);
-  for (int i = 0; i < NUM_TENSORS - 1; ++i) {
-    const char* input = address_of(found[i]);
-    if (input < end && output < input + bytes_of(found[i])) {
-      return fail("ValueError", "%s: overlaps %s; pass memory of its own", tensors[NUM_TENSORS - 1].name,
-                  tensors[i].name);
+  for (int k = 0; k < NUM_OUTPUTS; ++k) {
+    const int at = NUM_TENSORS - NUM_OUTPUTS + k;
+    const char *output = address_of(found[at]), *end = output + bytes_of(found[at]);
+    if (into[k] >= 0 && output != address_of(found[into[k]])) {
+      return fail("ValueError", "%s: another tensor than %s, whose rows are written", tensors[at].name,
+                  tensors[into[k]].name);
+    }
+    for (int i = 0; i < at; ++i) {
+      const char* other = address_of(found[i]);
+      if (i != into[k] && other < end && output < other + bytes_of(found[i])) {
+        return fail("ValueError", "%s: overlaps %s; pass memory of its own", tensors[at].name, tensors[i].name);
+      }
     }
   }
   return 0;
@@ -348,7 +355,7 @@ static int read_call(const TVMFFIAny* args, const TVMFFIAny* variables, const DL
   return 0;
 }
 
-/* workspace(inputs..., output, variables...) -> bytes that `run` needs at its workspace address */
+/* workspace(inputs..., outputs..., variables...) -> bytes that `run` needs at its workspace address */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
   int64_t extents[NUM_INDICES + 1];
@@ -361,7 +368,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_workspace(void* self, const TVMFFIAny* args, in
   return 0;
 }
 
-/* run(inputs..., output, workspace address, variables...) */
+/* run(inputs..., outputs..., workspace address, variables...) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const DLTensor* found[NUM_TENSORS];
   void* addresses[NUM_TENSORS + MAX_REGIONS];

@@ -1,1 +1,1 @@
-"""Micro-kernels for CUDA: float32 on SIMT units, staged in shared memory."""
+"""Micro-kernels for CUDA, staged in shared memory: ``forms`` tells contractions and blocks apart."""

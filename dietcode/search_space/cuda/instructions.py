@@ -79,7 +79,17 @@ def _copy(num_bytes: int) -> str:
 """
 
 
+def _selected(name: str, comparison: str) -> str:
+    return f"""\
+{_HEAD} float {name}(float a, float b) {{
+  return a {comparison} b || a != a ? a : b;
+}}
+"""
+
+
 HELPERS: dict[str, str] = {
+    "larger_or_nan": _selected("larger_or_nan", ">"),
+    "smaller_or_nan": _selected("smaller_or_nan", "<"),
     "shared_address": f"""\
 {_HEAD} uint shared_address(const void* place) {{
   return (uint)__cvta_generic_to_shared(place);

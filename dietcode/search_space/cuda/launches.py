@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dietcode.search_space.cuda.forms import call_shape
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.shape import CallShape
 from dietcode.search_space.cuda.source import functions_of
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class Call:
     block: int
 
 
-def call_of(problem: Problem, micro_kernel: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
+def call_of(problem: AnyProblem, micro_kernel: CudaMicroKernel, extents: Mapping[str, Any]) -> Call:
     """Return the launches of a micro-kernel at some extents.
 
     Parameters
     ----------
     problem : Problem
-        As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+        As `dietcode.search_space.cuda.forms.device_problem` gives it.
     """
     own = {index: int(extents[index]) for index in problem.extents}
-    shape, functions = CallShape(problem, micro_kernel, own), functions_of(problem, micro_kernel)
+    shape, functions = call_shape(problem, micro_kernel, own), functions_of(problem, micro_kernel)
     launches = tuple(
         Launch(function.symbol, function.arguments, function.threads, function.shared_bytes, (int(x), int(y)))
         for function, (x, y) in zip(functions, shape.grids, strict=True)

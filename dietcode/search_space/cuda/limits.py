@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dietcode.search_space.access import padded_windows
+from dietcode.search_space.cuda.blocks.demands import BLOCK_DEMANDS
 from dietcode.search_space.cuda.fetching import plan_fetch
 from dietcode.search_space.cuda.lowering import device_problem
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.cuda.padding import block_problem
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem, Problem
 from dietcode.target.cuda import WARP, CudaTarget, Multiprocessor
 
 _OTHER_REGISTERS = {"simt": 24, "mma": 36}  # addresses, bounds, counters
@@ -28,11 +29,18 @@ class CudaLimits:
         """Limits of a target."""
         return cls(target.sm)
 
-    def registers(self, problem: Problem, micro_kernel: CudaMicroKernel) -> int:
+    def shared_bytes(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> int:
+        """Return the bytes of shared memory of a block of threads."""
+        own = BLOCK_DEMANDS.get(problem.form)
+        return micro_kernel.shared_bytes if own is None else own.shared_bytes(problem, micro_kernel)
+
+    def registers(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> int:
         """Estimate a thread's registers: accumulators, a step of both operands, fetched elements, addresses.
 
         The cubin has the exact number later; the estimate saves compiling what would spill in any case.
         """
+        if problem.form in BLOCK_DEMANDS:
+            return BLOCK_DEMANDS[problem.form].registers(problem, micro_kernel)
         if micro_kernel.unit == "mma":
             return self._tensor_registers(problem, micro_kernel)
         fetched, problem = 0, block_problem(problem, micro_kernel)
@@ -54,11 +62,13 @@ class CudaLimits:
                 fetched += 2 * -(-extent * micro_kernel.k_tile // micro_kernel.threads)
         return micro_kernel.num_accumulators // WARP + fragments + fetched + _OTHER_REGISTERS["mma"]
 
-    def why_never(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:
+    def why_never(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> str | None:
         """Return why no code of a micro-kernel can run on the architecture; None where some may."""
         if micro_kernel.threads > self.sm.max_threads_per_block or micro_kernel.threads % WARP:
             allowed = f"multiples of {WARP} up to {self.sm.max_threads_per_block}"
             return f"{micro_kernel.name}: {micro_kernel.threads} threads in a block; allowed: {allowed}"
+        if problem.form in BLOCK_DEMANDS:
+            return BLOCK_DEMANDS[problem.form].why_never(problem, micro_kernel)
         if micro_kernel.shared_bytes > self.sm.block_shared_bytes:
             most = self.sm.block_shared_bytes
             return f"{micro_kernel.name}: {micro_kernel.shared_bytes} bytes of shared memory; allowed: {most}"
@@ -68,13 +78,13 @@ class CudaLimits:
             return f"{micro_kernel.name}: {dtypes}"
         return None
 
-    def why_not(self, problem: Problem, micro_kernel: CudaMicroKernel) -> str | None:
+    def why_not(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> str | None:
         """Return why a micro-kernel cannot run on the architecture: what it needs and what there is; or None.
 
         Parameters
         ----------
         problem : Problem
-            As `dietcode.search_space.cuda.lowering.device_problem` gives it.
+            As `dietcode.search_space.cuda.forms.device_problem` gives it.
         """
         never = self.why_never(problem, micro_kernel)
         if never is not None:
@@ -83,13 +93,17 @@ class CudaLimits:
         if registers > self.sm.max_registers_per_thread:
             most = self.sm.max_registers_per_thread
             return f"{micro_kernel.name}: about {registers} registers; allowed: {most}"
-        if not self.sm.resident_blocks(micro_kernel.threads, registers, micro_kernel.shared_bytes):
+        if not self.sm.resident_blocks(
+            micro_kernel.threads, registers, self.shared_bytes(problem, micro_kernel)
+        ):
             needs = f"{micro_kernel.threads} threads of about {registers} registers"
             return f"{micro_kernel.name}: {needs}; a multiprocessor has {self.sm.num_registers}"
         return None
 
-    def holds(self, problem: Problem, micro_kernel: CudaMicroKernel) -> bool:
+    def holds(self, problem: AnyProblem, micro_kernel: CudaMicroKernel) -> bool:
         """Whether it can run, and has enough to do between two reads of shared memory."""
+        if problem.form in BLOCK_DEMANDS:
+            return self.why_not(problem, micro_kernel) is None
         if micro_kernel.unit == "simt" and micro_kernel.num_accumulators < _MIN_FMAS_PER_STEP:
             return False
         return self.why_not(device_problem(problem), micro_kernel) is None

@@ -39,6 +39,24 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """The work of one call as the cost model counts it; scalar expressions or arrays [num_instances].
+
+    Attributes
+    ----------
+    blocks : thread blocks of the block function, of all parts of the reduction.
+    num_steps : steps of the reduction that a block does, in whole tiles.
+    padded_flops : FLOPs of all tiles, reduction included.
+    elements : elements that other functions than the block function read and write.
+    """
+
+    blocks: Any
+    num_steps: Any
+    padded_flops: Any
+    elements: Any
+
+
+@dataclass(frozen=True)
 class CopyShape:
     """A padded copy as its function sees it.
 
@@ -149,6 +167,18 @@ class CallShape:
             regions[name] = Region(first, size)
             first = size + first
         return regions
+
+    @property
+    def demand(self) -> Demand:
+        """What the cost model counts."""
+        grid, micro_kernel = self.grid, self.micro_kernel
+        blocks = grid.blocks * micro_kernel.splits
+        num_steps = ceildiv(grid.k_tiles, micro_kernel.splits, self.ops) * micro_kernel.k_tile
+        copied = sum(2 * copy.elements for copy in self.copies.values())
+        is_added = writes_parts(self.problem, micro_kernel)
+        added = grid.elements * (micro_kernel.splits + 1) if is_added else 0
+        padded_flops = 2.0 * blocks * micro_kernel.rows * micro_kernel.columns * num_steps
+        return Demand(blocks, num_steps, padded_flops, copied + added)
 
     @property
     def workspace_elements(self) -> int:

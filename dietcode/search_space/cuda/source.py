@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -13,19 +12,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.registry import remove_global_func
 
+from dietcode.search_space.cuda.forms import cuda_form, device_problem
+from dietcode.search_space.cuda.function import Function
 from dietcode.search_space.cuda.instructions import helpers_for
-from dietcode.search_space.cuda.lowering import (
-    block_arguments,
-    device_problem,
-    lower_block,
-    lower_copy,
-    lower_sum,
-    sum_arguments,
-)
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.cuda.padding import OperandCopy, copies_of, writes_parts
-from dietcode.search_space.cuda.shape import SUM_THREADS
-from dietcode.search_space.problem import Problem
+from dietcode.search_space.problem import AnyProblem
 from dietcode.target.cubin import KernelFacts, read_kernels
 from dietcode.target.cuda import CudaTarget
 
@@ -48,6 +39,11 @@ _HALF = """\
 #include <cuda_fp16.h>
 typedef uint2 half4;  // four are only copied
 """
+_INFINITY = """\
+#ifndef CUDART_INF_F
+#define CUDART_INF_F __int_as_float(0x7f800000)
+#endif
+"""
 # No more than code generation needs: loops stay loops, and barriers stay where they were emitted.
 _PASSES = tvm.ir.transform.Sequential(
     [
@@ -60,46 +56,13 @@ _PASSES = tvm.ir.transform.Sequential(
 )
 
 
-@dataclass(frozen=True)
-class Function:
-    """One ``__global__`` function of a text.
-
-    Attributes
-    ----------
-    symbol : str
-    arguments : tuple of str
-        Tensors, or regions of `CallShape.regions`, whose addresses it takes, before an int64 for each index
-        of the problem that is not fixed.
-    threads : int
-        Of a block.
-    shared_bytes : int
-        Shared memory of a block that its launch asks for.
-    """
-
-    symbol: str
-    arguments: tuple[str, ...]
-    threads: int
-    shared_bytes: int = 0
-
-
-def functions_of(problem: Problem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
+def functions_of(problem: AnyProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
     """Return the functions of a micro-kernel in the order in which a call launches them."""
-    copies = [
-        Function(_copy_symbol(micro_kernel, copy), (copy.operand, copy.name), SUM_THREADS)
-        for copy in copies_of(problem, micro_kernel)
-    ]
-    arguments = block_arguments(problem, micro_kernel)
-    block = Function(micro_kernel.symbol, arguments, micro_kernel.threads, micro_kernel.dynamic_bytes)
-    adders = [Function(f"{micro_kernel.symbol}_sum", sum_arguments(problem), SUM_THREADS)]
-    return (*copies, block, *(adders if writes_parts(problem, micro_kernel) else []))
-
-
-def _copy_symbol(micro_kernel: CudaMicroKernel, copy: OperandCopy) -> str:
-    return f"{micro_kernel.symbol}_{copy.name}"
+    return cuda_form(problem).functions(problem, micro_kernel)
 
 
 def facts_of(
-    cubin: bytes, problem: Problem, micro_kernels: Sequence[CudaMicroKernel], what: str
+    cubin: bytes, problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], what: str
 ) -> dict[str, KernelFacts]:
     """Read the registers and shared memory that all functions of some micro-kernels take, by their symbols.
 
@@ -119,7 +82,7 @@ def facts_of(
     return read_kernels(cubin, what, {f.symbol: f.shared_bytes for f in functions})
 
 
-def cuda_text(problem: Problem, micro_kernels: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
+def cuda_text(problem: AnyProblem, micro_kernels: Sequence[CudaMicroKernel], target: CudaTarget) -> str:
     """Return CUDA C++ of all functions of some micro-kernels; the same arguments give the same text.
 
     Raises
@@ -130,19 +93,14 @@ def cuda_text(problem: Problem, micro_kernels: Sequence[CudaMicroKernel], target
     problem, kind = device_problem(problem), target.tvm_target()
     texts = []
     for micro_kernel in micro_kernels:
-        copies = {_copy_symbol(micro_kernel, copy): copy for copy in copies_of(problem, micro_kernel)}
         for symbol in (function.symbol for function in functions_of(problem, micro_kernel)):
-            if symbol in copies:
-                lowered = lower_copy(problem, micro_kernel, copies[symbol], symbol)
-            else:
-                lowered = (lower_block if symbol == micro_kernel.symbol else lower_sum)(
-                    problem, micro_kernel, symbol
-                )
+            lowered = cuda_form(problem).lower(problem, micro_kernel, symbol)
             # One by one: the order of the functions of a module is not the same each time.
             module = _PASSES(tvm.IRModule({symbol: lowered.with_attr("target", kind)}))
             texts.append(_functions_only(_generate(module, kind)))
     half = _HALF if any(re.search(r"\bhalf[24]?\b", text) for text in texts) else ""
-    return "\n\n".join([_PREAMBLE + half + helpers_for(texts), *texts]) + "\n"
+    infinity = _INFINITY if any("CUDART_INF_F" in text for text in texts) else ""
+    return "\n\n".join([_PREAMBLE + half + infinity + helpers_for(texts), *texts]) + "\n"
 
 
 def _generate(module: Any, kind: Any) -> str:

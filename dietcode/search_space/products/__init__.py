@@ -1,1 +1,3 @@
-"""Blocks with products: ``problem``. Their results in float64 are those of ``dietcode.search_space.rows``."""
+"""Blocks with products: ``problem``, ``memory`` (tensors in code). Their results in float64 are those of
+``dietcode.search_space.rows``.
+"""

@@ -1,1 +1,3 @@
-"""Blocks of rows without a product: ``problem`` (the problem), ``reference``, ``expected`` (in float64)."""
+"""Blocks of rows without a product: ``problem`` (the problem), ``passes`` (ways through a row), ``memory``
+(tensors in code, and where a row of each begins), ``reference``, ``expected`` (in float64).
+"""

@@ -23,14 +23,14 @@ from tvm.tirx.script.builder import ir as T
 from dietcode.search_space.access import view_of
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.packing import emit_packing
-from dietcode.search_space.cpu.products.memory import ProductMemory
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.products.panels import PanelMemory
 from dietcode.search_space.cpu.products.space import num_tasks, row_kernel
 from dietcode.search_space.cpu.products.tile import Edge, ProductTile
 from dietcode.search_space.cpu.rows.lowering import lower_row_tasks
-from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.partition import ceildiv, choose_partition, row_tiles_in_l2
 from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
 
 
@@ -67,7 +67,7 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
         with ExitStack() as scopes:
             scopes.enter_context(T.attr(i64(0), "device_type", CPU))
             scopes.enter_context(T.attr(i64(0), "device_id", 0))
-            memory = ProductMemory(problem, extents, pointers, limits.lanes)
+            memory = PanelMemory(problem, extents, pointers, limits.lanes)
             packed = {tensor: _panels(memory, tensor, scopes) for tensor in problem.column_tensors}
             for value in problem.halves.set_aside:
                 size = memory.value(view_of(problem, value).size)
@@ -85,7 +85,7 @@ def lower_products(problem: ProductProblem, micro_kernel: ProductKernel, limits:
     return builder.get()
 
 
-def _panels(memory: ProductMemory, tensor: str, scopes: ExitStack) -> Any:
+def _panels(memory: PanelMemory, tensor: str, scopes: ExitStack) -> Any:
     """Return the buffer of a column tensor's panels; packs them first where it is not constant."""
     if tensor in memory.problem.constants:
         return memory.buffers[tensor]

@@ -10,8 +10,8 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import size_of
-from dietcode.search_space.cpu.products.memory import ProductMemory
 from dietcode.search_space.cpu.products.micro_kernel import ProductKernel
+from dietcode.search_space.cpu.products.panels import PanelMemory
 from dietcode.search_space.cpu.rows.functions import pointwise
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.tir import (
@@ -56,7 +56,7 @@ class ProductTile:
 
     problem: ProductProblem
     micro_kernel: ProductKernel
-    memory: ProductMemory
+    memory: PanelMemory
     packed: dict[str, Any]
     lanes: int
 

@@ -14,10 +14,11 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from dietcode.search_space.cpu.rows.functions import larger_number, maximum, minus_infinity, pointwise
-from dietcode.search_space.cpu.rows.memory import RowMemory
-from dietcode.search_space.cpu.rows.passes import Pass, Schedule
+from dietcode.search_space.cpu.rows.functions import maximum, pointwise
 from dietcode.search_space.cpu.rows.streaming import stream
+from dietcode.search_space.pointwise import larger_number, minus_infinity
+from dietcode.search_space.rows.memory import RowMemory
+from dietcode.search_space.rows.passes import Pass, Schedule
 from dietcode.search_space.rows.problem import RowProblem, RowRead
 from dietcode.search_space.tir import (
     DTYPE,

@@ -1,55 +1,29 @@
-"""Pointwise functions on one vector, or one element.
-
-Nothing here calls libm: exponentials are those of `dietcode.search_space.exponentials`. NaN stays NaN in
-every function.
-"""
+"""Pointwise functions on one vector by LLVM's own instructions, where there are such."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
 
-from dietcode.search_space.epilogue import apply
-from dietcode.search_space.exponentials import clip, exp, sigmoid, tanh
-from dietcode.search_space.stage import Stage
+from dietcode.search_space.pointwise import pointwise as any_pointwise
 from dietcode.search_space.tir import DTYPE
-from dietcode.search_space.vectors import const, named, vector
+from dietcode.search_space.vectors import named, vector
 
 
 def pointwise(kind: str, operands: list[Any], lanes: int, option: Any = None) -> Any:
-    """Return a pointwise primitive's result; emits the statements that it needs.
-
-    Parameters
-    ----------
-    kind : str
-        As `dietcode.workload.expansion.Primitive` has it, but for ``causal``.
-    operands : list of float32 expression [lanes]
-    lanes : int
-        Elements of the vector.
-    option : object
-        As a primitive has it.
-    """
-    if kind == "clip":
-        return clip(operands[0], lanes, *option)
-    if kind == "gelu":
-        return apply(Stage(f"gelu-{option}"), operands[0], lanes, _no_tensor)
-    return _FUNCTIONS[kind](lanes, *operands)
+    """Return what `dietcode.search_space.pointwise.pointwise` does."""
+    return any_pointwise(kind, operands, lanes, option, _OWN)
 
 
-def minus_infinity(lanes: int) -> Any:
-    """Return -inf in every lane."""
-    return const(-math.inf, lanes)
+def maximum(lanes: int, a: Any, b: Any) -> Any:
+    """Return the larger, NaN where either is."""
+    return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.maximum", a, b)
 
 
-def _no_tensor(name: str) -> Any:
-    raise KeyError(name)  # no function of this module reads a tensor
-
-
-def _rsqrt(lanes: int, x: Any) -> Any:
-    return const(1.0, lanes) / tirx.sqrt(x)
+def _minimum(lanes: int, a: Any, b: Any) -> Any:
+    return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.minimum", a, b)
 
 
 def _product(lanes: int, a: Any, b: Any) -> Any:
@@ -66,64 +40,9 @@ def _square(lanes: int, x: Any) -> Any:
     return _product(lanes, x, x)
 
 
-def _less(lanes: int, a: Any, b: Any) -> Any:
-    return tirx.Select(a < b, const(1.0, lanes), const(0.0, lanes))
-
-
-def _where(lanes: int, condition: Any, a: Any, b: Any) -> Any:
-    return tirx.Select(condition != const(0.0, lanes), a, b)
-
-
-def _finite(lanes: int, x: Any) -> Any:
-    x = named(x, lanes)
-    return tirx.Select(x <= minus_infinity(lanes), const(0.0, lanes), x)
-
-
-def _reciprocal(lanes: int, x: Any) -> Any:
-    """Return 1/x, 0 where x is 0."""
-    x, zero = named(x, lanes), const(0.0, lanes)
-    return tirx.Select(x == zero, zero, const(1.0, lanes) / x)
-
-
-def maximum(lanes: int, a: Any, b: Any) -> Any:
-    """Return the larger, NaN where either is."""
-    return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.maximum", a, b)
-
-
-def _minimum(lanes: int, a: Any, b: Any) -> Any:
-    return tirx.call_llvm_intrin(vector(DTYPE, lanes), "llvm.minimum", a, b)
-
-
-def larger_number(lanes: int, a: Any, b: Any) -> Any:
-    """Return the larger, `a` where `b` is NaN."""
-    a, b = named(a, lanes), named(b, lanes)
-    return tirx.Select(b > a, b, a)
-
-
-def _stage(kind: str) -> Callable[[int, Any], Any]:
-    return lambda lanes, x: apply(Stage(kind), x, lanes, _no_tensor)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "copy": lambda lanes, x: x,
-    "add": lambda lanes, a, b: a + b,
-    "sub": lambda lanes, a, b: a - b,
+_OWN: dict[str, Callable[..., Any]] = {
     "mul": _product,
-    "div": lambda lanes, a, b: a / b,
+    "square": _square,
     "maximum": maximum,
     "minimum": _minimum,
-    "less": _less,
-    "where": _where,
-    "neg": lambda lanes, x: const(-1.0, lanes) * x,
-    "abs": lambda lanes, x: tirx.abs(x),
-    "square": _square,
-    "sqrt": lambda lanes, x: tirx.sqrt(x),
-    "rsqrt": _rsqrt,
-    "exp": exp,
-    "tanh": tanh,
-    "sigmoid": sigmoid,
-    "relu": _stage("relu"),
-    "silu": _stage("silu"),
-    "finite": _finite,
-    "reciprocal": _reciprocal,
 }

@@ -17,12 +17,12 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.body import RowBody, Span
-from dietcode.search_space.cpu.rows.memory import RowMemory
 from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
-from dietcode.search_space.cpu.rows.passes import schedule
 from dietcode.search_space.cpu.rows.space import num_tasks
 from dietcode.search_space.cpu.rows.streaming import finish_streams, streaming
 from dietcode.search_space.partition import ceildiv, choose_partition
+from dietcode.search_space.rows.memory import RowMemory
+from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.search_space.tir import CPU, INT32, TirOps, as_int64, i64, workspace
 
@@ -98,7 +98,7 @@ def _task(problem: RowProblem, micro_kernel: RowKernel, limits: Limits, memory: 
     span = Span(i64(0), i64(0), is_whole=True)
     if not problem.reduces:
         span = Span(*_part(column_tiles, column_part, grid.column_parts), is_whole=False)
-    plan = schedule(problem, micro_kernel)
+    plan = schedule(problem, micro_kernel.keep)
     with ExitStack() as buffers:
         scratch, pitch = None, i64(0)
         if plan.kept:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dietcode.search_space.cpu.limits import Limits
 from dietcode.search_space.cpu.rows.micro_kernel import KEEPS, RowKernel
-from dietcode.search_space.cpu.rows.passes import schedule
+from dietcode.search_space.rows.passes import schedule
 from dietcode.search_space.rows.problem import RowProblem
 
 ROWS = (1, 2, 4, 8)
@@ -53,10 +53,10 @@ def neighbours(problem: RowProblem, micro_kernel: RowKernel, limits: Limits) -> 
         replace(micro_kernel, serial=not micro_kernel.serial),
         replace(micro_kernel, stream=not micro_kernel.stream),
     ]
-    own = schedule(problem, micro_kernel)
+    own = schedule(problem, micro_kernel.keep)
     known = {own}
     for keep in KEEPS:
-        other = schedule(problem, replace(micro_kernel, keep=keep))
+        other = schedule(problem, keep)
         if other not in known:  # another word for the same passes is no other micro-kernel
             known.add(other)
             found.append(replace(micro_kernel, keep=keep))
@@ -69,5 +69,5 @@ def row_workspace_bytes(
     """Return the bytes that a call takes from the workspace pool: what each task keeps between passes."""
     _, _, columns, _ = problem.sizes(extents)
     pitch = -(-int(columns) // micro_kernel.columns) * micro_kernel.columns
-    kept = len(schedule(problem, micro_kernel).kept)
+    kept = len(schedule(problem, micro_kernel.keep).kept)
     return num_tasks(micro_kernel, limits) * kept * micro_kernel.rows * pitch * _FLOAT_BYTES

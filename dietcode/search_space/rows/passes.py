@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dietcode.search_space.cpu.rows.micro_kernel import RowKernel
 from dietcode.search_space.rows.problem import RowProblem
 from dietcode.workload.expansion import REDUCTIONS, Primitive
 
@@ -43,7 +42,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All passes of one micro-kernel.
+    """All passes over a row.
 
     Attributes
     ----------
@@ -58,8 +57,15 @@ class Schedule:
     kept: tuple[str, ...]
 
 
-def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
-    """Return the passes of a micro-kernel."""
+def schedule(problem: RowProblem, keep: str) -> Schedule:
+    """Return the passes over a row.
+
+    Parameters
+    ----------
+    keep : str
+        What later passes read of what earlier ones computed, not computing it again: ``costly``, what takes
+        long, ``all`` or ``none``.
+    """
     wide = {p.name: p for p in problem.primitives if _is_wide(problem, p)}
     levels = _levels(problem)
     in_passes = [p for p in problem.primitives if p.name in wide or p.kind in REDUCTIONS]
@@ -85,9 +91,7 @@ def schedule(problem: RowProblem, micro_kernel: RowKernel) -> Schedule:
             if not isinstance(name, str) or name not in wide or name in elements or name in loads:
                 return
             is_early = computed.get(name, number) < number
-            if is_early and (
-                micro_kernel.keep == "all" or (micro_kernel.keep == "costly" and _is_costly(name, wide))
-            ):
+            if is_early and (keep == "all" or (keep == "costly" and _is_costly(name, wide))):
                 loads[name] = None
                 stored_in.setdefault(name, computed[name])
                 return

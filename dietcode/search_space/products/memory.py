@@ -9,11 +9,10 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.access import ZERO, View, size_of, view_of
-from dietcode.search_space.cpu.packing import packed_shape
 from dietcode.search_space.memory import Addressing
 from dietcode.search_space.products.problem import ProductProblem
 from dietcode.search_space.tir import i64, load
-from dietcode.workload.products import Gates, Read
+from dietcode.workload.products import Read
 
 
 class ProductMemory(Addressing):
@@ -25,8 +24,6 @@ class ProductMemory(Addressing):
         Of every index.
     pointers : mapping of str to pointer
         By tensor name, as the function was given them.
-    lanes : int
-        Of a vector.
 
     Attributes
     ----------
@@ -41,26 +38,18 @@ class ProductMemory(Addressing):
         problem: ProductProblem,
         extents: Mapping[str, Any],
         pointers: Mapping[str, Any],
-        lanes: int,
     ) -> None:
         super().__init__(problem, extents)
-        self.lanes = lanes
         self.buffers = {name: self._declare(name, pointer) for name, pointer in pointers.items()}
 
     def _declare(self, name: str, pointer: Any) -> Any:
-        size = self.value(view_of(self.problem, name, self.problem.stored_indices(name)).size)
-        if name in self.problem.constants:
-            size = self.packed_size(name)
         # Tensors of callers are rarely aligned; unaligned vector loads cost nothing where they are.
         storage = self.problem.storage(name)
-        return T.decl_buffer((size,), str(storage), data=pointer, align=storage.itemsize)
+        return T.decl_buffer((self.size_of(name),), str(storage), data=pointer, align=storage.itemsize)
 
-    def packed_size(self, tensor: str) -> Any:
-        """Return the elements of a packed column tensor."""
-        _, panels, reduction, lanes = packed_shape(
-            self.problem, self.problem.layout(tensor), dict(self.extents), self.lanes
-        )
-        return panels * reduction * lanes
+    def size_of(self, name: str) -> Any:
+        """Return the elements of a tensor as the function is given it."""
+        return self.value(view_of(self.problem, name, self.problem.stored_indices(name)).size)
 
     def view(self, read: Read) -> View:
         """Return the layout of what is read: of a table, or of a tensor under the indices of the read."""
@@ -95,18 +84,3 @@ class ProductMemory(Addressing):
         found = self._position(at, row)
         num_rows = self.value(size_of(self.problem, self.problem.indices[table][0]))
         return tirx.Select(tirx.all(found >= i64(0), found < num_rows), i64(1), i64(0))
-
-    def gate_offset(self, tensor: str, gates: Gates) -> int:
-        """Return the flattened position among the innermost indices of a packed column tensor."""
-        result, position = 0, dict(gates)
-        for index in self.problem.layout(tensor).reduction:
-            if index in self.problem.gates:
-                extent = self.problem.extents[index]
-                assert extent is not None
-                result = result * extent + position.get(index, 0)
-        return result
-
-    def num_gates(self, tensor: str) -> int:
-        """Return the positions along all of its gates."""
-        gates = [k for k in self.problem.layout(tensor).reduction if k in self.problem.gates]
-        return int(self.problem.product(tuple(gates), dict(self.problem.extents)))

@@ -1,0 +1,6 @@
+"""Micro-kernels of blocks for GPUs, in TIR, on SIMT units.
+
+``arithmetic`` (functions of one element), ``products`` (a tile of several products), ``rows`` (rows, each by
+some threads), ``lowering`` (device functions of a micro-kernel), ``shape`` (grids and workspace), ``demands``
+(registers and shared memory). Which micro-kernels there are says ``block_space`` beside this folder.
+"""

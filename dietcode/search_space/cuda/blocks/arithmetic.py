@@ -1,0 +1,41 @@
+"""Pointwise functions of one element in a device function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from dietcode.search_space.pointwise import pointwise as any_pointwise
+from dietcode.search_space.tir import DTYPE
+
+
+def pointwise(kind: str, operands: list[Any], option: Any = None) -> Any:
+    """Return what `dietcode.search_space.pointwise.pointwise` does, for one lane."""
+    return any_pointwise(kind, operands, 1, option, _OWN)
+
+
+def call(function: str, *operands: Any) -> Any:
+    """Return what a function of CUDA, or one of `dietcode.search_space.cuda.instructions`, gives."""
+    return tirx.call_extern(DTYPE, function, *operands)
+
+
+def maximum(lanes: int, a: Any, b: Any) -> Any:
+    """Return the larger, NaN where either is."""
+    return call("larger_or_nan", a, b)
+
+
+def _sigmoid(lanes: int, x: Any) -> Any:
+    one = tirx.const(1.0, DTYPE)
+    return one / (one + call("expf", tirx.const(0.0, DTYPE) - x))
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "maximum": maximum,
+    "minimum": lambda lanes, a, b: call("smaller_or_nan", a, b),
+    "relu": lambda lanes, x: call("larger_or_nan", x, tirx.const(0.0, DTYPE)),
+    "exp": lambda lanes, x: call("expf", x),
+    "tanh": lambda lanes, x: call("tanhf", x),
+    "sigmoid": _sigmoid,
+}

@@ -1,0 +1,129 @@
+"""The device functions of a micro-kernel of a block.
+
+products   a tile of all sums of a block, and the functions of them
+rows       rows by themselves; or what follows a reduction along rows of products, over what was
+               set aside
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T
+
+from dietcode.search_space.block_problem import BlockProblem
+from dietcode.search_space.cuda.blocks.demands import rest_kernel
+from dietcode.search_space.cuda.blocks.products import ProductBlock
+from dietcode.search_space.cuda.blocks.rows import RowBlock
+from dietcode.search_space.cuda.blocks.shape import BlockShape
+from dietcode.search_space.cuda.building import narrow, once, wide
+from dietcode.search_space.cuda.function import Function
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.products.memory import ProductMemory
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.memory import RowMemory
+from dietcode.search_space.rows.passes import schedule
+from dietcode.search_space.rows.problem import RowProblem
+from dietcode.search_space.tir import DTYPE, TirOps, as_int64, i64, small_buffers_in
+
+
+class _DeviceOps(TirOps):
+    """Operations in a device function, whose compiler keeps values in registers."""
+
+    def bind(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+
+def product_functions(problem: ProductProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
+    """Return the functions of a block with products in the order in which a call launches them."""
+    halves, symbol = problem.halves, micro_kernel.symbol
+    arguments = (*problem.inputs, *halves.outputs, *halves.set_aside)
+    found = [Function(symbol, arguments, micro_kernel.threads)]
+    if problem.rest is not None:
+        later = (*problem.rest.inputs, *problem.rest.outputs)
+        found.append(Function(f"{symbol}_rest", later, rest_kernel(problem).threads))
+    return tuple(found)
+
+
+def lower_products(problem: ProductProblem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:
+    """Return one of `product_functions` as a ``tvm.tirx.PrimFunc`` with symbolic extents."""
+    rest = problem.rest
+    if symbol != micro_kernel.symbol and rest is not None:
+        arguments = (*rest.inputs, *rest.outputs)
+        return _lower_rows(rest, rest_kernel(problem), symbol, arguments, problem)
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        (function, *_) = product_functions(problem, micro_kernel)
+        pointers, extents = _begin_function(problem, symbol, function.arguments)
+        grid = BlockShape(problem, micro_kernel, extents, _DeviceOps()).grid
+        with (
+            T.launch_thread("blockIdx.x", as_int64(grid.blocks)) as block,
+            T.launch_thread("threadIdx.x", micro_kernel.threads) as thread,
+            small_buffers_in("local"),
+        ):
+            tiles, index = narrow(as_int64(grid.column_tiles)), narrow(block)
+            row = wide(once("row_tile", tirx.truncdiv(index, tiles))) * micro_kernel.rows
+            column = wide(once("column_tile", tirx.truncmod(index, tiles))) * micro_kernel.columns
+            memory = ProductMemory(problem, extents, pointers)
+            ProductBlock(problem, micro_kernel, memory, thread, row, column).emit()
+    return builder.get()
+
+
+def row_functions(problem: RowProblem, micro_kernel: CudaMicroKernel) -> tuple[Function, ...]:
+    """Return the function of a block of rows."""
+    return (Function(micro_kernel.symbol, (*problem.inputs, *problem.outputs), micro_kernel.threads),)
+
+
+def lower_rows(problem: RowProblem, micro_kernel: CudaMicroKernel, symbol: str) -> Any:
+    """Return the function of a block of rows as a ``tvm.tirx.PrimFunc`` with symbolic extents."""
+    return _lower_rows(problem, micro_kernel, symbol, (*problem.inputs, *problem.outputs), problem)
+
+
+def _lower_rows(
+    problem: RowProblem,
+    micro_kernel: CudaMicroKernel,
+    symbol: str,
+    arguments: tuple[str, ...],
+    whole: BlockProblem,
+) -> Any:
+    """Return a function over rows.
+
+    Parameters
+    ----------
+    arguments : tuple of str
+        The pointers that it takes.
+    whole : BlockProblem
+        Whose dynamic extents it takes.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        pointers, extents = _begin_function(whole, symbol, arguments)
+        own = {index: extents[index] for index in problem.extents}
+        shape = BlockShape(problem, micro_kernel, own, _DeviceOps())
+        with (
+            T.launch_thread("blockIdx.x", as_int64(shape.grid.blocks)) as block,
+            T.launch_thread("threadIdx.x", micro_kernel.threads) as thread,
+            small_buffers_in("local"),
+        ):
+            memory = RowMemory(problem, own, pointers)
+            tiles, index = narrow(as_int64(shape.grid.column_tiles)), narrow(block)
+            row = wide(once("row_tile", tirx.truncdiv(index, tiles))) * micro_kernel.rows
+            first = wide(once("column_tile", tirx.truncmod(index, tiles)))
+            plan = schedule(problem, "none")
+            RowBlock(problem, micro_kernel, memory, plan, thread).emit(row, first, as_int64(shape.num_steps))
+    return builder.get()
+
+
+def _begin_function(
+    problem: BlockProblem, name: str, arguments: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Begin a function; return the pointers of tensors and set-aside values, and all extents."""
+    T.func_name(name)
+    T.func_attr({"tirx.noalias": True, "global_symbol": name, "calling_conv": 2, "tirx.is_global_func": True})
+    pointers = {}
+    for number, tensor in enumerate(arguments):
+        kind = str(problem.storage(tensor)) if tensor in (*problem.inputs, *problem.outputs) else DTYPE
+        pointers[tensor] = T.arg(f"arg_{number}", T.ptr(kind))
+    sizes = {index: T.arg(f"extent_{index}", T.int64()) for index in problem.dynamic}
+    return pointers, {k: i64(v) if v is not None else sizes[k] for k, v in problem.extents.items()}

@@ -1,0 +1,89 @@
+"""From the form of a problem to its device functions on a GPU; a new form is added here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dietcode.search_space.block_problem import BlockProblem
+from dietcode.search_space.cuda.blocks.lowering import (
+    lower_products,
+    lower_rows,
+    product_functions,
+    row_functions,
+)
+from dietcode.search_space.cuda.blocks.shape import BlockShape
+from dietcode.search_space.cuda.contraction import contraction_functions, lower_contraction
+from dietcode.search_space.cuda.function import Function
+from dietcode.search_space.cuda.lowering import device_problem as contraction_on_device
+from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
+from dietcode.search_space.cuda.shape import CallShape, alignments
+from dietcode.search_space.partition import NumpyOps, Ops
+from dietcode.search_space.problem import AnyProblem, Problem
+from dietcode.search_space.products.problem import ProductProblem
+from dietcode.search_space.rows.problem import RowProblem
+
+
+@dataclass(frozen=True)
+class CudaForm:
+    """One form of problem on GPUs; problems are as `device_problem` gives them.
+
+    Attributes
+    ----------
+    functions : callable
+        ``(problem, micro_kernel) -> tuple of Function``, in the order in which a call launches them.
+    lower : callable
+        ``(problem, micro_kernel, symbol) -> tvm.tirx.PrimFunc`` of one of them.
+    shape : callable
+        ``(problem, micro_kernel, extents, ops) -> CallShape or BlockShape``.
+    alignments : callable
+        ``(problem, micro_kernel) -> dict``: bytes that the address of each tensor must be a multiple of.
+    """
+
+    functions: Callable[[Any, CudaMicroKernel], tuple[Function, ...]]
+    lower: Callable[[Any, CudaMicroKernel, str], Any]
+    shape: Callable[..., Any]
+    alignments: Callable[[Any, CudaMicroKernel], dict[str, int]]
+
+
+def _elements(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> dict[str, int]:
+    """Return the bytes of an element of each tensor: blocks read and write these one by one."""
+    return {name: problem.storage(name).itemsize for name in (*problem.inputs, *problem.outputs)}
+
+
+CUDA_FORMS: dict[str, CudaForm] = {
+    Problem.form: CudaForm(contraction_functions, lower_contraction, CallShape, alignments),
+    ProductProblem.form: CudaForm(product_functions, lower_products, BlockShape, _elements),
+    RowProblem.form: CudaForm(row_functions, lower_rows, BlockShape, _elements),
+}
+
+
+def cuda_form(problem: AnyProblem) -> CudaForm:
+    """Return the form of a problem."""
+    return CUDA_FORMS[problem.form]
+
+
+def device_problem(problem: AnyProblem) -> AnyProblem:
+    """Return the problem as CUDA kernels see it: constants lie as callers hold them, nothing is packed."""
+    if isinstance(problem, BlockProblem):
+        return replace(problem, constants=()) if problem.constants else problem
+    return contraction_on_device(problem)
+
+
+def call_shape(
+    problem: AnyProblem,
+    micro_kernel: CudaMicroKernel,
+    extents: Mapping[str, Any],
+    ops: Ops | None = None,
+) -> Any:
+    """Return the grids and the workspace of a call: a `CallShape` or a `BlockShape`.
+
+    Parameters
+    ----------
+    extents : mapping of str to int, array or expression
+        Of every index of the problem.
+    ops : Ops, optional
+        Arithmetic on them; NumPy's by default.
+    """
+    return cuda_form(problem).shape(problem, micro_kernel, dict(extents), ops or NumpyOps())

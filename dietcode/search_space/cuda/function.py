@@ -1,0 +1,27 @@
+"""One device function of a micro-kernel, as a launch sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Function:
+    """One ``__global__`` function of a text.
+
+    Attributes
+    ----------
+    symbol : str
+    arguments : tuple of str
+        Tensors, or regions of the workspace, whose addresses it takes, before an int64 for each index of the
+        problem that is not fixed.
+    threads : int
+        Of a block.
+    shared_bytes : int
+        Shared memory of a block that its launch asks for.
+    """
+
+    symbol: str
+    arguments: tuple[str, ...]
+    threads: int
+    shared_bytes: int = 0
