@@ -256,15 +256,15 @@ def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[Kernel
     written: set[str] = set()
     moved: set[str] = set()  # which several moves may write to
     for step in steps:
+        for name in written_by(step):
+            if phase and name not in wanted and name not in found.values and name not in known:
+                raise ValueError(f"a step writes {name[:40]!r}, which is no value")
         if isinstance(step, MoveStep):
             _check_names((one for one in step.reads if one not in known), {step.value} & known - moved)
             check_move(step, *_row_types(found, phase, step))
             moved.add(step.value)
         else:
             _check_kernel(found, phase, step, known)
-        for name in written_by(step):
-            if phase and name not in wanted and name not in found.values:
-                raise ValueError(f"a step writes {name[:40]!r}, which is no value")
         written.update(written_by(step))
         known |= written
     if steps and not wanted <= written:
