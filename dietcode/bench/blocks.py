@@ -84,6 +84,7 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "maximum": _pair("maximum"),
     "minimum": _pair("minimum"),
     "less": lambda torch, a, b: torch.where(a < b, 1.0, 0.0),
+    "less_equal": lambda torch, a, b: torch.where(a <= b, 1.0, 0.0),
     "where": lambda torch, condition, a, b: torch.where(condition != 0, a, b),
     "neg": lambda torch, x: -x,
     "relu": lambda torch, x: torch.relu(x),

@@ -66,8 +66,8 @@ def pointwise_integer(operands: Operands, attributes: Attributes) -> Types:
 
 
 def comparison(operands: Operands, attributes: Attributes) -> Types:
-    """Truth values of elements."""
-    return (TensorType("bool", _common(operands).shape),)
+    """Truth values of elements; 0 and 1 where a dtype is given."""
+    return (TensorType(str(attributes["dtype"] or "bool"), _common(operands).shape),)
 
 
 def cast(operands: Operands, attributes: Attributes) -> Types:
@@ -76,8 +76,8 @@ def cast(operands: Operands, attributes: Attributes) -> Types:
 
 
 def where(operands: Operands, attributes: Attributes) -> Types:
-    """A condition and two values."""
-    condition = need_dtype(tensor(operands[0]), ("bool",))
+    """A condition, also one of numbers that are true where they are not 0, and two values."""
+    condition = need_dtype(tensor(operands[0]), ("bool", "float32"))
     values = [one for one in operands[1:] if isinstance(one, TensorType)]
     dtype = str(attributes["dtype"] or (values[0].dtype if values else ""))
     need(bool(dtype), "given numbers alone without dtype; allowed: a tensor, or the attribute dtype")

@@ -102,7 +102,10 @@ GRAPH_OPERATORS: dict[str, GraphOperator] = {
     "cast": GraphOperator(1, 1, rules.cast, {"dtype": _a(read_dtype)}),
     **_binary("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", infer=rules.pointwise),
     **_binary("div", "pow", infer=rules.pointwise_float),
-    **_binary("less", "less_equal", "equal", "not_equal", infer=rules.comparison),
+    **{
+        name: GraphOperator(2, 2, rules.comparison, {"dtype": _a(read_dtype, None)})
+        for name in ("less", "less_equal", "equal", "not_equal")
+    },
     **_binary("and", "or", "xor", infer=rules.pointwise_bool),
     **_binary("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", infer=rules.pointwise_integer),
     "where": GraphOperator(3, 3, rules.where, {"dtype": _a(read_dtype, None)}),

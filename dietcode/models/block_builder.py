@@ -182,7 +182,8 @@ class _Block:
         for node in self._nodes:
             if node in self._products:
                 rows = self._shape(str(node.operands[0]))[:-1]
-                if rows != full[:-1]:
+                columns = full[-1] * self._gates.get(node.result, 1)
+                if rows != full[:-1] or self._shape(node.result)[-1] != columns:
                     raise _NotABlockError
                 continue
             if node.operator == "take" or (node.operator == "slice" and node.operands[0] in self._gates):

@@ -209,6 +209,23 @@ def _matrix(shape: Shape, rank: int, is_row: bool) -> Shape:
     return (ONE,) * (rank - len(shape)) + shape
 
 
+def _attention(b: Batching, node: Node, operands: list[Any]) -> str:
+    """Return attention of few positions as two products and a softmax."""
+    q, k, v, *mask = operands
+    if node.attributes["causal"] != "none" or b.shape(q)[:-2] != b.shape(k)[:-2]:
+        raise GraphError("is causal, or has heads that share keys; allowed: neither")
+    axes = [*range(_rank(b, k) - 2), _rank(b, k) - 1, _rank(b, k) - 2]
+    if k in b.batched:
+        turned = b.rows("transpose", k, axes=(0, *(axis + 1 for axis in axes)))
+    else:
+        turned = b.add("transpose", k, axes=tuple(axes))
+    scores = b.rows("mul", _product(b, q, turned), node.attributes["scale"])
+    if mask:
+        scores = _elementwise_of(b, "add", scores, mask[0])
+        b.batched.add(scores)
+    return _product(b, b.rows("softmax", scores, axis=_rank(b, scores)), v)
+
+
 def _concat(b: Batching, node: Node, operands: list[Any]) -> str:
     axis = node.attributes["axis"] % _rank(b, operands[0]) + 1
     return b.add("concat", *(b.rows_of(one) for one in operands), axis=axis)
@@ -257,6 +274,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("layernorm", "rmsnorm", "rotate", "triangle"), _same),
     "linear": _linear,
     "matmul": _matmul,
+    "attention": _attention,
     "concat": _concat,
     "reshape": _reshape,
     "transpose": _transpose,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dietcode.models.block_builder import POINTWISE
+
 ELEMENTWISE = frozenset(
     {
         *("neg", "abs", "sign", "square", "relu", "sqrt", "rsqrt", "exp", "log", "tanh", "sigmoid", "silu"),
@@ -12,3 +14,4 @@ ELEMENTWISE = frozenset(
     }
 )
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "any", "all"})
+COMPUTED = POINTWISE | {"less", "less_equal", "where"}  # by a block, element by element

@@ -1,4 +1,4 @@
-"""A graph of rows as the steps of ``recursion.json``: calls of kernels alone."""
+"""A graph of rows as the steps of ``recursion.json``: calls of kernels, and moves of elements."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
-from dietcode.graph.extent import Extent
-from dietcode.graph.graph import Graph
+from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.graph import Graph, Node
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import Argument, KernelCall
 from dietcode.models.lifetimes import reads_of, writes_of
 from dietcode.models.lowering import Lowering
 from dietcode.models.units import Unit, Units
+from dietcode.recursion.moving import Source, moves_of, row_shape
 from dietcode.recursion.stages import units_in_order
 
 TABLES = frozenset({Extent.of("N"), Extent.of("T")})
@@ -26,7 +27,7 @@ class LoweredRows:
     Attributes
     ----------
     load, steps : list of dict
-        Host steps on weights alone; calls of kernels.
+        Host steps on weights alone; calls of kernels and moves.
     types : dict of str to TensorType
         Of what steps write or read.
     weights : set of str
@@ -72,9 +73,12 @@ class _RowLowering(Lowering):
     def __init__(
         self, graph: Graph, word: str, outputs: Mapping[str, str], weights: Mapping[int, float]
     ) -> None:
+        before = graph.outputs
+        graph, self._in_order = units_in_order(graph, word)
         super().__init__(graph, Units.singles(graph))
-        self._word, self._outside, self._weights = word, outputs, weights
-        self._in_order = units_in_order(graph, word)
+        renamed = dict(zip(before, graph.outputs, strict=True))
+        self._word, self._weights = word, weights
+        self._outside = {renamed.get(name, name): outside for name, outside in outputs.items()}
 
     def _units_in_order(self) -> Iterable[Unit]:
         constants = [Unit([node]) for node in self._graph.nodes if node.result in self._constants]
@@ -87,6 +91,26 @@ class _RowLowering(Lowering):
         """Return positions as they are: a structure's are checked when it is made."""
         return value
 
+    def _host(self, node: Node) -> None:
+        """Write moves of elements; a reshape is a view."""
+        if node.operator == "reshape":
+            super()._host(node)
+            return
+        sources = [self._source(node.result if node.operator == "take" else node.tensors[0])]
+        sources += [self._source(one) for one in node.tensors[1:] if node.operator == "concat"]
+        self._known(node.result)
+        self._steps += moves_of(self._graph, node, sources)
+
+    def _source(self, name: str) -> Source:
+        """Return where the rows of a value lie; those of a table that nothing has copied lie there."""
+        node = self._graph.producers().get(name)
+        shape = self._graph.types[name].shape
+        if node is None or node.operator != "take" or name in self._root:
+            return Source(name, None, row_shape(shape))
+        table, positions = node.tensors
+        is_one = self._graph.types[table].shape[0] == ONE  # which every position reads
+        return Source(table, None if is_one else positions, row_shape(shape))
+
     def lowered(self) -> LoweredRows:
         """Return the steps, over names that are the model's own."""
         self._add_steps()
@@ -94,6 +118,11 @@ class _RowLowering(Lowering):
         steps = []
         for step in self._steps:
             if step.get("view"):
+                continue
+            if "move" in step:
+                for word in ("move", "rows", "result"):
+                    step[word] = None if step[word] is None else names[self._root[step[word]]]
+                steps.append(step)
                 continue
             if "kernel" not in step:
                 copied = step["operands"][0]["value"]
@@ -103,7 +132,7 @@ class _RowLowering(Lowering):
                 one["value"] = names[self._root[one["value"]]]
             steps.append(step)
         load = [_renamed(step, names) for step in _needed(self._load, steps, names)]
-        used = {name for step in (*load, *steps) for name in (*reads_of(step), *writes_of(step))}
+        used = {name for step in (*load, *steps) for name in _named(step)}
         types = {names[name]: type_ for name, type_ in self._types.items() if names.get(name) in used}
         types = {name: type_ for name, type_ in types.items() if name not in self._graph.weights}
         weights = used & set(self._graph.weights)
@@ -118,6 +147,12 @@ class _RowLowering(Lowering):
         return names
 
 
+def _named(step: Mapping[str, Any]) -> Iterable[str]:
+    if "move" in step:
+        return [step[word] for word in ("move", "rows", "result") if step[word] is not None]
+    return (*reads_of(step), *writes_of(step))
+
+
 def _renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     operands = [
         {"value": names[one["value"]]} if isinstance(one, Mapping) else one for one in step["operands"]
@@ -129,7 +164,7 @@ def _needed(
     load: list[dict[str, Any]], steps: list[dict[str, Any]], names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return the steps of the load that others need."""
-    needed = {name for step in steps for name in reads_of(step)}
+    needed = {name for step in steps for name in ((step["move"],) if "move" in step else reads_of(step))}
     kept = []
     for step in reversed(load):
         if needed & {names[one] for one in step["results"]}:

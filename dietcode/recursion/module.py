@@ -41,7 +41,7 @@ class Recursion:
     children : int or ChildSum
         How many children a node has at most, 1 for a sequence.
     states : sequence of shape
-        Of one node's states, float32.
+        Of one node's states, float32; ``()`` for a number.
     x : shape, optional
         Of one node's input, float32; ``()`` for a whole number, as the id of a word; None without input.
     leaf : torch.nn.Module, optional
@@ -72,7 +72,9 @@ class Recursion:
         if not isinstance(states, list | tuple) or not 1 <= len(states) <= _MAX_STATES:
             allowed = f"a list of 1 to {_MAX_STATES} shapes, as [(256,), (256,)]"
             raise ModelError(f"states: given {clip(states)}; allowed: {allowed}")
-        self.states = tuple(_shape(one, f"states[{at}]") for at, one in enumerate(states))
+        self.states = tuple(
+            _shape(one, f"states[{at}]", is_empty_allowed=True) for at, one in enumerate(states)
+        )
         self.x = None if x is None else _shape(x, "x", is_empty_allowed=True)
 
     def __call__(self, structure: Any, x: Any = None, *, all_nodes: bool = False) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dietcode.graph.attributes import plain
 from dietcode.graph.cells import Cells, Shape
-from dietcode.graph.extent import Extent
+from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.samples import Samples, row_weights
 from dietcode.graph.tensor_type import TensorType
@@ -159,13 +159,18 @@ def batched_rows(cells: Cells, graph: Graph, ranges: dict[str, tuple[int, int]],
         given_rows.append(new.add("take", x, order, axis=0))
     if has_children:
         tables = [
-            new.add_input(f"state{at}", TensorType("float32", (TABLE_ROWS, *_extents(shape))))
+            new.add_input(f"state{at}", TensorType("float32", (TABLE_ROWS, *_extents(shape or (1,)))))
             for at, shape in enumerate(cells.states)
         ]
         for child in range(cells.children):
             at = new.add_input(f"child{child}", TensorType("int32", (ROWS,)))
-            given_rows += [new.add("take", table, at, axis=0) for table in tables]
+            for table, shape in zip(tables, cells.states, strict=True):
+                row = new.add("take", table, at, axis=0)
+                given_rows.append(row if shape else new.add("reshape", row, shape=(ROWS,)))
     Batching(graph, new, dict(zip(graph.inputs, given_rows, strict=True))).run()
+    for number, shape in enumerate(cells.states):
+        if not shape:  # kernels write rows
+            new.outputs[number] = new.add("reshape", new.outputs[number], shape=(ROWS, ONE))
     new.without_unused()
     return new
 
@@ -229,7 +234,14 @@ def _facts(
         "num_operators": sum(graph.num_nodes for graph in graphs),
         "num_weights": len(sizes),
         "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
-        "num_calls": sum(len(one.steps) for one in lowered.values()),
-        "kernels": {word: len(description[word]) for word in ("before", "leaf", "cell") if description[word]},
+        "num_calls": sum(_num_kernels(one.steps) for one in lowered.values()),
+        "kernels": {
+            word: _num_kernels(description[word]) for word in ("before", "leaf", "cell") if description[word]
+        },
+        "moves": sum("move" in step for one in lowered.values() for step in one.steps),
         "host_operators": {},
     }
+
+
+def _num_kernels(steps: list[dict[str, Any]]) -> int:
+    return sum("kernel" in step for step in steps)

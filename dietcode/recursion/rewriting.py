@@ -17,10 +17,11 @@ from dietcode.graph.tensor_type import broadcast
 from dietcode.models.grouping import constants_of
 from dietcode.models.rewriting.activations import ACTIVATIONS
 from dietcode.models.rewriting.dense import DENSE
-from dietcode.models.rewriting.patterns import PATTERNS
+from dietcode.models.rewriting.patterns import guarded, rmsnorm
 from dietcode.models.rewriting.rewriter import Rewriter, Rule, rewritten
 from dietcode.models.rewriting.transposition import reshape as reshaped
 from dietcode.models.rewriting.transposition import transposes
+from dietcode.recursion.arithmetic import arithmetic
 from dietcode.recursion.batching import ROWS
 from dietcode.recursion.kinds import ELEMENTWISE
 from dietcode.recursion.slices import moved_slices
@@ -38,7 +39,10 @@ def canonical(graph: Graph, order: str) -> Graph:
     order : str
         Its input of positions that each row has, for rows that are all the same.
     """
-    graph = rewritten(graph, (*PATTERNS, *ACTIVATIONS, *DENSE, transposes, reshaped, *SQUEEZING, _of_each))
+    graph = rewritten(graph, (arithmetic(constants_of(graph)),))
+    graph = rewritten(
+        graph, (rmsnorm, guarded, *ACTIVATIONS, *DENSE, transposes, reshaped, *SQUEEZING, _of_each)
+    )
     graph = rewritten(graph, (moved_slices(graph), transposes, reshaped, *SQUEEZING))
     constants = constants_of(graph)
     graph = rewritten(graph, (_split(constants), *DENSE, _rows_alike(order)))

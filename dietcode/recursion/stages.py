@@ -9,24 +9,31 @@ a few where the format of blocks does not take it as one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph, Node
-from dietcode.models.block_builder import ALONG_ROW, POINTWISE, block_call, is_product, outputs_of
+from dietcode.models.block_builder import ALONG_ROW, block_call, is_product, outputs_of
 from dietcode.models.grouping import constants_of, is_valid
 from dietcode.models.importing.refusals import listed
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.product_calls import product_call
 from dietcode.models.units import Unit
+from dietcode.recursion.kinds import COMPUTED
+from dietcode.recursion.moving import is_move
+from dietcode.recursion.plainer import plainer_form
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.products import plan_products
 
+_MAX_ROUNDS = 8
 MAX_ACCUMULATORS = 12  # sets of them: more do not fit the registers
 
 
-def units_in_order(graph: Graph, word: str) -> list[Unit]:
-    """Return the calls that compute a graph, in order; views have none.
+def units_in_order(graph: Graph, word: str) -> tuple[Graph, list[Unit]]:
+    """Return the calls and moves that compute a graph, in order, and the graph as they compute it.
+
+    Nodes that no kernel takes get plainer forms (`dietcode.recursion.plainer`) until all are taken.
 
     Parameters
     ----------
@@ -39,7 +46,27 @@ def units_in_order(graph: Graph, word: str) -> list[Unit]:
     ModelError
         No kernel computes some nodes; all are named.
     """
-    return _Staging(graph, word).run()
+    moved: frozenset[str] = frozenset()
+    refused: list[Node] = []
+    for _ in range(_MAX_ROUNDS):
+        staging = _Staging(graph, moved)
+        units = staging.run()
+        if not staging.refused:
+            return graph, units
+        refused = list(staging.refused.values())
+        plainer = plainer_form(graph, refused, moved)
+        if plainer is None:
+            break
+        graph, moved = plainer
+    problems = [_refusal(graph, node) for node in refused]
+    advice = "use other operators, or say the model with dietcode.program"
+    raise ModelError(f"{word} {listed(list(dict.fromkeys(problems)))}; {advice}")
+
+
+def _refusal(graph: Graph, node: Node) -> str:
+    where = f" ({node.source})" if node.source else ""
+    shapes = ", ".join(str(graph.types[one]) for one in node.tensors)
+    return f"{node.operator} of {shapes or 'nothing'}: no kernel computes it{where}"
 
 
 @dataclass
@@ -59,25 +86,41 @@ class _Stage:
 
 
 class _Staging:
-    def __init__(self, graph: Graph, word: str) -> None:
-        self._graph, self._word = graph, word
+    """One way to compute a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+    moved : set of str
+        The slices and rows of tables that are moved, and no kernel reads where they lie.
+
+    Attributes
+    ----------
+    refused : dict of str to Node
+        What no kernel computes, by its result.
+    """
+
+    def __init__(self, graph: Graph, moved: AbstractSet[str]) -> None:
+        self._graph, self._moved = graph, moved
         self._constants = constants_of(graph)
         self._consumers = graph.consumers()
         self._producers = graph.producers()
         self._nodes = [node for node in graph.nodes if node.result not in self._constants]
         self._taken = {node.result for node in self._nodes if self._is_table_read(node)}
         self._stage: dict[str, int] = {}
-        self._problems: dict[str, None] = {}
+        self.refused: dict[str, Node] = {}
 
     def _is_table_read(self, node: Node) -> bool:
         known = self._constants | set(self._graph.inputs)
+        if node.result in self._moved:
+            return False
         return node.operator == "take" and node.attributes["axis"] == 0 and known.issuperset(node.tensors)
 
     def _is_block(self, node: Node) -> bool:
         """Whether a node goes into a block with what it reads."""
         if node.operator == "slice":
-            return True
-        return node.operator in POINTWISE | ALONG_ROW or is_product(node, self._graph, self._constants)
+            return node.result not in self._moved
+        return node.operator in COMPUTED | ALONG_ROW or is_product(node, self._graph, self._constants)
 
     def run(self) -> list[Unit]:
         for node in self._nodes:
@@ -93,9 +136,6 @@ class _Staging:
         copied: set[str] = set()
         for number in sorted(stages):
             units += self._of_stage(stages[number], copied)
-        if self._problems:
-            advice = "use other operators, or say the model with dietcode.program"
-            raise ModelError(f"{self._word} {listed(list(self._problems))}; {advice}")
         return units
 
     def _in_memory(self, name: str) -> int:
@@ -116,7 +156,7 @@ class _Staging:
         """Move functions of elements to later stages that alone read them."""
         for node in reversed(self._nodes):
             readers = self._consumers[node.result]
-            if node.operator not in POINTWISE or not readers or node.result not in self._stage:
+            if node.operator not in COMPUTED or not readers or node.result not in self._stage:
                 continue
             now = self._stage[node.result]
             later = min(self._stage.get(one.result, now) for one in readers)
@@ -147,6 +187,9 @@ class _Staging:
                 continue  # products of two computed matrices read through it
             if node.operator == "reshape":
                 units += self._copies(node, copied)
+                units.append(Unit([node]))
+                continue
+            if is_move(node, self._graph):
                 units.append(Unit([node]))
                 continue
             call = product_call(self._graph, node) if node.operator == "matmul" else None
@@ -228,9 +271,7 @@ class _Staging:
         return call if _num_accumulators(call, self._graph) <= MAX_ACCUMULATORS else None
 
     def _refuse(self, node: Node) -> None:
-        where = f" ({node.source})" if node.source else ""
-        shapes = ", ".join(str(self._graph.types[one]) for one in node.tensors)
-        self._problems[f"{node.operator} of {shapes or 'nothing'}: no kernel computes it{where}"] = None
+        self.refused[node.result] = node
 
 
 def _num_accumulators(call: KernelCall, graph: Graph) -> int:

@@ -67,6 +67,8 @@ class _Simplifying:
 
     def _takes_number(self, node: Node, at: int) -> bool:
         """Whether a node keeps its shape where one operand becomes a number."""
+        if node.operator == "where" and at == 0:
+            return False
         wanted = self._old.types[node.result].shape
         others = (one for k, one in enumerate(node.operands) if k != at and isinstance(one, str))
         return any(self._old.types[one].shape == wanted and one not in self._numbers for one in others)
@@ -98,11 +100,13 @@ class _Simplifying:
             return float(node.attributes.get("value", 0.0))
         if node.operator in _KEEPING:
             return known[0]
+        if node.operator == "where" and known[0] is not None:
+            known = [known[1 if known[0] else 2]]
         if not known or any(one is None for one in known):
             return None
         if node.operator == "sum":
             return self._summed(node, float(known[0] or 0))
-        if node.operator not in ("max", "min", "mean", "concat"):
+        if node.operator not in ("max", "min", "mean", "concat", "where"):
             return self._computed(node, known)
         return known[0] if len(set(known)) == 1 else None
 
@@ -129,6 +133,8 @@ class _Simplifying:
     def _same(self, node: Node) -> str | None:
         """Return the value of the new graph that a result is, up to its shape, or None."""
         known = [self._numbers.get(one) if isinstance(one, str) else None for one in node.operands]
+        if node.operator == "where" and known[0] is not None:
+            return self._tensor(node.operands[1 if known[0] else 2])
         if node.operator == "add" and 0 in known:
             return self._tensor(node.operands[1 - known.index(0)])
         if node.operator == "sub" and known[1] == 0:

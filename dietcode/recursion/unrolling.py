@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from dietcode.graph.extent import ONE, Extent
@@ -16,7 +17,15 @@ from dietcode.graph.graph import Graph, Node, Value
 from dietcode.graph.tensor_type import TensorType
 from dietcode.recursion.kinds import ELEMENTWISE, REDUCTIONS
 
-_COMBINED = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+_COMBINED = {
+    "sum": "add",
+    "mean": "add",
+    "max": "maximum",
+    "min": "minimum",
+    "prod": "mul",
+    "any": "or",
+    "all": "and",
+}
 Parts: TypeAlias = "list[str]"
 
 
@@ -91,6 +100,8 @@ class _Unrolling:
 
         No result at all where the node's result is known by its name already.
         """
+        if node.operator == "concat" and not node.attributes["axis"] % self._old.types[node.result].rank:
+            return self._listed(node)
         if not any(one in self._parts for one in node.tensors) or node.graphs:
             return None
         if node.operator in ELEMENTWISE:
@@ -99,6 +110,19 @@ class _Unrolling:
             return None
         rule = _RULES.get(node.operator)
         return None if rule is None else rule(self, node, self._parts[str(node.operands[0])])
+
+    def _listed(self, node: Node) -> Parts | None:
+        """Return what lies along the first axis, where it is as many as there are children."""
+        parts: list[str] = []
+        for one in node.tensors:
+            shape = self._old.types[one].shape
+            if one in self._parts:
+                parts += self._parts[one]
+            elif len(shape) > 1 and shape[0] == ONE:
+                parts.append(self._add("reshape", self._names[one], shape=shape[1:]))
+            else:
+                return None
+        return parts if len(parts) == self._children else None
 
     def _elementwise(self, node: Node) -> Parts | None:
         rank = self._old.types[node.result].rank
@@ -176,6 +200,21 @@ class _Unrolling:
         start, stop = (node.attributes[word].constant for word in ("start", "stop"))
         return parts[start : stop : node.attributes["step"]] or None
 
+    def accumulated(self, node: Node, parts: Parts) -> Parts | None:
+        """Return sums of each child and those before it."""
+        axis = node.attributes["axis"] % self._old.types[str(node.operands[0])].rank
+        if axis:
+            return [self._add("cumsum", one, axis=axis - 1) for one in parts]
+        return list(accumulate(parts, lambda a, b: self._add("add", a, b)))
+
+    def flipped(self, node: Node, parts: Parts) -> Parts | None:
+        rank = self._old.types[str(node.operands[0])].rank
+        axes = {axis % rank for axis in node.attributes["axes"]}
+        rest = tuple(sorted(axis - 1 for axis in axes if axis))
+        if rest:
+            parts = [self._add("flip", one, axes=rest) for one in parts]
+        return parts[::-1] if 0 in axes else parts
+
     def reshaped(self, node: Node, parts: Parts) -> Parts | None:
         shape = node.attributes["shape"]
         if len(parts) == 1 and shape == self._shape(parts[0]):
@@ -190,6 +229,8 @@ _RULES: dict[str, Callable[[_Unrolling, Node, Parts], Parts | None]] = {
     **dict.fromkeys(REDUCTIONS, _Unrolling.reduced),
     "softmax": _Unrolling.weighted,
     **dict.fromkeys(("linear", "matmul", "layernorm", "rmsnorm"), _Unrolling.of_each),
+    "cumsum": _Unrolling.accumulated,
+    "flip": _Unrolling.flipped,
     "slice": _Unrolling.sliced,
     "reshape": _Unrolling.reshaped,
 }

@@ -86,13 +86,52 @@ class LoopCall:
         ]
 
 
+@dataclass(frozen=True)
+class LoopMove:
+    """Elements of rows that are written from elsewhere, by the loop itself.
+
+    Attributes
+    ----------
+    target : LoopTensor
+    source : LoopTensor or None
+        None where all elements become `filler`.
+    positions : LoopTensor or None
+        int32, which row of the source each row is of.
+    axes : sequence of (int, int, int)
+        Of each its extent, and how far apart its elements are in the source and in the target.
+    begins : (int, int)
+        The first element in a row of the source, and in one of the target.
+    row_bytes : (int, int)
+        From a row to the next in the source, and in the target.
+    filler : float
+    """
+
+    target: LoopTensor
+    source: LoopTensor | None
+    positions: LoopTensor | None
+    axes: Sequence[tuple[int, int, int]]
+    begins: tuple[int, int]
+    row_bytes: tuple[int, int]
+    filler: float = 0.0
+
+    @property
+    def integers(self) -> list[int]:
+        """Its part of a description."""
+        tensors = [one for one in (self.target, self.source, self.positions) if one is not None]
+        bits = int(np.float32(self.filler).view(np.uint32))
+        numbers = [len(self.axes), *(n for axis in self.axes for n in axis)]
+        numbers += [*self.begins, *self.row_bytes, bits]
+        values = [n for number in numbers for n in (number, 0, 0)]
+        return [0, len(tensors), len(numbers), *(n for one in tensors for n in one.integers), *values]
+
+
 class NativeProgram:
     """Phases of calls, run over ranges of rows without Python in between.
 
     Parameters
     ----------
     num_buffers : int
-    phases : sequence of sequence of LoopCall
+    phases : sequence of sequence of LoopCall or LoopMove
     fills : sequence of (int, int)
         Buffers whose row behind all nodes is set to zeros, with the bytes of a row.
     copies : sequence of (int, int, int, int)
@@ -107,7 +146,7 @@ class NativeProgram:
     def __init__(
         self,
         num_buffers: int,
-        phases: Sequence[Sequence[LoopCall]],
+        phases: Sequence[Sequence[LoopCall | LoopMove]],
         fills: Sequence[tuple[int, int]] = (),
         copies: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:

@@ -71,6 +71,10 @@ def _less(lanes: int, a: Any, b: Any) -> Any:
     return tirx.Select(a < b, const(1.0, lanes), const(0.0, lanes))
 
 
+def _less_equal(lanes: int, a: Any, b: Any) -> Any:
+    return tirx.Select(a <= b, const(1.0, lanes), const(0.0, lanes))
+
+
 def _where(lanes: int, condition: Any, a: Any, b: Any) -> Any:
     return tirx.Select(condition != const(0.0, lanes), a, b)
 
@@ -103,6 +107,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": lambda lanes, a, b: a * b,
     "div": lambda lanes, a, b: a / b,
     "less": _less,
+    "less_equal": _less_equal,
     "where": _where,
     "neg": lambda lanes, x: const(-1.0, lanes) * x,
     "abs": lambda lanes, x: tirx.abs(x),

@@ -175,6 +175,7 @@ OPERATORS: dict[str, BlockOperator] = {
     "maximum": _TWO,
     "minimum": _TWO,
     "less": _TWO,
+    "less_equal": _TWO,
     "where": BlockOperator(("condition", "a", "b")),
     "clip": BlockOperator(
         ("x",), {"low": Attribute(_number), "high": Attribute(_number)}, needs_attribute=True

@@ -134,6 +134,10 @@ class _Run:
         binding = {"N": nodes, "B": rows, "T": nodes + 1}
         made: Values = {}
         for step in self.description[word]:
+            if "move" in step:
+                self._move(step, values, made, rows)
+                values |= made
+                continue
             run, (inputs, variables), part = self.kernels[step["kernel"]]
             reads = [step["arguments"][name] for name in inputs]
             arguments = [values[one["value"]].reshape(_evaluated(one["shape"], binding)) for one in reads]
@@ -145,6 +149,28 @@ class _Run:
             made |= {one["value"]: array for one, array in zip(step["results"], outputs, strict=True)}
             values |= made
         return made
+
+    def _move(self, step: Mapping[str, Any], values: Values, made: Values, rows: int) -> None:
+        """Move elements of rows, one after the other."""
+        shapes = {f"next{at}": one["shape"] for at, one in enumerate(self.description["states"])}
+        own = self.description["values"].get(step["result"], {}).get("shape")
+        shape = shapes.get(step["result"], own)
+        row = (shape or [1]) if step["result"] in shapes else shape[1:]
+        target = made.setdefault(step["result"], np.full((rows, *_evaluated(row)), np.nan, np.float32))
+        source = None if step["move"] is None else values[step["move"]]
+        for at in range(rows):
+            flat = None
+            if source is not None:
+                is_constant = step["move"] in self.constants and step["rows"] is None
+                own = at if step["rows"] is None else int(values[step["rows"]][at])
+                many = 1 if is_constant else rows if step["rows"] is None else len(source)
+                flat = source.reshape(many, -1)[0 if is_constant else own]
+            into = target[at].reshape(-1)
+            for index in np.ndindex(*step["shape"]):
+                begin, strides = step["from"]
+                place = begin + int(np.dot(index, strides))
+                begin, strides = step["to"]
+                into[begin + int(np.dot(index, strides))] = step["filler"] if flat is None else flat[place]
 
 
 def _numbers(value: Any) -> Any:

@@ -22,7 +22,7 @@ from dietcode.lean import with_torch, without_torch
 if find_spec("torch") is None or find_spec("tvm") is None:
     pytest.skip(of_extra("models"), allow_module_level=True)
 
-# `before`, a leaf by zeros, and a cell of two kernels, the first of which passes a value on.
+# `before`, a leaf by zeros, kernels that pass values on, moves of elements, and a state of one number.
 _FILE = """
 import torch, dietcode
 from torch import nn
@@ -32,14 +32,17 @@ class Cell(nn.Module):
         super().__init__()
         self.of_x, self.of_h = nn.Linear(12, 32), nn.Linear(16, 32)
 
-    def forward(self, x, h, new):
-        h = h.sum(0)
+    def forward(self, x, h, new, mixed, count):
+        count = count.max() + 1
+        h = h.sum(0) + mixed.flip(1)[0]
         update, new = (self.of_x(x) + self.of_h(h)).chunk(2)
         new = torch.tanh(new)
-        return h + torch.sigmoid(update) * (new - h), new
+        own = h + torch.sigmoid(update) * (new - h)
+        return own, new, torch.cat([new[12:], torch.where(h > 0, h, new)[:12]]), count
 
 torch.manual_seed(0)
-tree = dietcode.Recursion(Cell().eval(), children=dietcode.ChildSum(2), states=[(16,), (16,)], x=(12,))
+states = [(16,), (16,), (16,), ()]
+tree = dietcode.Recursion(Cell().eval(), children=dietcode.ChildSum(2), states=states, x=(12,))
 """
 _RUN = """
 import sys
@@ -54,9 +57,9 @@ model = dietcode.load(sys.argv[1])
 given = np.load(sys.argv[2])
 structure = dietcode.Structure(given["children"])
 roots = model(structure, given["x"])
-h, new = model(structure, given["x"], all_nodes=True)
-assert all(np.array_equal(a, b[structure.roots]) for a, b in zip(roots, (h, new)))
-np.savez(sys.argv[3], h=h, new=new)
+states = model(structure, given["x"], all_nodes=True)
+assert all(np.array_equal(a, b[structure.roots]) for a, b in zip(roots, states))
+np.savez(sys.argv[3], *states)
 """
 
 
@@ -109,10 +112,12 @@ def test_from_a_cell_to_states(tmp_path: Path, compiled: Any) -> None:
     _run("-c", _RUN, bundle, tmp_path / "given.npz", tmp_path / "found.npz", torch=False)
     found = np.load(tmp_path / "found.npz")
     wanted = module_of(file).tree(random_structure(8, 60, 2, is_dag=True), x, all_nodes=True)
-    for name, right in zip(("h", "new"), wanted, strict=True):
+    for name, right in zip(found, wanted, strict=True):
+        assert found[name].shape == right.shape
         np.testing.assert_allclose(found[name], right.numpy(), rtol=0, atol=2e-5)
     shown = json.loads(_run("-m", "dietcode", "inspect", bundle, "--json", torch=False).stdout)
-    assert shown["report"]["kernels"] == {"before": 1, "leaf": 1, "cell": 2}
+    assert shown["report"]["kernels"] == {"before": 1, "leaf": 1, "cell": 4}
+    assert shown["report"]["moves"] > 0
     assert shown["manifest"]["name"] == "trees" and all(one["categories"] for one in shown["report"]["parts"])
     text = _run("-m", "dietcode", "inspect", bundle, torch=False).stdout
-    assert "before 1, leaf 1, cell 2" in text and "N in 1…64" in text
+    assert "before 1, leaf 1, cell 4" in text and "N in 1…64" in text

@@ -169,10 +169,12 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
             "larger": {"maximum": ["X", "Z"]},
             "lower": {"minimum": ["X", "Z"]},
             "chosen": {"where": ["smaller", "X", 3]},
+            "not_above": {"less_equal": ["X", "Z"]},
+            "kept": {"where": ["not_above", "Z", "chosen"]},
         },
         [
             *("neg", "abs", "square", "exp", "tanh", "sigmoid", "relu", "silu", "root", "inverse", "gelu"),
-            *("approximately", "clipped", "above", "quotient", "larger", "lower", "chosen"),
+            *("approximately", "clipped", "above", "quotient", "larger", "lower", "chosen", "kept"),
         ],
         {"X": "mn", "Z": "mn"},
     ),

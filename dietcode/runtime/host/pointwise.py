@@ -81,6 +81,7 @@ def _cast(operands: Operands, attributes: Attributes, out: Array) -> None:
 
 def _where(operands: Operands, attributes: Attributes, out: Array) -> None:
     condition, first, second = operands
+    condition = condition if condition.dtype == bool else condition != 0
     if out is first:
         np.copyto(out, second, where=~condition, casting="unsafe")
         return
@@ -145,7 +146,7 @@ _TRUTH = frozenset({"less", "less_equal", "equal", "not_equal"})
 
 def _result_dtype(name: str, operands: Operands, attributes: Attributes) -> Any:
     if name in _TRUTH:
-        return np.dtype(bool)
+        return np.dtype(attributes.get("dtype") or bool)
     if attributes.get("dtype"):
         return np.dtype(attributes["dtype"])
     return next(one.dtype for one in operands[name == "where" :] if isinstance(one, np.ndarray))

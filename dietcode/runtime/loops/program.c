@@ -2,7 +2,7 @@
  *
  * Its description is integers:
  *   num_buffers, num_phases, of each phase: num_calls, of each call:
- *     function, num_tensors, num_values,
+ *     function, num_tensors, num_values,      0 as a function: rows are moved, see run_move
  *     of each tensor: mode, buffer, bytes of a row, first buffer, DLPack's code, bits, number of axes, extents
  *     values
  *   num_fills, of each: buffer, bytes of a row            the row behind all nodes, of zeros
@@ -96,8 +96,19 @@ static void read_tensor(Reader *reader, Tensor *tensor, int64_t num_buffers) {
   for (int i = 0; i < tensor->ndim; i++) take_coefficients(reader, tensor->extents[i]);
 }
 
+/* Values of a move, the first coefficients of which count: the number of axes; of each its extent, the source's stride and
+ * the target's; where the first elements are in a row of the source, and of the target; bytes from a row to the next of
+ * each; the bits of what is written where there is no source. Strides and positions are in elements of 32 bits. */
+enum { MOVE_AXIS = 3, MOVE_TAIL = 5 };
+
+static int is_move(const Call *call) {
+  int64_t num_axes = call->num_values > 0 ? call->values[0][0] : -1;
+  int has_tensors = call->num_tensors >= 1 && call->num_tensors <= 3; /* target, source, the source's rows */
+  return has_tensors && num_axes >= 1 && num_axes <= MAX_NDIM && call->num_values == 1 + MOVE_AXIS * num_axes + MOVE_TAIL;
+}
+
 static void read_call(Reader *reader, Call *call, int64_t num_buffers) {
-  int64_t function = take(reader, 1, INT64_MAX);
+  int64_t function = take(reader, 0, INT64_MAX);
   call->num_tensors = take(reader, 0, MAX_CALL);
   call->num_values = take(reader, 0, MAX_CALL - call->num_tensors);
   call->tensors = calloc(call->num_tensors + 1, sizeof *call->tensors);
@@ -105,7 +116,8 @@ static void read_call(Reader *reader, Call *call, int64_t num_buffers) {
   if (!call->tensors || !call->values) reader->is_wrong = 1;
   for (int64_t i = 0; i < call->num_tensors && !reader->is_wrong; i++) read_tensor(reader, &call->tensors[i], num_buffers);
   for (int64_t i = 0; i < call->num_values && !reader->is_wrong; i++) take_coefficients(reader, call->values[i]);
-  if (reader->is_wrong) return;
+  if (!function && !is_move(call)) reader->is_wrong = 1;
+  if (reader->is_wrong || !function) return;
   call->function = (TVMFFIObjectHandle)(intptr_t)function;
   TVMFFIObjectIncRef(call->function);
 }
@@ -178,14 +190,47 @@ static int64_t value_of(const int64_t *coefficients, const Range *range) {
   return coefficients[0] + coefficients[1] * range->num_nodes + coefficients[2] * range->rows;
 }
 
+static char *rows_of(const Tensor *tensor, const int64_t *addresses, const Range *range) {
+  int is_first = tensor->mode == BEFORE && range->before < 0;
+  int64_t row = tensor->mode == ROWS ? range->begin : tensor->mode == BEFORE && !is_first ? range->before : 0;
+  return (char *)(intptr_t)addresses[is_first ? tensor->first : tensor->buffer] + row * tensor->row_bytes;
+}
+
+/* Moves elements along some axes, the last of them in a loop of its own. */
+static void move_axes(const int64_t (*axes)[NUM_COEFFICIENTS], int64_t num_axes, const uint32_t *source, uint32_t *target) {
+  int64_t extent = axes[0][0], from = axes[1][0], to = axes[2][0];
+  if (num_axes == 1 && from == 1 && to == 1) {
+    memcpy(target, source, extent * sizeof *target);
+    return;
+  }
+  for (int64_t i = 0; i < extent; i++, source += from, target += to) {
+    if (num_axes == 1)
+      *target = *source;
+    else
+      move_axes(axes + MOVE_AXIS, num_axes - 1, source, target);
+  }
+}
+
+/* Writes elements of each row: those of a row of the source, which is the same, or at a position; or one number. */
+static void run_move(const Call *call, const int64_t *addresses, const Range *range) {
+  int64_t num_axes = call->values[0][0];
+  const int64_t(*axes)[NUM_COEFFICIENTS] = call->values + 1, (*tail)[NUM_COEFFICIENTS] = axes + MOVE_AXIS * num_axes;
+  char *target = rows_of(&call->tensors[0], addresses, range) + tail[1][0] * 4;
+  uint32_t filler = (uint32_t)tail[4][0];
+  const char *source = call->num_tensors > 1 ? rows_of(&call->tensors[1], addresses, range) + tail[0][0] * 4 : (char *)&filler;
+  const int32_t *positions = call->num_tensors > 2 ? (int32_t *)rows_of(&call->tensors[2], addresses, range) : NULL;
+  for (int64_t row = 0; row < range->rows; row++) {
+    const char *from = source + (positions ? positions[row] : row) * tail[2][0];
+    move_axes(axes, num_axes, (const uint32_t *)from, (uint32_t *)(target + row * tail[3][0]));
+  }
+}
+
 static int run_call(const Call *call, const int64_t *addresses, const Range *range, Frame *frame) {
   TVMFFIAny answer = {.type_index = kTVMFFINone};
   for (int64_t i = 0; i < call->num_tensors; i++) {
     const Tensor *tensor = &call->tensors[i];
     DLTensor *given = &frame->tensors[i];
-    int is_first = tensor->mode == BEFORE && range->before < 0;
-    int64_t row = tensor->mode == ROWS ? range->begin : tensor->mode == BEFORE && !is_first ? range->before : 0;
-    given->data = (char *)(intptr_t)addresses[is_first ? tensor->first : tensor->buffer] + row * tensor->row_bytes;
+    given->data = rows_of(tensor, addresses, range);
     given->device = (DLDevice){kDLCPU, 0};
     given->ndim = tensor->ndim;
     given->dtype = tensor->dtype;
@@ -231,7 +276,12 @@ int run_program(const Program *program, const int64_t *addresses, const int64_t 
     range.begin = ranges[1];
     range.rows = ranges[2];
     for (int64_t j = 0; j < phase->num_calls; j++) {
-      int status = run_call(&phase->calls[j], addresses, &range, &frame);
+      const Call *call = &phase->calls[j];
+      int status = 0;
+      if (call->function)
+        status = run_call(call, addresses, &range, &frame);
+      else
+        run_move(call, addresses, &range);
       if (status != 0) return status;
     }
     range.before = range.begin;

@@ -43,7 +43,7 @@ def load_recursion(
     description = read_recursion(read_listed(folder, manifest, RECURSION))
     libraries = load_libraries(path, description, manifest, num_threads, threads)
     for phase, steps in enumerate(description.phases):
-        for step in steps:
+        for step in (one for one in steps if isinstance(one, KernelStep)):
             _check_ranges(path, description, phase, step, libraries[step.digest])
     kernels = load_kernels(description, libraries, weights or folder / WEIGHTS)
     return LoadedRecursion(folder, manifest, description, kernels, _num_ids(description, libraries))
@@ -69,11 +69,15 @@ def _num_ids(description: RecursionDescription, libraries: Mapping[str, Library]
     """Return the rows of the smallest table that inputs are numbers of, by the phase that reads it."""
     found: dict[int, int] = {}
     for phase, steps in enumerate(description.phases):
-        for step in steps:
+        for step in (one for one in steps if isinstance(one, KernelStep)):
             op = libraries[step.digest].manifest["workload"]["op"]
             for node in op.get("block", {}).get("graph", {}).values():
                 table, index = node.get("gather", (None, None))
                 if index in step.arguments and step.arguments[index].value == "ids":
                     rows = step.arguments[table].shape[0].constant
                     found[phase] = min(rows, found.get(phase, rows))
+        for move in description.moves[phase]:
+            if move.positions == "ids" and move.source is not None:
+                rows = description.constant_type(move.source).shape[0].constant
+                found[phase] = min(rows, found.get(phase, rows))
     return found

@@ -8,7 +8,8 @@
      "values": {name: {"dtype", "shape"}},
      "before": [step], "leaf": [step], "cell": [step]}
 
-Steps are calls of kernels, as a model has them. Extents follow from N, the nodes of a structure; B, the rows
+Steps are calls of kernels, as a model has them, and moves (see `dietcode.runtime.recursion.moves`).
+ Extents follow from N, the nodes of a structure; B, the rows
 of a range; and T, which is N + 1. Beside values that steps write, they read
 
     x        [N, …]    inputs of all nodes, in the user's order
@@ -42,6 +43,7 @@ from dietcode.runtime.models.executable import (
     read_load,
     read_types,
 )
+from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
 
 FORMAT = "dietcode-recursion/1"
 PHASES = ("before", "leaf", "cell")  # in the order of their numbers in a program
@@ -87,17 +89,23 @@ class RecursionDescription:
     weights: dict[str, TensorType]
     load: tuple[HostStep, ...]
     values: dict[str, TensorType]
-    phases: tuple[tuple[KernelStep, ...], ...]
+    phases: tuple[tuple[KernelStep | MoveStep, ...], ...]
 
     @cached_property
     def all_steps(self) -> tuple[KernelStep, ...]:
-        """The steps of all phases."""
-        return tuple(step for phase in self.phases for step in phase)
+        """The calls of kernels of all phases."""
+        return tuple(step for phase in self.phases for step in phase if isinstance(step, KernelStep))
+
+    @cached_property
+    def moves(self) -> tuple[tuple[MoveStep, ...], ...]:
+        """The moves of each phase."""
+        return tuple(tuple(one for one in steps if isinstance(one, MoveStep)) for steps in self.phases)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """No weight goes to the caller."""
-        return ()
+        """The constants that are read as they lie, though no kernel does."""
+        read = {name for steps in self.moves for one in steps for name in one.reads}
+        return tuple(sorted(read & self.constants))
 
     @property
     def digests(self) -> list[str]:
@@ -109,10 +117,14 @@ class RecursionDescription:
         """The weights, and what follows from them alone."""
         return {*self.weights, *(name for step in self.load for name in step.results)}
 
+    def constant_type(self, name: str) -> TensorType:
+        """Return the type of a weight, or of what follows from weights."""
+        return self.weights[name] if name in self.weights else self.values[name]
+
     @property
     def hoisted(self) -> dict[str, TensorType]:
         """The values that `before` writes, by name."""
-        return {one.value: self.values[one.value] for step in self.phases[0] for one in step.results}
+        return {name: self.values[name] for step in self.phases[0] for name in written_by(step)}
 
     @cached_property
     def inputs(self) -> dict[str, ReadingRule]:
@@ -191,10 +203,14 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
         read_types(data["weights"]),
         read_load(data["load"]),
         read_types(data["values"]),
-        tuple(read_kernel_steps(data[phase]) for phase in PHASES),
+        tuple(tuple(map(_read_step, data[phase])) for phase in PHASES),
     )
     _check(found)
     return found
+
+
+def _read_step(data: Mapping[str, Any]) -> KernelStep | MoveStep:
+    return read_move(data) if "move" in data else read_kernel_steps([data])[0]
 
 
 def _check(found: RecursionDescription) -> None:
@@ -230,7 +246,7 @@ def _check_load(found: RecursionDescription) -> None:
         known.update(step.results)
 
 
-def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[KernelStep]) -> None:
+def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[KernelStep | MoveStep]) -> None:
     """Refuse steps that read what is not written yet, or that are of another size than what they read."""
     states = {f"state{number}" for number in range(len(found.states))}
     wanted = {f"next{number}" for number in range(len(found.states))} if phase else set()
@@ -238,26 +254,78 @@ def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[Kernel
     known = {*found.inputs, *found.constants}
     known = known | states | set(found.hoisted) if phase else known - children
     written: set[str] = set()
+    moved: set[str] = set()  # which several moves may write to
     for step in steps:
-        if step.repeat is not None:
-            raise ValueError("a step that is repeated")
-        for read in step.arguments.values():
-            if read.value not in known:
-                raise ValueError(f"a step reads {read.value[:40]!r} before it is computed")
-            if read.value not in found.constants:
-                _check_size(found, phase, read)
-        for result in step.results:
-            if result.value in known or result.value in written:
-                raise ValueError(f"a step writes {result.value[:40]!r}, which is there already")
-            if phase and result.value not in wanted and result.value not in found.values:
-                raise ValueError(f"a step writes {result.value[:40]!r}, which is no value")
-            _check_size(found, phase, result)
-            written.add(result.value)
+        for name in written_by(step):
+            if phase and name not in wanted and name not in found.values and name not in known:
+                raise ValueError(f"a step writes {name[:40]!r}, which is no value")
+        if isinstance(step, MoveStep):
+            _check_names((one for one in step.reads if one not in known), {step.value} & known - moved)
+            check_move(step, *_row_types(found, phase, step))
+            moved.add(step.value)
+        else:
+            _check_kernel(found, phase, step, known)
+        written.update(written_by(step))
         known |= written
-        for extent in step.variables.values():
-            linear(extent, phase)
     if steps and not wanted <= written:
         raise ValueError(f"{PHASES[phase]} does not write {min(wanted - written)}")
+
+
+def written_by(step: KernelStep | MoveStep) -> list[str]:
+    """Return the names of what a step writes."""
+    return [step.value] if isinstance(step, MoveStep) else [one.value for one in step.results]
+
+
+def _check_names(unknown: Iterable[str], taken: Iterable[str]) -> None:
+    for name in unknown:
+        raise ValueError(f"a step reads {name[:40]!r} before it is computed")
+    for name in taken:
+        raise ValueError(f"a step writes {name[:40]!r}, which is there already")
+
+
+def _check_kernel(found: RecursionDescription, phase: int, step: KernelStep, known: set[str]) -> None:
+    if step.repeat is not None:
+        raise ValueError("a step that is repeated")
+    reads = [one for one in step.arguments.values() if one.value not in found.constants]
+    _check_names(
+        [one.value for one in step.arguments.values() if one.value not in known],
+        [one.value for one in step.results if one.value in known],
+    )
+    if len({one.value for one in step.results}) < len(step.results):
+        raise ValueError("a step writes a value twice")
+    for one in (*reads, *step.results):
+        _check_size(found, phase, one)
+    for extent in step.variables.values():
+        linear(extent, phase)
+
+
+def _row_types(
+    found: RecursionDescription, phase: int, step: MoveStep
+) -> tuple[TensorType, TensorType | None]:
+    """Return the type of a row that a move writes, and of one that it reads.
+
+    Raises
+    ------
+    ValueError
+        Its positions are those of rows of something else.
+    """
+    own = found.rule(phase, step.value)
+    target = TensorType(own.dtype, own.whole[1:])
+    if step.source is None:
+        return target, None
+    if step.source in found.constants:
+        type_ = found.constant_type(step.source)
+        source = TensorType(type_.dtype, type_.shape[1:] if step.positions else type_.shape)
+        allowed: list[str | None] = [None, "ids"]
+    else:
+        rule = found.rule(phase, step.source)
+        source = TensorType(rule.dtype, rule.whole[1:])
+        allowed = [None] if rule.is_rows else ["order"]
+        if step.source.startswith("state"):
+            allowed = [name for name in found.inputs if name.startswith("child")]
+    if step.positions not in allowed:
+        raise ValueError(f"rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
+    return target, source
 
 
 def _check_size(found: RecursionDescription, phase: int, read: TensorRead) -> None:

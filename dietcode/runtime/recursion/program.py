@@ -13,7 +13,16 @@ from dietcode.errors import LibraryError
 from dietcode.runtime.models.executable import ALIGNMENT, KernelStep, TensorRead
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.storages import StorageMemory
-from dietcode.runtime.native_loops import ROWS, WHOLE, LoopCall, LoopTensor, NativeProgram, address_of
+from dietcode.runtime.native_loops import (
+    ROWS,
+    WHOLE,
+    LoopCall,
+    LoopMove,
+    LoopTensor,
+    NativeProgram,
+    address_of,
+)
+from dietcode.runtime.recursion.moves import MoveStep
 from dietcode.runtime.recursion.plan import RecursionDescription, linear
 
 _MAX_LAYOUTS = 64
@@ -100,12 +109,33 @@ class RecursionProgram:
             self._num_buffers += 1
         return number
 
-    def _call(self, phase: int, step: KernelStep) -> LoopCall:
+    def _call(self, phase: int, step: KernelStep | MoveStep) -> LoopCall | LoopMove:
+        if isinstance(step, MoveStep):
+            return self._move(phase, step)
         names, variables = self._kernels.orders[step.digest]
         tensors = [self._argument(phase, step, name) for name in names]
         tensors += [self._tensor(phase, one) for one in step.results]
         values = [linear(step.variables[name], phase) for name in variables]
         return LoopCall(self._kernels.run[step.digest], tensors, values)
+
+    def _move(self, phase: int, step: MoveStep) -> LoopMove:
+        source, source_bytes = None, 0
+        constant = self._kernels.constants.get(step.source or "")
+        if constant is not None:
+            source = self._constant(address_of(constant), constant.dtype, constant.shape)
+            source_bytes = constant[:1].nbytes if step.positions else 0
+        elif step.source is not None:
+            source, source_bytes = self._rows(phase, step.source)
+        positions = None if step.positions is None else self._rows(phase, step.positions)[0]
+        target, target_bytes = self._rows(phase, step.value)
+        begins = step.read[0], step.written[0]
+        row_bytes = source_bytes, target_bytes
+        return LoopMove(target, source, positions, step.axes, begins, row_bytes, step.filler)
+
+    def _rows(self, phase: int, name: str) -> tuple[LoopTensor, int]:
+        """Return all of a value that is there for each row, and the bytes of a row."""
+        whole = self._description.rule(phase, name).whole
+        return self._tensor(phase, TensorRead(name, whole)), self._row_bytes(phase, name)
 
     def _argument(self, phase: int, step: KernelStep, name: str) -> LoopTensor:
         read = step.arguments[name]

@@ -123,6 +123,7 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
     "less": lambda a, b: np.less(a, b).astype(np.result_type(a, b)),
+    "less_equal": lambda a, b: np.less_equal(a, b).astype(np.result_type(a, b)),
     "where": lambda condition, a, b: np.where(condition != 0, a, b),
     "neg": np.negative,
     "abs": np.abs,
