@@ -86,8 +86,8 @@ def read_cells(data: Any) -> Cells:
     given = data.get("states")
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_STATES:
         raise ModelError(f"states: given {clip(given)}; allowed: a list of 1 to {MAX_STATES} shapes")
-    states = tuple(_shape(one, f"states.{at}", fewest=1) for at, one in enumerate(given))
-    x = None if data.get("x") is None else _shape(data["x"], "x", fewest=0)
+    states = tuple(_shape(one, f"states.{at}") for at, one in enumerate(given))
+    x = None if data.get("x") is None else _shape(data["x"], "x")
     cell = _graph(data.get("cell"), "cell")
     leaf = None if data.get("leaf") is None else _graph(data["leaf"], "leaf")
     own = [] if x is None else [x]
@@ -104,10 +104,10 @@ def read_cells(data: Any) -> Cells:
     return Cells(name, children, is_sum, states, x, cell, leaf)
 
 
-def _shape(given: Any, field: str, fewest: int) -> Shape:
-    is_shape = isinstance(given, list) and fewest <= len(given) <= MAX_AXES
+def _shape(given: Any, field: str) -> Shape:
+    is_shape = isinstance(given, list) and len(given) <= MAX_AXES
     if not is_shape or any(type(one) is not int or not 1 <= one <= MAX_EXTENT for one in given):
-        allowed = f"{fewest} to {MAX_AXES} extents of one node, as [256]"
+        allowed = f"up to {MAX_AXES} extents of one node, as [256]"
         raise ModelError(f"{field}: given {clip(given)}; allowed: {allowed}")
     return tuple(given)
 

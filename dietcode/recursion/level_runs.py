@@ -75,6 +75,8 @@ def kernel_runs(
     for phase in PHASES:
         most = int(description["max_level" if phase == "cell" else "max_nodes"])
         for step in description[phase]:
+            if "kernel" not in step:  # a move of elements
+                continue
             digest = str(step["kernel"])
             dispatch = dispatches[digest]
             variables = {name: parse_extent(one) for name, one in step["variables"].items()}

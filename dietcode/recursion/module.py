@@ -72,10 +72,8 @@ class Recursion:
         if not isinstance(states, list | tuple) or not 1 <= len(states) <= _MAX_STATES:
             allowed = f"a list of 1 to {_MAX_STATES} shapes, as [(256,), (256,)]"
             raise ModelError(f"states: given {clip(states)}; allowed: {allowed}")
-        self.states = tuple(
-            _shape(one, f"states[{at}]", is_empty_allowed=True) for at, one in enumerate(states)
-        )
-        self.x = None if x is None else _shape(x, "x", is_empty_allowed=True)
+        self.states = tuple(_shape(one, f"states[{at}]") for at, one in enumerate(states))
+        self.x = None if x is None else _shape(x, "x")
 
     def __call__(self, structure: Any, x: Any = None, *, all_nodes: bool = False) -> Any:
         """Apply the cell node by node in PyTorch, which is slow: a reference, and for a debugger.
@@ -104,8 +102,8 @@ def _count(given: Any) -> int:
     return given
 
 
-def _shape(given: Any, field: str, is_empty_allowed: bool = False) -> Shape:
+def _shape(given: Any, field: str) -> Shape:
     is_shape = isinstance(given, list | tuple) and all(type(one) is int and one >= 1 for one in given)
-    if not is_shape or (not given and not is_empty_allowed):
+    if not is_shape:
         raise ModelError(f"{field}: given {clip(given)}; allowed: a shape of one node, as (256,)")
     return tuple(given)
