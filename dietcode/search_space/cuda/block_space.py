@@ -79,8 +79,8 @@ def _is_useful(problem: BlockProblem, micro_kernel: CudaMicroKernel) -> bool:
     least, most = _THREADS
     if not least <= micro_kernel.threads <= most:
         return False
-    if isinstance(problem, RowProblem):
+    if not isinstance(problem, ProductProblem):
         return True
     ratio = micro_kernel.thread_rows / micro_kernel.thread_columns
-    accumulators = micro_kernel.num_accumulators * len(problem.plan.accumulators)  # type: ignore[attr-defined]
+    accumulators = micro_kernel.num_accumulators * len(problem.plan.accumulators)
     return 0.25 <= ratio <= 4 and accumulators <= _MAX_ACCUMULATORS

@@ -6,7 +6,6 @@ halves of what remains. So a row has the same bits whatever it was computed with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +15,11 @@ from tvm.tirx.script.builder import ir as T
 
 from dietcode.search_space.cpu.rows.functions import maximum, pointwise
 from dietcode.search_space.cpu.rows.streaming import stream
-from dietcode.search_space.pointwise import larger_number, minus_infinity
+from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import Pass, Schedule
 from dietcode.search_space.rows.problem import RowProblem, RowRead
+from dietcode.search_space.rows.reductions import BEGIN, combine_by
 from dietcode.search_space.tir import (
     DTYPE,
     TirOps,
@@ -39,13 +39,7 @@ from dietcode.workload.expansion import ROWS, Primitive
 NUM_ACCUMULATORS = 4
 """Vectors that a reduction along a row is added up in, before those are combined."""
 
-_COMBINE: dict[str, Callable[[int, Any, Any], Any]] = {
-    "sum": lambda lanes, a, b: a + b,
-    "mean": lambda lanes, a, b: a + b,
-    "max": maximum,
-    "max-of-numbers": larger_number,
-}
-_BEGIN = {"sum": 0.0, "mean": 0.0, "max": -math.inf, "max-of-numbers": -math.inf}
+_COMBINE = combine_by(maximum)
 
 
 @dataclass(frozen=True)
@@ -187,7 +181,7 @@ class RowBody:
             for i in range(len(self._rows)):
                 for j in range(NUM_ACCUMULATORS):
                     slot = small_buffer(self.lanes, DTYPE)
-                    store(slot, const(_BEGIN[p.kind], self.lanes), [0], self.lanes)
+                    store(slot, const(BEGIN[p.kind], self.lanes), [0], self.lanes)
                     accumulators[p.name, i, j] = slot
         return accumulators
 
@@ -249,7 +243,7 @@ class RowBody:
 
     def _accumulate(self, p: Primitive, slot: Any, value: Any, mask: Any) -> None:
         if mask is not None:
-            value = tirx.Select(mask, value, const(_BEGIN[p.kind], self.lanes))
+            value = tirx.Select(mask, value, const(BEGIN[p.kind], self.lanes))
         so_far = load(slot, [0], self.lanes)
         store(slot, _COMBINE[p.kind](self.lanes, so_far, value), [0], self.lanes)
 

@@ -7,8 +7,7 @@ they need of earlier ones. A row past the edge is computed as the last one is, a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -19,23 +18,18 @@ from dietcode.search_space.cuda.blocks.arithmetic import call, maximum, pointwis
 from dietcode.search_space.cuda.blocks.demands import threads_of_row
 from dietcode.search_space.cuda.building import both, local, once, only_if, sync, wide
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
-from dietcode.search_space.pointwise import larger_number, minus_infinity
+from dietcode.search_space.pointwise import minus_infinity
 from dietcode.search_space.rows.memory import RowMemory
 from dietcode.search_space.rows.passes import Pass, Schedule
 from dietcode.search_space.rows.problem import RowProblem, RowRead
+from dietcode.search_space.rows.reductions import BEGIN, combine_by
 from dietcode.search_space.tir import DTYPE, as_int64, i64, load, store
 from dietcode.search_space.vectors import const, named
 from dietcode.target.cuda import WARP
 from dietcode.workload.expansion import ROWS, Primitive
 
 _ALL_LANES = 0xFFFFFFFF
-_COMBINE: dict[str, Callable[[int, Any, Any], Any]] = {
-    "sum": lambda lanes, a, b: a + b,
-    "mean": lambda lanes, a, b: a + b,
-    "max": maximum,
-    "max-of-numbers": larger_number,
-}
-_BEGIN = {"sum": 0.0, "mean": 0.0, "max": -math.inf, "max-of-numbers": -math.inf}
+_COMBINE = combine_by(maximum)
 
 
 class RowBlock:
@@ -123,7 +117,7 @@ class RowBlock:
     def _pass(self, one: Pass, first: Any, num_steps: Any) -> None:
         totals = {p.name: local(f"total_{n}", 1) for n, p in enumerate(one.reductions)}
         for p in one.reductions:
-            store(totals[p.name], const(_BEGIN[p.kind], 1), [0], 1)
+            store(totals[p.name], const(BEGIN[p.kind], 1), [0], 1)
         with T.serial(i64(0), num_steps) as step, T.unroll(0, self.micro_kernel.thread_columns) as turn:
             begin = (first + step) * self.micro_kernel.columns
             column = once("column", begin + wide(turn * self.across + self.lane))
