@@ -16,15 +16,28 @@ if TYPE_CHECKING:
     import os
 
     from dietcode import nn as nn
+    from dietcode.errors import ProgramError
     from dietcode.models.exporting import export
     from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
+    from dietcode.runtime.programs.loaded import LoadedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
     from dietcode.runtime.recursion.structure import Structure
 
-__all__ = ["ChildSum", "Library", "Model", "Recursion", "Structure", "__version__", "export", "load", "pull"]
+__all__ = [
+    "ChildSum",
+    "Library",
+    "Model",
+    "ProgramError",
+    "Recursion",
+    "Structure",
+    "__version__",
+    "export",
+    "load",
+    "pull",
+]
 
 
 def pull(
@@ -36,7 +49,7 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model | LoadedRecursion:
+) -> Library | Model | LoadedRecursion | LoadedProgram:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters
@@ -74,28 +87,22 @@ def pull(
         return load(client.pull(ref, folder), num_threads=num_threads, threads=threads, weights=weights)
 
 
+_MODULES = {
+    "ChildSum": "dietcode.recursion.module",
+    "Library": "dietcode.runtime.library",
+    "Model": "dietcode.runtime.models.model",
+    "ProgramError": "dietcode.errors",
+    "Recursion": "dietcode.recursion.module",
+    "Structure": "dietcode.runtime.recursion.structure",
+    "export": "dietcode.models.exporting",
+    "load": "dietcode.runtime.opening",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
-    if name in {"Library", "load"}:
-        from dietcode.runtime import opening
-
-        return getattr(opening, name)
-    if name == "Model":
-        from dietcode.runtime.models.model import Model
-
-        return Model
-    if name == "Structure":
-        from dietcode.runtime.recursion.structure import Structure
-
-        return Structure
-    if name == "export":
-        from dietcode.models.exporting import export
-
-        return export
-    if name in {"ChildSum", "Recursion"}:
-        from dietcode.recursion import module
-
-        return getattr(module, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")
