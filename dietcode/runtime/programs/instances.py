@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietcode.errors import TensorError
+from dietcode.errors import DietCodeError, TensorError
+from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.compiled import CompiledCall
 from dietcode.runtime.models.model import input_array
 from dietcode.runtime.native_loops import address_of
 from dietcode.runtime.programs.machine import (
@@ -34,9 +35,14 @@ from dietcode.runtime.programs.machine import (
 )
 from dietcode.runtime.programs.plan import ProgramPlan
 
+if TYPE_CHECKING or CompiledCall is not None:
+    from dietcode.runtime import compiled_call
+
 OWN_TEXTS = 1 << 32  # the numbers of texts that are no constants of the program
 _INT64 = range(-(2**63), 2**63)
-_MAX_TYPES = 1024
+_TYPE_SHIFT = 8  # of a tensor's type beside its kind
+_CODES = {"i": (0, b"i"), "f": (2, b"f")}  # DLPack's, and the buffer protocol's
+Said = tuple[int, int, Any, bool]  # kind, number, what has to be kept, and whether it is PyTorch's
 
 
 @dataclass
@@ -46,7 +52,7 @@ class EncodedInstances:
     Attributes
     ----------
     words : array of int64
-    num_instances, num_objects : int
+    num_objects : int
     tensors : array of int64
         Type and address of each.
     texts : list of str
@@ -58,7 +64,6 @@ class EncodedInstances:
     """
 
     words: array[int] = field(default_factory=lambda: array("q"))
-    num_instances: int = 0
     num_objects: int = 0
     tensors: array[int] = field(default_factory=lambda: array("q"))
     texts: list[str] = field(default_factory=list)
@@ -72,22 +77,23 @@ class InstanceEncoder:
     Parameters
     ----------
     plan : ProgramPlan
+    in_c : bool
+        Whether the way in C is taken, where this installation has it.
     """
 
-    def __init__(self, plan: ProgramPlan) -> None:
+    def __init__(self, plan: ProgramPlan, in_c: bool = True) -> None:
         self._plan = plan
         self._num_parameters = plan.functions[plan.entry].parameters
-        self._texts = {one: number for number, one in reversed(list(enumerate(plan.constants)))
-                       if isinstance(one, str)}  # fmt: skip
+        numbered = reversed(list(enumerate(plan.constants)))
+        self.texts = {one: number for number, one in numbered if isinstance(one, str)}
         shapes = [tuple(extent.constant for extent in type_.shape) for type_ in plan.types]
-        self._types = {
-            (type_.dtype, shape): number
-            for number, (type_, shape) in enumerate(zip(plan.types, shapes, strict=True))
-        }
-        self._array_types = {(np.dtype(dtype), shape): n for (dtype, shape), n in self._types.items()}
-        self._records: dict[type, tuple[int, Callable[[Any], Any], int]] = {}
+        dtypes = [np.dtype(type_.dtype) for type_ in plan.types]
+        self._types = {key: number for number, key in enumerate(zip(dtypes, shapes, strict=True))}
+        self._in_c = in_c and CompiledCall is not None
+        self._facts = tuple((*_CODES[dtype.kind], shape) for dtype, shape in zip(dtypes, shapes, strict=True))
+        self.records: dict[type, tuple[int, tuple[str, ...]]] = {}  # of each class that came, with its fields
 
-    def encode(self, instances: Sequence[Any]) -> EncodedInstances:
+    def encode(self, instances: list[Any]) -> EncodedInstances:
         """Return instances as words.
 
         Raises
@@ -95,178 +101,187 @@ class InstanceEncoder:
         TensorError
             An instance has something that programs have not, or a tensor of another type.
         """
-        found = EncodedInstances(num_instances=len(instances))
-        writer = _Writer(self, found)
-        for number, one in enumerate(instances):
-            given = (one,)
-            if self._num_parameters > 1:
-                if not isinstance(one, tuple) or len(one) != self._num_parameters:
-                    raise TensorError(
-                        f"instance {number}: {type(one).__name__}; "
-                        f"allowed: a tuple of {self._num_parameters}, one for each parameter"
-                    )
-                given = one
-            writer.write(number, given, self._plan.changes)
-        roots = array("q", [word for pairs in writer.roots for word in pairs])
-        found.words = roots + writer.words
-        found.num_objects = writer.num_objects
-        found.texts = list(writer.texts)
-        return found
+        count = self._num_parameters
+        for number, one in enumerate(instances if count > 1 else ()):
+            if not isinstance(one, tuple) or len(one) != count:
+                given = f"{len(one)} values" if isinstance(one, tuple) else type(one).__name__
+                raise TensorError(
+                    f"instance {number}: {given}; allowed: a tuple of {count}, one for each parameter"
+                )
+        if not self._in_c:
+            return _Writer(self).written(instances, count, self._plan.changes)
+        asked = self.other, in_instance
+        words, num_objects, tensors, texts, beside_torch, kept = compiled_call.encode(
+            instances, count, self._plan.changes, self.texts, self.records, self._facts, np.ndarray, asked
+        )
+        return EncodedInstances(
+            _integers(words), num_objects, _integers(tensors), list(texts), beside_torch, kept
+        )
 
-    @property
-    def allowed(self) -> str:
-        """What may be in an instance, in words."""
-        records = [f"objects as {name}({', '.join(fields)})" for name, fields in self._plan.records]
-        return ", ".join(["numbers", "texts", "lists", "tuples", "tensors", *records])
+    def other(self, value: Any) -> Said:
+        """Return what a value is that is no plain number, text, list or tuple, nor of a known class.
 
-    def text_number(self, text: str, texts: dict[str, int]) -> int:
-        """Return the number of a text, where `texts` has those of the call that are no constants."""
-        found = self._texts.get(text)
-        return OWN_TEXTS + texts.setdefault(text, len(texts)) if found is None else found
-
-    def record_of(self, value: Any) -> tuple[int, Callable[[Any], Any], int] | None:
-        """Return the record that an object is, what reads its fields, and how many; None for no record."""
-        cls = type(value)
-        found = self._records.get(cls)
-        if found is None:
-            numbered = list(enumerate(self._plan.records))
-            fits = [n for n, (_, names) in numbered if all(hasattr(value, name) for name in names)]
-            named = [n for n in fits if self._plan.records[n][0] == cls.__name__]
-            if not fits:
-                return None
-            number = (named or fits)[0]
-            names = self._plan.records[number][1]
-            get: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
-            found = number, get, len(names)
-            if len(self._records) < _MAX_TYPES:
-                self._records[cls] = found
-        return found
-
-    def tensor(self, value: Any) -> tuple[int, Any, bool] | None:
-        """Return a tensor's type, an array of it, and whether it is PyTorch's; None for what is no tensor.
+        Of a tensor, the number is its address; of a text, it is what is kept.
 
         Raises
         ------
         TensorError
-            The program has no tensor of this dtype and shape.
+            Programs have none of this kind, or this program none of this dtype and shape.
         """
-        if type(value) is np.ndarray and value.flags.c_contiguous:
-            number = self._array_types.get((value.dtype, value.shape))
-            if number is not None:
-                return number, value, False
+        cls = type(value)
+        if cls is int:
+            raise TensorError(f"the number {value}; allowed: 64 bits")
+        is_sequence = isinstance(value, list | tuple)
+        plain = None if is_sequence else plain_value(value)
+        if isinstance(plain, str):
+            return TEXT, 0, plain, False
+        if plain is not None:
+            return _number(plain)
+        found = None if is_sequence else self._tensor(value)
+        if found is not None:
+            return found
+        record = self._record_of(value)
+        if record is not None:
+            self.records[cls] = record
+            return RECORD, 0, None, False
+        if is_sequence:
+            return LIST if isinstance(value, list) else TUPLE, 0, None, False
+        records = [f"objects as {name}({', '.join(fields)})" for name, fields in self._plan.records]
+        allowed = ", ".join(["numbers", "texts", "lists", "tuples", "tensors", *records])
+        raise TensorError(f"a {cls.__name__}; allowed: {allowed}")
+
+    def _record_of(self, value: Any) -> tuple[int, tuple[str, ...]] | None:
+        """Return the record that an object is, the one of its class's name first; None for none."""
+        name = type(value).__name__
+        fits = [
+            (one[0] != name, number, one[1])
+            for number, one in enumerate(self._plan.records)
+            if all(hasattr(value, field) for field in one[1])
+        ]
+        if isinstance(value, list | tuple):  # a class of its own, as namedtuple makes them
+            fits = [one for one in fits if not one[0]]
+        return min(fits)[1:] if fits else None
+
+    def _tensor(self, value: Any) -> Said | None:
+        if type(value) is np.ndarray and value.flags.c_contiguous and value.shape:
+            type_ = self._types.get((value.dtype, value.shape))
+            if type_ is not None:
+                return TENSOR | type_ << _TYPE_SHIFT, address_of(value), value, False
         torch = sys.modules.get("torch")
         is_torch = torch is not None and isinstance(value, torch.Tensor)
         if not is_torch and not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
             return None
         dtype, shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
         wanted = "int32" if dtype == "int64" else dtype
-        number = self._types.get((wanted, shape))
-        if number is None:
-            allowed = ", ".join(str(one) for one in self._plan.types)
+        type_ = self._types.get((np.dtype(wanted), shape)) if wanted in ("int32", "float32") else None
+        if type_ is None and (shape or not dtype.startswith("int")):
+            allowed = ", ".join(map(str, self._plan.types))
             raise TensorError(f"a tensor {dtype}[{', '.join(map(str, shape))}]; allowed: {allowed}")
-        array, _ = input_array("a tensor", value, TensorType(dtype, self._plan.types[number].shape))
+        own, _ = input_array("a tensor", value, TensorType(dtype, tuple(map(Extent.of, shape))))
+        if not shape and own.dtype.kind == "i":
+            return INT, int(own), None, is_torch
         if wanted != dtype:
-            narrow = array.astype(np.int32)
-            if not np.array_equal(narrow, array):
+            narrow = own.astype(np.int32)
+            if not np.array_equal(narrow, own):
                 raise TensorError("a tensor int64 with a number beyond 32 bits; allowed: int32")
-            array = narrow
-        return number, array, is_torch
+            own = narrow
+        return TENSOR | (type_ or 0) << _TYPE_SHIFT, address_of(own), own, is_torch
 
 
 class _Writer:
     """The words of one call: objects are numbered as they are met, and written in that order."""
 
-    def __init__(self, encoder: InstanceEncoder, found: EncodedInstances) -> None:
-        self._encoder, self._found = encoder, found
-        self.roots: list[list[int]] = []
-        self.words = array("q")
-        self.num_objects = 0
+    def __init__(self, encoder: InstanceEncoder) -> None:
+        self._encoder, self._found = encoder, EncodedInstances()
+        self._words = array("q")
         self._numbers: dict[int, int] = {}
-        self.texts: dict[str, int] = {}
+        self._texts: dict[str, int] = {}
         self._tensors: dict[int, int] = {}
         self._waiting: list[Any] = []
 
-    def write(self, number: int, parameters: Sequence[Any], is_alone: bool) -> None:
-        """Write an instance; one alone shares no object with another."""
-        if is_alone:
-            self._numbers.clear()
-        try:
-            self.roots.append(self._values(parameters))
-            for one in self._waiting:  # which grows meanwhile
-                self._object(one)
-        except TensorError as error:
-            raise TensorError(f"instance {number}: {error}") from error
-        self._found.kept.append(self._waiting)
-        self._waiting = []
+    def written(self, instances: Sequence[Any], num_parameters: int, is_alone: bool) -> EncodedInstances:
+        """Return all words; instances that are alone share no object with another."""
+        found, next_one = self._found, 0
+        for number, one in enumerate(instances):
+            if is_alone:
+                self._numbers.clear()
+            try:
+                for value in one if num_parameters > 1 else (one,):
+                    found.words.extend(self._value(value))
+                while next_one < len(self._waiting):
+                    self._object(self._waiting[next_one])
+                    next_one += 1
+            except Exception as error:
+                raise in_instance(number, error) from error
+        found.words += self._words
+        found.num_objects = len(self._waiting)
+        found.texts = list(self._texts)
+        return found
 
     def _object(self, value: Any) -> None:
-        if isinstance(value, list | tuple):
-            record = self._encoder.record_of(value) if type(value) not in (list, tuple) else None
-            items: Sequence[Any] = value
-        else:
-            record, items = self._encoder.record_of(value), ()
-            if record is None:
-                raise TensorError(f"a {type(value).__name__}; allowed: {self._encoder.allowed}")
-        number = 0
-        if record is not None:
-            number, get, count = record
-            items = (get(value),) if count == 1 else get(value)
-        self.words.extend([number, len(items), *self._values(items)])
-
-    def _values(self, values: Sequence[Any]) -> list[int]:
-        words: list[int] = []
-        for one in values:
+        number, names = self._encoder.records.get(type(value), (0, None))
+        items = value if names is None else [getattr(value, name) for name in names]
+        words = [number, len(items)]
+        for one in items:
             words += self._value(one)
-        return words
+        self._words.extend(words)
 
     def _value(self, value: Any) -> tuple[int, int]:
+        cls = type(value)
         if value is None:
             return NONE, 0
-        cls = type(value)
-        if cls is int:
-            if value not in _INT64:
-                raise TensorError(f"the number {value}; allowed: 64 bits")
-            return INT, value
-        if cls is float:
-            return FLOAT, float_bits(value)
-        if cls is bool:
-            return BOOL, int(value)
+        if cls is bool or cls is float or (cls is int and value in _INT64):
+            return _number(value)[:2]
         if cls is str:
-            return TEXT, self._encoder.text_number(value, self.texts)
-        return self._other(value)
-
-    def _other(self, value: Any) -> tuple[int, int]:
-        """Return the words of what is no plain number, nor a text."""
-        known = self._numbers.get(id(value))
-        if isinstance(value, list | tuple):
-            record = self._encoder.record_of(value) if type(value) not in (list, tuple) else None
-            kind = RECORD if record else LIST if isinstance(value, list) else TUPLE
-            return kind, self._number(value) if known is None else known
+            return TEXT, self._text(value)
+        known = RECORD if cls in self._encoder.records else {list: LIST, tuple: TUPLE}.get(cls)
         if known is not None:
-            return RECORD, known
-        plain = plain_value(value)
-        if plain is not None:
-            return self._value(plain)
-        number = self._tensors.get(id(value))
-        if number is not None:
-            return TENSOR, number
-        tensor = self._encoder.tensor(value)
-        return (RECORD, self._number(value)) if tensor is None else self._tensor(value, *tensor)
+            return known, self._numbered(value)
+        kind, number, kept, is_torch = self._encoder.other(value)
+        self._found.beside_torch |= is_torch
+        if kind in (RECORD, LIST, TUPLE):
+            number = self._numbered(value)
+        elif kind & 255 == TENSOR:
+            number = self._tensor(value, kind >> _TYPE_SHIFT, number, kept)
+        elif kind == TEXT:
+            number = self._text(kept)
+        return kind & 255, number
 
-    def _number(self, value: Any) -> int:
-        number = self._numbers[id(value)] = self.num_objects
-        self.num_objects += 1
-        self._waiting.append(value)
+    def _text(self, text: str) -> int:
+        known = self._encoder.texts.get(text)
+        return OWN_TEXTS + self._texts.setdefault(text, len(self._texts)) if known is None else known
+
+    def _numbered(self, value: Any) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._waiting)
+            self._waiting.append(value)
         return number
 
-    def _tensor(self, value: Any, type_: int, array: Any, is_torch: bool) -> tuple[int, int]:
-        self._found.beside_torch |= is_torch
-        if array.dtype == np.int32 and not array.shape:
-            return INT, int(array)
-        number = self._tensors[id(value)] = len(self._found.tensors) // 2
-        self._found.kept += (value, array)
-        self._found.tensors.extend((type_, address_of(array)))
-        return TENSOR, number
+    def _tensor(self, value: Any, type_: int, address: int, kept: Any) -> int:
+        number = self._tensors.get(id(value))
+        if number is None:
+            number = self._tensors[id(value)] = len(self._found.tensors) // 2
+            self._found.tensors.extend((type_, address))
+            self._found.kept += (value, kept)
+        return number
+
+
+def in_instance(number: int, error: Exception) -> Exception:
+    """Return an error that says of which instance it is; those that are none of ours stay as they are."""
+    return TensorError(f"instance {number}: {error}") if isinstance(error, DietCodeError) else error
+
+
+def _number(value: bool | int | float) -> Said:
+    if isinstance(value, float):
+        return FLOAT, float_bits(value), None, False
+    return BOOL if isinstance(value, bool) else INT, int(value), None, False
+
+
+def _integers(data: bytes) -> array[int]:
+    found = array("q")
+    found.frombytes(data)
+    return found
 
 
 def plain_value(value: Any) -> bool | int | float | str | None:

@@ -90,7 +90,7 @@ def _tables_of_ids(
             looked_up.add(source)
             if source in plan.constant_names and positions.startswith("ids"):
                 yield int(positions[3:]), step.arguments[table].shape[0].constant
-            elif not source or not block.are_rows_of(positions, source) or source not in block.rules:
+            elif not source or not block.are_rows_of(positions, source) or block.rules[source].is_rows:
                 raise LibraryError(f"{path}: {block.name}: {step.digest} reads {source} at {positions!r}")
         tables = {one for one in read.values() if one in block.rules and not block.rules[one].is_rows}
         if tables - looked_up:
