@@ -181,7 +181,7 @@ def mutated(rng: random.Random) -> Data:
         lambda: ["const", r(1), rng.choice([3, 4, 5, 6, 7])], lambda: ["tensor", r(3), 0],
         lambda: ["unary", r(1), rng.choice(["neg", "not", "abs", "int", "float", "bool"]), r(1)],
         lambda: ["binary", r(1), rng.choice(["+", "-", "*", "min", "==", "<", "is"]), r(1), r(1)],
-        lambda: ["binary", r(2), "+", r(2), r(2)], lambda: ["else", r(1), rng.randrange(4, 20)],
+        lambda: ["binary", r(2), "+", r(2), r(2)], lambda: ["else", r(1), rng.randrange(5, 13)],
         lambda: ["call", r(5), rng.randrange(2), [r(6)]], lambda: ["call", r(5), 1, [r(1)]],
         lambda: ["spawn", r(6), 1, [r(2)]], lambda: ["wait", r(5), r(6)], lambda: ["move", r(5), r()],
         lambda: ["tuple", r(5), [r(), r()]], lambda: ["list", r(2), [r() for _ in range(rng.randrange(4))]],
@@ -197,7 +197,7 @@ def mutated(rng: random.Random) -> Data:
     functions = []
     for name in "fg":
         code = [["const", 1, 4], ["list", 2, [1, 1, 0]], ["tensor", 3, 0], ["record", 4, 0, [0, 1, 2]]]
-        code += [rng.choice(kinds)() for _ in range(16)]
+        code += [rng.choice(kinds)() for _ in range(9)]
         functions.append(function(name, 1, [*code, ["return", r(2)]], 8))
     return described(*functions, with_kernel=False)
 
