@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dietcode import nn as nn
     from dietcode.models.exporting import export
-    from dietcode.programs.module import block, concurrent, map, program
+    from dietcode.programs.module import Program, block, concurrent, map, program
     from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
@@ -29,6 +29,7 @@ __all__ = [
     "ChildSum",
     "Library",
     "Model",
+    "Program",
     "Recursion",
     "Structure",
     "__version__",
@@ -95,7 +96,7 @@ _MODULES = {
     "Structure": "runtime.recursion.structure",
     "export": "models.exporting",
     **dict.fromkeys(("ChildSum", "Recursion"), "recursion.module"),
-    **dict.fromkeys(("block", "concurrent", "map", "program"), "programs.module"),
+    **dict.fromkeys(("Program", "block", "concurrent", "map", "program"), "programs.module"),
 }
 
 

@@ -14,8 +14,9 @@ from dietcode.graph.graph import Graph
 from dietcode.programs.code import Instruction
 from dietcode.programs.exporting import Type, WeightNames, export_group, signature_of, type_of
 from dietcode.programs.lowering import FunctionLowering
-from dietcode.programs.recording import Context, Recording
+from dietcode.programs.recording import Recording
 from dietcode.programs.registers import finished
+from dietcode.programs.sites import Context
 from dietcode.programs.values import Group
 
 _SKIPPED = frozenset({"label"})

@@ -290,7 +290,7 @@ def _number(tensor: Any, word: str, args: list[Any]) -> Any:
         return int(tensor.argmax())
     if word == "values":
         return [float(one) for one in tensor]
-    return {"float": float, "int": int, "bool": bool}[args[2]](tensor)
+    return {"float": float, "int": int, "bool": bool}[args[2]](tensor.item())
 
 
 def _of_record(form: Mapping[str, Any], number: int, values: list[Any]) -> Record:

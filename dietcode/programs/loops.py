@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dietcode.programs.calling import callable_of
 from dietcode.programs.code import Label
-from dietcode.programs.recording import callable_of
 from dietcode.programs.sources import is_frozen
 from dietcode.programs.values import Known, Several, Value
 
@@ -54,6 +54,19 @@ def lower_list_comprehension(lowering: Writer, node: ast.ListComp) -> Value:
 
     _loop(lowering, loop.target, loop.iter, body, f"{node.lineno} {node.col_offset}")
     return lowering.code.read(name)
+
+
+def lower_listed(lowering: Writer, node: ast.Call) -> Value:
+    """Write ``list`` of what a loop may go over."""
+    code, name = lowering.code, f" listed {node.lineno} {node.col_offset}"
+    code.write(name, code.emit("list", ()))
+    start, stop, step, item = _rounds(lowering, node.args[0], f"listed {node.lineno} {node.col_offset}")
+
+    def body(at: Value) -> None:
+        code.emit("append", (code.read(name), item(at)), writes=0)
+
+    _counted(lowering, f"{name} at", start, stop, step, body)
+    return code.read(name)
 
 
 def lower_map(lowering: Writer, node: ast.Call) -> Value:
@@ -149,15 +162,20 @@ def _rounds(lowering: Writer, node: ast.expr, mark: str) -> tuple[Value, Value, 
             )
         return start, stop, step, lambda at: at
     if isinstance(node, ast.Call) and function in (enumerate, zip):
-        parts = [_rounds(lowering, one, f"{mark} {number}") for number, one in enumerate(node.args)]
-        if any(part[0] != Known(0) or part[2] != Known(1) for part in parts):
-            raise lowering.refuse(
-                node, f"{function.__name__} of a range or reversed; write the loop over numbers"
-            )
-        stop = parts[0][1]
-        for part in parts[1:]:
-            stop = code.emit("binary", (stop, part[1]), "min")
-        items = [part[3] for part in parts]
+        parts = [
+            _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
+            for number, one in enumerate(node.args)
+        ]
+        stop = parts[0][0]
+        is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
+        for many, _ in parts[1:]:
+            if is_strict:
+                different, good = code.emit("binary", (stop, many), "!="), Label()
+                code.jump_unless(different, good)
+                lowering.fail("ValueError: zip() of different lengths")
+                code.label(good)
+            stop = code.emit("binary", (stop, many), "min")
+        items = [item for _, item in parts]
         if function is enumerate:
             return Known(0), stop, Known(1), lambda at: Several((at, items[0](at)))
         return Known(0), stop, Known(1), lambda at: Several(tuple(one(at) for one in items))
@@ -171,3 +189,30 @@ def _rounds(lowering: Writer, node: ast.expr, mark: str) -> tuple[Value, Value, 
     code.write(name, value)
     stop = Known(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
     return Known(0), stop, Known(1), lambda at: code.emit("get", (code.read(name), at))
+
+
+def _from_zero(
+    lowering: Writer, node: ast.expr, start: Value, stop: Value, step: Known, item: _Item, name: str
+) -> tuple[Value, _Item]:
+    """Return how many rounds a loop has, and its targets by the numbers of the rounds.
+
+    Parameters
+    ----------
+    lowering : Writer
+    node : expression
+    start, stop, step, item
+        As `_rounds` gives them.
+    name : str
+        Of a variable that keeps the start.
+    """
+    code = lowering.code
+    if start == Known(0) and step == Known(1):
+        return stop, item
+    if step.value not in (1, -1):
+        raise lowering.refuse(
+            node, f"a range in steps of {step.value} beside others; write the loop over numbers"
+        )
+    word = "+" if step.value == 1 else "-"
+    code.write(name, start)
+    ends = (stop, start) if step.value == 1 else (start, stop)
+    return code.emit("binary", ends, "-"), lambda at: item(code.emit("binary", (code.read(name), at), word))

@@ -65,10 +65,15 @@ class FunctionSource:
                 found[node.id] = found.get(node.id, 0) + 1
         return found
 
+    @cached_property
+    def _closure(self) -> dict[str, Any]:
+        names = self.function.__code__.co_freevars
+        cells = zip(names, self.function.__closure__ or (), strict=True)
+        return {name: cell.cell_contents for name, cell in cells}
+
     def outside(self, name: str) -> tuple[bool, Any]:
         """Return whether a name that is not local stands for something, and that."""
-        closure = inspect.getclosurevars(self.function).nonlocals if self.function.__closure__ else {}
-        for space in (closure, self.function.__globals__, vars(builtins)):
+        for space in (self._closure, self.function.__globals__, vars(builtins)):
             if name in space:
                 return True, space[name]
         return False, None

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dietcode.errors import ModelError
 from dietcode.programs.code import Code, Label
-from dietcode.programs.recording import Context, Path, Site
+from dietcode.programs.sites import Context, Path, Site
 from dietcode.programs.sources import FunctionSource, Statics
 from dietcode.programs.values import Value
 
