@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dietcode import nn as nn
     from dietcode.models.exporting import export
+    from dietcode.programs.module import Program, block, concurrent, map, program
     from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
@@ -24,7 +25,22 @@ if TYPE_CHECKING:
     from dietcode.runtime.recursion.loaded import LoadedRecursion
     from dietcode.runtime.recursion.structure import Structure
 
-__all__ = ["ChildSum", "Library", "Model", "Recursion", "Structure", "__version__", "export", "load", "pull"]
+__all__ = [
+    "ChildSum",
+    "Library",
+    "Model",
+    "Program",
+    "Recursion",
+    "Structure",
+    "__version__",
+    "block",
+    "concurrent",
+    "export",
+    "load",
+    "map",
+    "program",
+    "pull",
+]
 
 
 def pull(
@@ -74,28 +90,20 @@ def pull(
         return load(client.pull(ref, folder), num_threads=num_threads, threads=threads, weights=weights)
 
 
+_MODULES = {
+    **dict.fromkeys(("Library", "load"), "runtime.opening"),
+    "Model": "runtime.models.model",
+    "Structure": "runtime.recursion.structure",
+    "export": "models.exporting",
+    **dict.fromkeys(("ChildSum", "Recursion"), "recursion.module"),
+    **dict.fromkeys(("Program", "block", "concurrent", "map", "program"), "programs.module"),
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
-    if name in {"Library", "load"}:
-        from dietcode.runtime import opening
-
-        return getattr(opening, name)
-    if name == "Model":
-        from dietcode.runtime.models.model import Model
-
-        return Model
-    if name == "Structure":
-        from dietcode.runtime.recursion.structure import Structure
-
-        return Structure
-    if name == "export":
-        from dietcode.models.exporting import export
-
-        return export
-    if name in {"ChildSum", "Recursion"}:
-        from dietcode.recursion import module
-
-        return getattr(module, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"dietcode.{_MODULES[name]}"), name)
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

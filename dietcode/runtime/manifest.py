@@ -26,10 +26,13 @@ BUNDLE_FORMAT = "dietcode-bundle/1"
 BUNDLE_FILES = (MODEL, REPORT)  # of a bundle whose weights are apart
 RECURSION, RECURSION_FORMAT = "recursion.json", "dietcode-recursion/1"  # a bundle of a recursion
 RECURSION_FILES = (RECURSION, REPORT)
+PROGRAM, PROGRAM_FORMAT = "program.json", "dietcode-program/1"  # a bundle of a program
+PROGRAM_FILES = (PROGRAM, REPORT)
 PART_PREFIX = "part:"  # of a name that a server gives to a library that its bundles share
 _CONTENTS = {
     "dietcode-library": {MANIFEST, SIGNATURE, BLOBS, *FILES},
     "dietcode-recursion": {MANIFEST, SIGNATURE, BLOBS, RECURSION, WEIGHTS, LIBRARIES, REPORT},
+    "dietcode-program": {MANIFEST, SIGNATURE, BLOBS, PROGRAM, WEIGHTS, LIBRARIES, REPORT},
     "dietcode-bundle": {MANIFEST, SIGNATURE, BLOBS, MODEL, WEIGHTS, LIBRARIES, REPORT},
 }
 _MAX_MANIFEST_BYTES = 8 << 20
