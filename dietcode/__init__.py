@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dietcode import nn as nn
     from dietcode.errors import ProgramError
     from dietcode.models.exporting import export
+    from dietcode.programs.module import Program, block, concurrent, map, program
     from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
@@ -30,12 +31,17 @@ __all__ = [
     "ChildSum",
     "Library",
     "Model",
+    "Program",
     "ProgramError",
     "Recursion",
     "Structure",
     "__version__",
+    "block",
+    "concurrent",
     "export",
     "load",
+    "map",
+    "program",
     "pull",
 ]
 
@@ -88,21 +94,20 @@ def pull(
 
 
 _MODULES = {
-    "ChildSum": "dietcode.recursion.module",
-    "Library": "dietcode.runtime.library",
-    "Model": "dietcode.runtime.models.model",
-    "ProgramError": "dietcode.errors",
-    "Recursion": "dietcode.recursion.module",
-    "Structure": "dietcode.runtime.recursion.structure",
-    "export": "dietcode.models.exporting",
-    "load": "dietcode.runtime.opening",
+    **dict.fromkeys(("Library", "load"), "runtime.opening"),
+    "Model": "runtime.models.model",
+    "ProgramError": "errors",
+    "Structure": "runtime.recursion.structure",
+    "export": "models.exporting",
+    **dict.fromkeys(("ChildSum", "Recursion"), "recursion.module"),
+    **dict.fromkeys(("Program", "block", "concurrent", "map", "program"), "programs.module"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import the runtime on first use, so that ``import dietcode`` stays cheap."""
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        return getattr(importlib.import_module(f"dietcode.{_MODULES[name]}"), name)
     if name == "nn":
         return importlib.import_module("dietcode.nn")
     raise AttributeError(f"module 'dietcode' has no attribute {name!r}")

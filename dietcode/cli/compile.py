@@ -44,7 +44,7 @@ SamplesOf = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.npz|NAME",
-        help="Of a recursion: structures to tune for; arrays of children, or a list or function in FILE.py.",
+        help="Structures or instances to tune for: a list or function in FILE.py; structures also as a file.",
     ),
 ]
 
@@ -79,7 +79,7 @@ def compile_model(
     check_options(is_recursion, bool(wanted), StructureOptions(max_nodes, max_level, samples))
     label = label_of(name or stem_of(model))
     if is_recursion:
-        made = _recursion(model, label, StructureOptions(max_nodes, max_level, samples))
+        made = _object(model, label, StructureOptions(max_nodes, max_level, samples))
     else:
         made = _whole_model(model, label, wanted)
     from dietcode.cli.progress import ProgressBars
@@ -158,13 +158,17 @@ def _whole_model(model: Path, name: str, ranges: dict[str, tuple[int, int]]) -> 
     return partial(compile_graph, graph, values)
 
 
-def _recursion(model: Path, name: str, options: StructureOptions) -> Callable[..., CompileResult]:
-    """Read a recursion out of a file, which is run, and return what compiles it."""
-    need_compiler("models", "reading a recursion")
+def _object(model: Path, name: str, options: StructureOptions) -> Callable[..., CompileResult]:
+    """Read a recursion or a program out of a file, which is run, and return what compiles it."""
+    need_compiler("models", "reading a recursion or a program")
+    from dietcode.programs.compiling import compile_program
+    from dietcode.programs.model import ProgramModel
+    from dietcode.programs.reader import read_object
     from dietcode.recursion.compiling import compile_recursion
-    from dietcode.recursion.reader import read_recursion
 
-    found, values = read_recursion(str(model), name, *options)
+    found, values = read_object(str(model), name, *options)
+    if isinstance(found, ProgramModel):
+        return partial(compile_program, found, values)
     return partial(
         compile_recursion,
         found.cells,

@@ -11,6 +11,8 @@ from dietcode.models.planning import ModelPlan, PlannedPart
 from dietcode.runtime.manifest import (
     BUNDLE_FORMAT,
     MODEL,
+    PROGRAM,
+    PROGRAM_FORMAT,
     RECURSION,
     RECURSION_FORMAT,
     REPORT,
@@ -62,7 +64,7 @@ def report_of_model(
 
 def described_files(plan: ModelPlan, report: Mapping[str, Any]) -> dict[str, bytes]:
     """Return steps and report, by the name of the file."""
-    name = RECURSION if is_recursion_plan(plan) else MODEL
+    name = {RECURSION_FORMAT: RECURSION, PROGRAM_FORMAT: PROGRAM}.get(plan.description["format"], MODEL)
     return {name: pretty_json(plan.description), REPORT: pretty_json(report)}
 
 
@@ -85,9 +87,10 @@ def bundle_manifest(
     libraries : mapping
         What is listed of each library, by the digest of its part: ``manifest``, the digest of its manifest.
     """
+    known = plan.description["format"]
     workspace = plan.facts.get("workspace_bytes")  # a recursion's follows from each structure
     return {
-        "format": RECURSION_FORMAT if is_recursion_plan(plan) else BUNDLE_FORMAT,
+        "format": known if known in (RECURSION_FORMAT, PROGRAM_FORMAT) else BUNDLE_FORMAT,
         "name": plan.name,
         "version": __version__,
         "files": files,

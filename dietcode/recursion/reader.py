@@ -17,7 +17,7 @@ from dietcode.models.importing.reader import GRAPH, answer, read_weights, readin
 from dietcode.recursion.sampling import SUFFIX, load_samples, samples_of
 from dietcode.workload.text import clip, one_line
 
-_ALLOWED = "FILE.py:NAME, where NAME is a dietcode.Recursion of that file"
+_ALLOWED = "FILE.py:NAME, where NAME is a dietcode.Recursion or dietcode.program of that file"
 
 
 def read_recursion(
@@ -46,31 +46,61 @@ def read_recursion(
     """
     if samples is None:
         check_sizes(*default_sizes(max_nodes, max_level))
+    path, attribute = file_and_object(model)
+    is_file = samples is not None and samples.endswith(SUFFIX)
+    known = load_samples(Path(samples)) if samples is not None and is_file else None
+    with reading(path, __name__, [str(path), attribute, name, None if is_file else samples]) as place:
+        found = json.loads((place / GRAPH).read_bytes())
+        return recursive_model(found, known, max_nodes, max_level), read_weights(place)
+
+
+def file_and_object(model: str) -> tuple[Path, str]:
+    """Return the file and the name of ``FILE.py:NAME``; raises ModelError where there is no such file."""
     file, _, attribute = model.rpartition(":")
     path = Path(file)
     if not attribute or path.suffix != ".py":
         raise ModelError(f"{model}: no object is named; give {_ALLOWED}")
     if not path.is_file():
         raise ModelError(f"{path}: no such file; give {_ALLOWED}")
-    is_file = samples is not None and samples.endswith(SUFFIX)
-    known = load_samples(Path(samples)) if samples is not None and is_file else None
-    with reading(path, __name__, [str(path), attribute, name, None if is_file else samples]) as place:
-        found = json.loads((place / GRAPH).read_bytes())
-        if found["samples"] is not None:
-            known = read_samples(found["samples"])
-        cells = read_cells(found["cells"])
-        sizes = default_sizes(max_nodes, max_level, known)
-        check_sizes(*sizes)
-        if known is not None:
-            check_samples(known, cells, sizes[0])
-        return RecursiveModel(cells, *sizes, known), read_weights(place)
+    return path, attribute
 
 
-def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[Any, Mapping[str, Any]]:
-    from dietcode.recursion.exporting import export_cells
-    from dietcode.recursion.module import Recursion
+def recursive_model(
+    found: Mapping[str, Any], known: Samples | None, max_nodes: int | None, max_level: int | None
+) -> RecursiveModel:
+    """Return a recursion of what `cells_of` gave.
 
-    path = Path(file)
+    Parameters
+    ----------
+    found : mapping
+    known : Samples or None
+        Those of a file.
+    max_nodes, max_level : int or None
+        The largest structures, where that is said.
+
+    Raises
+    ------
+    ModelError
+        The samples do not fit.
+    """
+    if found["samples"] is not None:
+        known = read_samples(found["samples"])
+    cells = read_cells(found["cells"])
+    sizes = default_sizes(max_nodes, max_level, known)
+    check_sizes(*sizes)
+    if known is not None:
+        check_samples(known, cells, sizes[0])
+    return RecursiveModel(cells, *sizes, known)
+
+
+def module_of(path: Path) -> Any:
+    """Return the module of a Python file, which is run.
+
+    Raises
+    ------
+    ModelError
+        It is none, or running it failed.
+    """
     sys.path.insert(0, str(path.parent.absolute()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -82,6 +112,37 @@ def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[An
     except Exception as error:
         what = one_line(f"{type(error).__name__}: {error}", 200)
         raise ModelError(f"{path}: running it failed: {what}") from error
+    return module
+
+
+def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[Any, Mapping[str, Any]]:
+    path = Path(file)
+    return cells_of(module_of(path), path, attribute, name, samples)
+
+
+def cells_of(
+    module: Any, path: Path, attribute: str, name: str, samples: str | None
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the cells of a recursion of a module as data, with counted samples, and its weights.
+
+    Parameters
+    ----------
+    module : module
+    path : Path
+        Its file, for messages.
+    attribute, name : str
+        What the module calls the recursion, and what it is called.
+    samples : str or None
+        The name of a list or function of the module.
+
+    Raises
+    ------
+    ModelError
+        There is no such object, or its cells cannot be compiled.
+    """
+    from dietcode.recursion.exporting import export_cells
+    from dietcode.recursion.module import Recursion
+
     found = getattr(module, attribute, None)
     if not isinstance(found, Recursion):
         names = [key for key, value in vars(module).items() if isinstance(value, Recursion)]
@@ -94,6 +155,15 @@ def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[An
 
 def _samples_of(module: Any, name: str, path: Path) -> Samples:
     """Count what a list of a file has, or what a function of it returns."""
+    found = samples_in(module, name, path)
+    if found is None:
+        allowed = f"structures{SUFFIX}, or the name of a list or function of structures of that file"
+        raise ModelError(f"--samples: given {clip(name)}, which {path} has not; allowed: {allowed}")
+    return samples_of(found, name)
+
+
+def samples_in(module: Any, name: str, path: Path) -> Any:
+    """Return what a module has under a name, or what a function of that name returns; None for nothing."""
     found = getattr(module, name, None)
     if callable(found):
         try:
@@ -101,10 +171,7 @@ def _samples_of(module: Any, name: str, path: Path) -> Samples:
         except Exception as error:
             what = one_line(f"{type(error).__name__}: {error}", 200)
             raise ModelError(f"{path}: {name}() failed: {what}") from error
-    if found is None:
-        allowed = f"structures{SUFFIX}, or the name of a list or function of structures of that file"
-        raise ModelError(f"--samples: given {clip(name)}, which {path} has not; allowed: {allowed}")
-    return samples_of(found, name)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Programs: plain Python for one instance, whose tensor code becomes blocks that are batched."""

@@ -1,0 +1,60 @@
+"""Calls of a program's text: which function they run, and which of its arguments are static."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from dietcode.programs import module as marks
+from dietcode.programs.kinds import kind_of
+from dietcode.programs.sources import Statics, is_frozen
+from dietcode.workload.text import clip
+
+
+def learn_static(statics: Statics, targets: Sequence[ast.expr], value: ast.expr) -> bool:
+    """Note a name that is assigned once, to a module or a weight; returns whether it is one."""
+    (target, *others) = targets
+    if others or not isinstance(target, ast.Name) or statics.source.stores.get(target.id) != 1:
+        return False
+    known, found = statics.find(value)
+    if not known or not is_frozen(found):
+        return False
+    statics.names[target.id] = found
+    return True
+
+
+def callable_of(function: Any) -> tuple[Any, list[Any]]:
+    """Return the plain function that a call runs, and what it is bound to."""
+    if isinstance(function, marks.Program):
+        return function.function, []
+    if hasattr(function, "forward"):
+        function = function.forward
+    if hasattr(function, "__self__"):
+        return function.__func__, [function.__self__]
+    return function, []
+
+
+def static_arguments(
+    statics: Statics, parameters: Sequence[str], nodes: Sequence[ast.expr | None], given: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call that are modules, functions or weights, by the name of the parameter.
+
+    Parameters
+    ----------
+    statics : Statics
+        Of the caller.
+    parameters : sequence of str
+    nodes : sequence of expression or None
+        None for what is bound, or left out.
+    given : sequence of object
+        The values.
+    """
+    found = {}
+    for name, node, value in zip(parameters, nodes, given, strict=True):
+        known = True if node is None else statics.find(node)[0]
+        if known and is_frozen(value):
+            found[name] = value
+        elif kind_of(value) == "object" and value is not None:
+            raise statics.source.refusal(node or statics.source.tree, f"{clip(value)} is chosen by values")
+    return found

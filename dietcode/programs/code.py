@@ -1,0 +1,196 @@
+"""Code of a function while it is written: instructions, labels, tensor code that is to be a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.programs.values import (
+    Group,
+    Known,
+    Operation,
+    Pending,
+    Register,
+    Several,
+    Value,
+    arguments_of,
+    leaves_of,
+)
+
+
+@dataclass(eq=False)
+class Label:
+    """A place in the code that is jumped to."""
+
+
+@dataclass(eq=False)
+class Instruction:
+    """One instruction over registers that are as many as are needed.
+
+    Attributes
+    ----------
+    word : str
+    writes, reads : list of int
+        Registers; of what a block does not have to write, -1.
+    rest : list
+        What follows them in the form.
+    line : int
+    group : Group or None
+        Of a block.
+    target : Label or None
+        Of a jump; for "label", itself.
+    """
+
+    word: str
+    writes: list[int]
+    reads: list[int]
+    rest: list[Any] = field(default_factory=list)
+    line: int = 0
+    group: Group | None = None
+    target: Label | None = None
+
+
+class Code:
+    """The code of one function.
+
+    Parameters
+    ----------
+    parameters : sequence of str
+        They are the first registers.
+    """
+
+    def __init__(self, parameters: Sequence[str]) -> None:
+        self.instructions: list[Instruction] = []
+        self.line = 0
+        self.num_registers = len(parameters)
+        self.variables = {name: number for number, name in enumerate(parameters)}
+        self._current: dict[str, Value] = {}
+        self._changed: set[str] = set()
+        self._group = Group()
+
+    def fresh(self) -> int:
+        """Return a new register."""
+        self.num_registers += 1
+        return self.num_registers - 1
+
+    def emit(self, word: str, reads: Sequence[Value] = (), *rest: Any, writes: int = 1) -> Register:
+        """Write an instruction that reads values; returns the register that it writes."""
+        given = [self.register_of(one) for one in reads]
+        target = [self.fresh()] if writes else []
+        self.instructions.append(Instruction(word, target, given, list(rest), self.line))
+        return Register(target[0] if target else -1)
+
+    # ---- Variables ----
+
+    def read(self, name: str) -> Value:
+        """Return the value of a variable."""
+        if name in self._current:
+            return self._current[name]
+        return Register(self._variable(name))
+
+    def write(self, name: str, value: Value) -> None:
+        """Set a variable; its register is written at the end of the basic block."""
+        self._variable(name)
+        self._current[name] = value
+        self._changed.add(name)
+
+    def _variable(self, name: str) -> int:
+        if name not in self.variables:
+            self.variables[name] = self.fresh()
+        return self.variables[name]
+
+    # ---- Basic blocks ----
+
+    def label(self, label: Label) -> None:
+        """End the basic block, and begin one that is jumped to."""
+        self.end_block()
+        self.instructions.append(Instruction("label", [], [], line=self.line, target=label))
+
+    def jump(self, label: Label) -> None:
+        """End the basic block by a jump."""
+        self.end_block()
+        self.instructions.append(Instruction("jump", [], [], line=self.line, target=label))
+
+    def jump_unless(self, condition: Value, label: Label) -> None:
+        """End the basic block by a jump that is taken where a condition is false."""
+        number = self.register_of(condition)
+        self.end_block()
+        self.instructions.append(Instruction("else", [], [number], line=self.line, target=label))
+
+    def end_block(self) -> None:
+        """Write every variable that changed to its register."""
+        self.flush()
+        changed = sorted(self._changed)
+        moved = {name: self.register_of(self._current[name]) for name in changed}
+        own = {self.variables[name] for name in changed}
+        for name, number in moved.items():
+            if number in own and number != self.variables[name]:  # another move may overwrite it first
+                moved[name] = self._moved(number, self.fresh())
+        for name, number in moved.items():
+            if number != self.variables[name]:
+                self._moved(number, self.variables[name])
+        self._current.clear()
+        self._changed.clear()
+
+    def _moved(self, source: int, target: int) -> int:
+        self.instructions.append(Instruction("move", [target], [source], line=self.line))
+        return target
+
+    # ---- Tensor code ----
+
+    def operate(self, operation: Operation, kinds: Any) -> Value:
+        """Add an operation to the block that is being collected; returns what it returns."""
+        self._group.operations.append(operation)
+        known = {one.number for one in self._group.operands}
+        for argument in arguments_of(operation):
+            for leaf in leaves_of(argument):
+                if isinstance(leaf, Register) and leaf.number not in known:
+                    self._group.operands.append(leaf)
+                    known.add(leaf.number)
+        return _returned(operation, (), kinds)
+
+    def flush(self) -> None:
+        """Write the block of the tensor code that was collected."""
+        group, self._group = self._group, Group()
+        if not group.operations:
+            return
+        group.results = [result for one in group.operations for result in one.results]
+        for result in group.results:
+            result.register = self.fresh()
+        writes = [one.register for one in group.results if one.register is not None]
+        reads = [one.number for one in group.operands]
+        self.instructions.append(Instruction("block", writes, reads, [], self.line, group))
+
+    def register_of(self, value: Value) -> int:
+        """Return a register that holds a value."""
+        if isinstance(value, Register):
+            return value.number
+        if isinstance(value, Pending):
+            if value.register is None:
+                self.flush()
+            assert value.register is not None  # the block has just been written
+            return value.register
+        if isinstance(value, Several):
+            return self.emit("list" if value.is_list else "tuple", value.items).number
+        word = "tensor" if hasattr(value.value, "dtype") else "const"
+        return self.emit(word, (), value).number
+
+
+def argument_of(value: Value) -> Value:
+    """Return a value as an argument of tensor code: what a block has written already is in a register."""
+    if isinstance(value, Pending) and value.register is not None:
+        return Register(value.register, value.kind)
+    if isinstance(value, Several):
+        return Several(tuple(map(argument_of, value.items)), value.is_list)
+    return value
+
+
+def _returned(operation: Operation, path: tuple[int, ...], kind: Any) -> Value:
+    if isinstance(kind, tuple) and kind[0] == "tuple":
+        return Several(tuple(_returned(operation, (*path, at), one) for at, one in enumerate(kind[1])))
+    if kind == "none":
+        return Known(None)
+    found = Pending(operation, path, kind)
+    operation.results.append(found)
+    return found

@@ -1,0 +1,248 @@
+"""A program as data: its control flow in the form of ``program.json``, and the graphs of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ModelError
+from dietcode.graph.graph import Graph
+from dietcode.programs.code import Instruction
+from dietcode.programs.exporting import Type, WeightNames, export_group, signature_of, type_of
+from dietcode.programs.lowering import FunctionLowering
+from dietcode.programs.recording import Recording
+from dietcode.programs.registers import finished
+from dietcode.programs.sites import Context
+from dietcode.programs.values import Group
+
+_SKIPPED = frozenset({"label"})
+
+
+@dataclass(frozen=True)
+class FormedBlock:
+    """One block, before it is batched.
+
+    Attributes
+    ----------
+    graph : Graph
+        Of one instance; its inputs are its operands.
+    operands, results : tuple of Type
+    is_made : list of bool
+        Of each operand, whether a block computed it in any sample; others come with the instance.
+    group : Group
+        One of those that it is, for PyTorch.
+    """
+
+    graph: Graph
+    operands: tuple[Type, ...]
+    results: tuple[Type, ...]
+    is_made: list[bool]
+    group: Group
+
+
+@dataclass
+class Formed:
+    """A program as data.
+
+    Attributes
+    ----------
+    form : dict
+        ``records``, ``names``, ``constants``, ``tensors``, ``types``, ``functions``, ``entry``.
+    blocks : list of FormedBlock
+    weights : WeightNames
+    """
+
+    form: dict[str, Any]
+    blocks: list[FormedBlock] = field(default_factory=list)
+    weights: WeightNames = field(default_factory=WeightNames)
+
+
+def form_program(recording: Recording) -> Formed:
+    """Return a program as data.
+
+    Raises
+    ------
+    ModelError
+        It cannot be compiled; names file and line.
+    """
+    return _Forming(recording).run()
+
+
+class _Forming:
+    def __init__(self, recording: Recording) -> None:
+        self._contexts = merged(recording.contexts)
+        self._records = recording.records
+        self._types: list[Type] = []
+        self._constants: list[Any] = []
+        self._tensors: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        self._record_names = list(recording.records)
+        self._functions: dict[int, int] = {}
+        self._blocks: dict[str, int] = {}
+        self._found = Formed({})
+
+    def run(self) -> Formed:
+        self._functions = {
+            number: at for at, number in enumerate(dict.fromkeys(one.number for one in self._contexts))
+        }
+        functions = [self._function(self._contexts[number]) for number in self._functions]
+        self._found.form = {
+            "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in self._types],
+            "records": [{"name": name, "fields": own} for name, own in self._records.items()],
+            "names": self._names,
+            "constants": self._constants,
+            "tensors": self._tensors,
+            "functions": functions,
+            "entry": 0,
+        }
+        return self._found
+
+    def type_number(self, type_: Type) -> int:
+        if type_ not in self._types:
+            self._types.append(type_)
+        return self._types.index(type_)
+
+    def _function(self, context: Context) -> dict[str, Any]:
+        code = FunctionLowering(context, self._contexts, self._records).run()
+        parameters = len(context.source.parameters)
+        instructions, registers = finished(code.instructions, parameters)
+        places: dict[int, int] = {}
+        kept: list[Instruction] = []
+        for one in instructions:
+            if one.word == "label":
+                places[id(one.target)] = len(kept)
+            else:
+                kept.append(one)
+        return {
+            "name": context.source.function.__qualname__,
+            "parameters": parameters,
+            "registers": registers,
+            "code": [self._encoded(one, places) for one in kept],
+            "lines": [one.line for one in kept],
+            "file": Path(context.source.file).name,
+        }
+
+    def _encoded(self, one: Instruction, places: dict[int, int]) -> list[Any]:
+        """Return an instruction as the form has it."""
+        writes, reads = one.writes, one.reads
+        if one.group is not None:
+            return ["block", list(writes), self._block(one.group), list(reads)]
+        if one.target is not None:
+            return [one.word, *reads, places[id(one.target)]]
+        if one.word == "setfield":
+            return [one.word, reads[0], self._name(one.rest[0]), reads[1]]
+        if one.word in ("unary", "binary"):
+            return [one.word, *writes, *one.rest, *reads]
+        number = {
+            "const": lambda: self._constant(one.rest[0].value),
+            "raise": lambda: self._constant(one.rest[0].value),
+            "tensor": lambda: self._tensor(one.rest[0]),
+            "call": lambda: self._functions[one.rest[0]],
+            "spawn": lambda: self._functions[one.rest[0]],
+            "record": lambda: self._record_names.index(one.rest[0]),
+            "field": lambda: self._name(one.rest[0]),
+        }.get(one.word)
+        if one.word in ("call", "spawn", "record", "tuple", "list"):
+            return [one.word, *writes, *([] if number is None else [number()]), list(reads)]
+        return [one.word, *writes, *reads, *(one.rest if number is None else [number()])]
+
+    def _constant(self, value: Any) -> int:
+        if value is not None and not isinstance(value, bool | int | float | str):
+            raise ModelError(
+                f"{type(value).__name__} is a value of the program; allowed: numbers, texts, None"
+            )
+        for at, known in enumerate(self._constants):
+            if type(known) is type(value) and known == value:
+                return at
+        self._constants.append(value)
+        return len(self._constants) - 1
+
+    def _name(self, name: str) -> int:
+        if name not in self._names:
+            self._names.append(name)
+        return self._names.index(name)
+
+    def _tensor(self, known: Any) -> int:
+        array = np.asarray(known.value.detach().cpu().numpy(), order="C")
+        if array.dtype != np.float32:
+            raise ModelError(f"{known.name}: {array.dtype} as a value of the program; allowed: float32")
+        name = self._found.weights.name_of(array, _plain(known.name))
+        own = {"value": name, "type": self.type_number(("float32", array.shape))}
+        if own not in self._tensors:
+            self._tensors.append(own)
+        return self._tensors.index(own)
+
+    def _block(self, group: Group) -> int:
+        try:
+            results = tuple(type_of(one.kind) for one in group.results)
+            operands = tuple(type_of(one.kind) for one in group.operands)
+        except ModelError as error:
+            raise ModelError(f"{group.where}: {error}") from None
+        graph = export_group(group, self._found.weights)
+        key = signature_of(graph, operands)
+        made = [one.is_made for one in group.operands]
+        if key not in self._blocks:
+            self._blocks[key] = len(self._found.blocks)
+            for one in (*operands, *results):
+                self.type_number(one)
+            self._found.blocks.append(FormedBlock(graph, operands, results, made, group))
+        known = self._found.blocks[self._blocks[key]]
+        known.is_made[:] = [old or new for old, new in zip(known.is_made, made, strict=True)]
+        return self._blocks[key]
+
+
+def _plain(text: str) -> str:
+    return (
+        "".join(one if one.isalnum() or one in "._" else "_" for one in text).strip("._")[:60] or "constant"
+    )
+
+
+def merged(contexts: Sequence[Context]) -> list[Context]:
+    """Return for each context the one that it is compiled as: those that one call may call are the same."""
+    parents = list(range(len(contexts)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            number = parents[number]
+        return number
+
+    changed = True
+    while changed:
+        changed = False
+        for calls in _calls(contexts, root).values():
+            first, *others = sorted({root(one) for one in calls})
+            for one in others:
+                if contexts[one].statics.keys() != contexts[first].statics.keys() or any(
+                    contexts[one].statics[name] is not value
+                    for name, value in contexts[first].statics.items()
+                ):
+                    continue  # refused where it is called
+                parents[one] = first
+                changed = True
+    for number, context in enumerate(contexts):
+        target = contexts[root(number)]
+        if target is context:
+            continue
+        target.reached |= context.reached
+        for key, site in context.sites.items():
+            known = target.sites.setdefault(key, site)
+            if known is not site:
+                known.kinds |= site.kinds
+                known.callees |= site.callees
+                known.is_made |= site.is_made
+                known.role = known.role or site.role
+                known.value = site.value if known.value is None else known.value
+    return [contexts[root(number)] for number in range(len(contexts))]
+
+
+def _calls(contexts: Sequence[Context], root: Any) -> dict[Any, set[int]]:
+    found: dict[Any, set[int]] = {}
+    for number, one in enumerate(contexts):
+        for key, site in one.sites.items():
+            if site.callees:
+                found.setdefault((root(number), key), set()).update(map(root, site.callees))
+    return {key: calls for key, calls in found.items() if len(calls) > 1}

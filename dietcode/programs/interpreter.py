@@ -1,0 +1,332 @@
+"""The form of a program run slowly, in Python: to count the sizes of buckets, and as a reference.
+
+Every instance is a fiber with frames of its own. A block is noted as a node; nodes are computed when every
+fiber waits or has finished, bucket by bucket.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dietcode.errors import DietCodeError
+
+Compute = Callable[[int, list[list[Any]]], list[list[Any]]]
+"""(block, operands of each row) -> results of each row."""
+
+PHASE = 1 << 32
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "min": min,
+    "max": max,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "is": operator.is_,
+}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "not": operator.not_,
+    "abs": abs,
+    "int": int,
+    "float": float,
+    "bool": bool,
+}
+
+
+class InstanceError(DietCodeError):
+    """An instance failed: what it raised, with the line."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A block that is to run, or has run, for one instance.
+
+    Attributes
+    ----------
+    block, key : int
+    operands : list
+        Tensors, numbers, and `Row` of other nodes.
+    results : list or None
+    """
+
+    block: int
+    key: int
+    operands: list[Any]
+    results: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result of a node."""
+
+    node: Node
+    number: int
+
+
+@dataclass(eq=False)
+class Record:
+    """An object of the program's."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+@dataclass(eq=False)
+class _Fiber:
+    frames: list[_Frame]
+    is_done: bool = False
+    result: Any = None
+    error: InstanceError | None = None
+
+
+@dataclass(eq=False)
+class _Frame:
+    function: Mapping[str, Any]
+    registers: list[Any]
+    into: int  # register of the caller
+    pc: int = 0
+
+
+@dataclass
+class FormRun:
+    """One call of a program.
+
+    Parameters
+    ----------
+    form : mapping
+        ``functions``, ``constants``, ``tensors``, ``records``, ``names``.
+    phases : sequence of int
+        Of each block.
+    compute : callable
+    tensors : sequence of tensor
+        Those that the form names.
+    buckets : list of (int, int)
+        Block and rows of each bucket that has run.
+    flushes : list of dict
+        The nodes of each block between two decisions.
+    edges : set of (int, int)
+        Which block read which other block's results: (reader, read).
+    """
+
+    form: Mapping[str, Any]
+    phases: Sequence[int]
+    compute: Compute
+    tensors: Sequence[Any] = ()
+    buckets: list[tuple[int, int]] = field(default_factory=list)
+    flushes: list[dict[int, int]] = field(default_factory=list)
+    edges: set[tuple[int, int]] = field(default_factory=set)
+    _nodes: list[Node] = field(default_factory=list)
+    _fibers: list[_Fiber] = field(default_factory=list)
+
+    def run(self, instances: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the result of each instance, or its `InstanceError`.
+
+        Parameters
+        ----------
+        instances : sequence of sequence
+            The arguments of each.
+        """
+        main = self.form["functions"][self.form["entry"]]
+        fibers = [_Fiber([_frame(main, args, -1)]) for args in instances]
+        self._fibers = list(fibers)
+        while True:
+            waiting = [one for one in self._fibers if not one.is_done]
+            progress = False
+            for one in waiting:
+                progress |= self._advance(one)
+            if all(one.is_done for one in self._fibers):
+                break
+            if not progress and not self._nodes:
+                raise RuntimeError("all fibers wait, and nothing is left to run")
+            if not progress:
+                self._flush()
+        self._flush()
+        return [one.error or self._given(one.result) for one in fibers]
+
+    # ---- Nodes ----
+
+    def _flush(self) -> None:
+        nodes, self._nodes = self._nodes, []
+        if not nodes:
+            return
+        counts: dict[int, int] = {}
+        buckets: dict[tuple[int, int], list[Node]] = {}
+        for one in nodes:
+            counts[one.block] = counts.get(one.block, 0) + 1
+            buckets.setdefault((one.key, one.block), []).append(one)
+        self.flushes.append(counts)
+        for (_, block), bucket in sorted(buckets.items(), key=lambda item: item[0]):
+            rows = [[_tensor(operand) for operand in one.operands] for one in bucket]
+            for one, results in zip(bucket, self.compute(block, rows), strict=True):
+                one.results = results
+            self.buckets.append((block, len(bucket)))
+
+    def _note(self, block: int, operands: list[Any]) -> Node:
+        key = self.phases[block] * PHASE
+        for one in operands:
+            if isinstance(one, Row):
+                self.edges.add((block, one.node.block))
+                key = max(key, one.node.key + 1)
+        node = Node(block, max(key, 1), operands)
+        self._nodes.append(node)
+        return node
+
+    # ---- Fibers ----
+
+    def _advance(self, fiber: _Fiber) -> bool:
+        """Run a fiber until it waits; returns whether it did anything."""
+        steps = 0
+        while not fiber.is_done:
+            frame = fiber.frames[-1]
+            word, *args = frame.function["code"][frame.pc]
+            line = frame.function["lines"][frame.pc]
+            try:
+                if not self._step(fiber, frame, word, args):
+                    return steps > 0
+            except InstanceError as error:
+                fiber.is_done, fiber.error = True, error
+            except Exception as error:
+                where = f"{frame.function['file']}:{line}"
+                fiber.is_done = True
+                fiber.error = InstanceError(f"{where}: {type(error).__name__}: {error}")
+            steps += 1
+        return steps > 0
+
+    def _step(self, fiber: _Fiber, frame: _Frame, word: str, args: list[Any]) -> bool:
+        """Run an instruction; returns False where it has to wait."""
+        r = frame.registers
+        if word in ("value", "argmax", "values"):
+            given = r[args[1]]
+            if isinstance(given, Row) and given.node.results is None:
+                return False
+            r[args[0]] = _number(_tensor(given), word, args)
+        elif word == "wait":
+            task = r[args[1]]
+            if not task.is_done:
+                return False
+            if task.error is not None:
+                raise task.error
+            r[args[0]] = task.result
+        elif word in ("return", "jump", "else"):
+            self._go(fiber, frame, word, args)
+            return True
+        elif word in ("call", "spawn", "block", "raise"):
+            frame.pc += 1
+            self._begin(fiber, r, word, args)
+            return True
+        else:
+            _INSTRUCTIONS[word](self.form, self.tensors, r, *args)
+        frame.pc += 1
+        return True
+
+    def _go(self, fiber: _Fiber, frame: _Frame, word: str, args: list[Any]) -> None:
+        """Go elsewhere."""
+        if word == "jump":
+            frame.pc = args[0]
+        elif word == "else":
+            frame.pc = frame.pc + 1 if frame.registers[args[0]] else args[1]
+        else:
+            fiber.frames.pop()
+            if fiber.frames:
+                fiber.frames[-1].registers[frame.into] = frame.registers[args[0]]
+            else:
+                fiber.is_done, fiber.result = True, frame.registers[args[0]]
+
+    def _begin(self, fiber: _Fiber, r: list[Any], word: str, args: list[Any]) -> None:
+        """Call a function, begin a fiber, note a block, or fail."""
+        if word == "raise":
+            raise InstanceError(self.form["constants"][args[0]])
+        given = [r[one] for one in args[2]]
+        if word == "block":
+            node = self._note(args[1], given)
+            for number, register in enumerate(args[0]):
+                r[register] = Row(node, number)
+            return
+        made = _frame(self.form["functions"][args[1]], given, args[0])
+        if word == "call":
+            fiber.frames.append(made)
+        else:
+            r[args[0]] = _Fiber([made])
+            self._fibers.append(r[args[0]])
+
+    def _given(self, value: Any) -> Any:
+        """Return a result with tensors in the place of rows."""
+        if isinstance(value, tuple):
+            return tuple(map(self._given, value))
+        if isinstance(value, list):
+            return list(map(self._given, value))
+        if isinstance(value, Record):
+            return Record(value.name, {name: self._given(one) for name, one in value.fields.items()})
+        return _tensor(value)
+
+
+def _frame(function: Mapping[str, Any], args: Sequence[Any], into: int) -> _Frame:
+    registers = [*args, *[None] * (function["registers"] - len(args))]
+    return _Frame(function, registers, into)
+
+
+def _tensor(value: Any) -> Any:
+    if not isinstance(value, Row):
+        return value
+    if value.node.results is None:
+        raise RuntimeError("a row is read before its block has run")
+    return value.node.results[value.number]
+
+
+def _number(tensor: Any, word: str, args: list[Any]) -> Any:
+    if word == "argmax":
+        return int(tensor.argmax())
+    if word == "values":
+        return [float(one) for one in tensor]
+    return {"float": float, "int": int, "bool": bool}[args[2]](tensor.item())
+
+
+def _of_record(form: Mapping[str, Any], number: int, values: list[Any]) -> Record:
+    own = form["records"][number]
+    return Record(own["name"], dict(zip(own["fields"], values, strict=True)))
+
+
+def _field(base: Any, name: str) -> Any:
+    return base.fields[name] if isinstance(base, Record) else getattr(base, name)
+
+
+def _set_field(base: Any, name: str, value: Any) -> None:
+    if isinstance(base, Record):
+        base.fields[name] = value
+    else:
+        setattr(base, name, value)
+
+
+# Each takes the form, its tensors, the registers, and what follows the word in the instruction.
+_INSTRUCTIONS: dict[str, Callable[..., Any]] = {
+    "const": lambda form, _, r, d, k: operator.setitem(r, d, form["constants"][k]),
+    "tensor": lambda _, tensors, r, d, k: operator.setitem(r, d, tensors[k]),
+    "move": lambda _, __, r, d, a: operator.setitem(r, d, r[a]),
+    "unary": lambda _, __, r, d, word, a: operator.setitem(r, d, _UNARY[word](r[a])),
+    "binary": lambda _, __, r, d, word, a, b: operator.setitem(r, d, _BINARY[word](r[a], r[b])),
+    "tuple": lambda _, __, r, d, own: operator.setitem(r, d, tuple(r[one] for one in own)),
+    "list": lambda _, __, r, d, own: operator.setitem(r, d, [r[one] for one in own]),
+    "record": lambda form, _, r, d, k, own: operator.setitem(
+        r, d, _of_record(form, k, [r[one] for one in own])
+    ),
+    "get": lambda _, __, r, d, a, b: operator.setitem(r, d, r[a][r[b]]),
+    "put": lambda _, __, r, a, b, c: operator.setitem(r[a], r[b], r[c]),
+    "slice": lambda _, __, r, d, a, b, c: operator.setitem(r, d, r[a][r[b] : r[c]]),
+    "append": lambda _, __, r, a, b: r[a].append(r[b]),
+    "pop": lambda _, __, r, d, a, b: operator.setitem(r, d, r[a].pop(-1 if r[b] is None else r[b])),
+    "len": lambda _, __, r, d, a: operator.setitem(r, d, len(r[a])),
+    "field": lambda form, _, r, d, a, k: operator.setitem(r, d, _field(r[a], form["names"][k])),
+    "setfield": lambda form, _, r, a, k, b: _set_field(r[a], form["names"][k], r[b]),
+}

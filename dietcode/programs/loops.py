@@ -1,0 +1,218 @@
+"""Loops of a program's text: over numbers, lists and tuples; over modules they are written out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dietcode.programs.calling import callable_of
+from dietcode.programs.code import Label
+from dietcode.programs.sources import is_frozen
+from dietcode.programs.values import Known, Several, Value
+
+if TYPE_CHECKING:
+    from dietcode.programs.writing import Writer
+
+_Item = Callable[[Value], Value]  # from the number of a round to what the loop's target is
+
+
+def lower_for(lowering: Writer, node: ast.For) -> None:
+    """Write a loop."""
+    rounds = lowering.statics.unrolled(node)
+    if rounds is None:
+        _loop(lowering, node.target, node.iter, lambda: lowering.body(node.body), str(node.lineno))
+        return
+    outer, end = lowering.path, Label()
+    for number, names in enumerate(rounds):
+        again = Label()
+        lowering.path = (*outer, number)
+        if not any((lowering.path, one) in lowering.context.reached for one in node.body[:1]):
+            lowering.fail("RuntimeError: no sample reached this round of the loop; give samples that do")
+            break
+        lowering.statics.names.update(names)
+        lowering.loops.append((again, end))
+        lowering.body(node.body)
+        lowering.loops.pop()
+        lowering.code.label(again)
+    lowering.path = outer
+    lowering.code.label(end)
+
+
+def lower_list_comprehension(lowering: Writer, node: ast.ListComp) -> Value:
+    """Write a comprehension as a loop that appends."""
+    (loop,) = node.generators
+    name = f" list {node.lineno} {node.col_offset}"
+    lowering.code.write(name, lowering.code.emit("list", ()))
+
+    def body() -> None:
+        again = lowering.loops[-1][0]
+        for one in loop.ifs:
+            lowering.condition(one, lambda value: lowering.code.jump_unless(value, again))
+        value = lowering.value(node.elt) if lowering.site(node.elt).kinds or loop.ifs else Known(None)
+        lowering.code.emit("append", (lowering.code.read(name), value), writes=0)
+
+    _loop(lowering, loop.target, loop.iter, body, f"{node.lineno} {node.col_offset}")
+    return lowering.code.read(name)
+
+
+def lower_listed(lowering: Writer, node: ast.Call) -> Value:
+    """Write ``list`` of what a loop may go over."""
+    code, name = lowering.code, f" listed {node.lineno} {node.col_offset}"
+    code.write(name, code.emit("list", ()))
+    start, stop, step, item = _rounds(lowering, node.args[0], f"listed {node.lineno} {node.col_offset}")
+
+    def body(at: Value) -> None:
+        code.emit("append", (code.read(name), item(at)), writes=0)
+
+    _counted(lowering, f"{name} at", start, stop, step, body)
+    return code.read(name)
+
+
+def lower_map(lowering: Writer, node: ast.Call) -> Value:
+    """Write calls that run side by side, and then a loop that waits for them."""
+    bound = callable_of(lowering.statics.find(node.args[0])[1])[1]
+    mark = f"{node.lineno} {node.col_offset}"
+    items, tasks, found = (f" {word} {mark}" for word in ("items", "tasks", "found"))
+    lowering.code.write(items, lowering.value(node.args[1]))
+    for one in (tasks, found):
+        lowering.code.write(one, lowering.code.emit("list", ()))
+    if not lowering.site(node).callees:
+        raise lowering.refuse(
+            node, "dietcode.map of tensor code, or of an empty list in all samples; write a list"
+        )
+    given = [Known(None) if is_frozen(one) else Known(one) for one in bound]
+
+    def begin(item: Value) -> None:
+        task = lowering.code.emit("spawn", (*given, item), lowering.callee(node))
+        lowering.code.emit("append", (lowering.code.read(tasks), task), writes=0)
+
+    def end(task: Value) -> None:
+        result = lowering.code.emit("wait", (task,))
+        lowering.code.emit("append", (lowering.code.read(found), result), writes=0)
+
+    _over(lowering, items, begin, f"begin {mark}")
+    _over(lowering, tasks, end, f"end {mark}")
+    return lowering.code.read(found)
+
+
+def _over(lowering: Writer, items: str, body: Callable[[Value], None], mark: str) -> None:
+    """Write a loop over the items of a list in a variable."""
+    count = lowering.code.emit("len", (lowering.code.read(items),))
+    _counted(
+        lowering,
+        f" {mark}",
+        Known(0),
+        count,
+        Known(1),
+        lambda at: body(lowering.code.emit("get", (lowering.code.read(items), at))),
+    )
+
+
+def _loop(
+    lowering: Writer, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
+) -> None:
+    start, stop, step, item = _rounds(lowering, iterable, f"{mark} {len(lowering.loops)}")
+
+    def run(at: Value) -> None:
+        lowering.store(target, item(at))
+        body()
+
+    _counted(lowering, f" at {mark}", start, stop, step, run)
+
+
+def _counted(
+    lowering: Writer,
+    name: str,
+    start: Value,
+    stop: Value,
+    step: Known,
+    body: Callable[[Value], None],
+) -> None:
+    """Write a loop over whole numbers."""
+    code = lowering.code
+    code.write(name, start)
+    if not isinstance(stop, Known):
+        code.write(f"{name} stop", stop)
+    test, again, end = Label(), Label(), Label()
+    code.label(test)
+    until = stop if isinstance(stop, Known) else code.read(f"{name} stop")
+    inside = code.emit("binary", (code.read(name), until), "<" if step.value > 0 else ">")
+    code.jump_unless(inside, end)
+    lowering.loops.append((again, end))
+    body(code.read(name))
+    lowering.loops.pop()
+    code.label(again)
+    code.write(name, code.emit("binary", (code.read(name), Known(step.value)), "+"))
+    code.jump(test)
+    code.label(end)
+
+
+def _rounds(lowering: Writer, node: ast.expr, mark: str) -> tuple[Value, Value, Known, _Item]:
+    """Return start, stop and step of a loop's numbers, and what the target is for each of them."""
+    code = lowering.code
+    function: Any = lowering.statics.find(node.func)[1] if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.Call) and function is range:
+        args = [lowering.value(one) for one in node.args]
+        start, stop = (Known(0), args[0]) if len(args) == 1 else (args[0], args[1])
+        step = args[2] if len(args) > 2 else Known(1)
+        if not isinstance(step, Known) or not step.value:
+            raise lowering.refuse(
+                node, "a range with a step that depends on the instance; allowed: a constant"
+            )
+        return start, stop, step, lambda at: at
+    if isinstance(node, ast.Call) and function in (enumerate, zip):
+        parts = [
+            _from_zero(lowering, node, *_rounds(lowering, one, f"{mark} {number}"), f" first {mark} {number}")
+            for number, one in enumerate(node.args)
+        ]
+        stop = parts[0][0]
+        is_strict = any(one.arg == "strict" and lowering.statics.find(one.value)[1] for one in node.keywords)
+        for many, _ in parts[1:]:
+            if is_strict:
+                different, good = code.emit("binary", (stop, many), "!="), Label()
+                code.jump_unless(different, good)
+                lowering.fail("ValueError: zip() of different lengths")
+                code.label(good)
+            stop = code.emit("binary", (stop, many), "min")
+        items = [item for _, item in parts]
+        if function is enumerate:
+            return Known(0), stop, Known(1), lambda at: Several((at, items[0](at)))
+        return Known(0), stop, Known(1), lambda at: Several(tuple(one(at) for one in items))
+    if isinstance(node, ast.Call) and function is reversed:
+        start, stop, step, item = _rounds(lowering, node.args[0], mark)
+        if start != Known(0) or step != Known(1):
+            raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
+        return code.emit("binary", (stop, Known(1)), "-"), Known(-1), Known(-1), item
+    value = lowering.value(node)
+    name = f" over {mark}"
+    code.write(name, value)
+    stop = Known(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
+    return Known(0), stop, Known(1), lambda at: code.emit("get", (code.read(name), at))
+
+
+def _from_zero(
+    lowering: Writer, node: ast.expr, start: Value, stop: Value, step: Known, item: _Item, name: str
+) -> tuple[Value, _Item]:
+    """Return how many rounds a loop has, and its targets by the numbers of the rounds.
+
+    Parameters
+    ----------
+    lowering : Writer
+    node : expression
+    start, stop, step, item
+        As `_rounds` gives them.
+    name : str
+        Of a variable that keeps the start.
+    """
+    code = lowering.code
+    if start == Known(0) and step == Known(1):
+        return stop, item
+    if step.value not in (1, -1):
+        raise lowering.refuse(
+            node, f"a range in steps of {step.value} beside others; write the loop over numbers"
+        )
+    word = "+" if step.value == 1 else "-"
+    code.write(name, start)
+    ends = (stop, start) if step.value == 1 else (start, stop)
+    return code.emit("binary", ends, "-"), lambda at: item(code.emit("binary", (code.read(name), at), word))

@@ -1,0 +1,147 @@
+"""The text of a function, with what samples show of it, as code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from dietcode.programs.calling import learn_static
+from dietcode.programs.code import Code, Label
+from dietcode.programs.expressions import UNREACHED, ExpressionLowering
+from dietcode.programs.loops import lower_for
+from dietcode.programs.roles import BINARY
+from dietcode.programs.values import Known, Several, Value
+
+
+class FunctionLowering(ExpressionLowering):
+    """One context as code."""
+
+    def run(self) -> Code:
+        """Write the code.
+
+        Raises
+        ------
+        ModelError
+            The function has what cannot be compiled; names file and line.
+        """
+        self.body(self.source.tree.body)
+        self.code.emit("return", (Known(None),), writes=0)
+        return self.code
+
+    def body(self, body: Sequence[ast.stmt]) -> None:
+        """Write statements; behind what no sample reached there is an error."""
+        for node in body:
+            self.code.line = node.lineno
+            if isinstance(node, ast.Raise):
+                self._raise(node)
+                return
+            if (self.path, node) not in self.context.reached:
+                if isinstance(node, ast.Break | ast.Continue | ast.Pass):
+                    self._jump(node)
+                    return
+                self.fail(UNREACHED)
+                return
+            self._statement(node)
+            if isinstance(node, ast.Return | ast.Break | ast.Continue):
+                return
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if node.value is None or learn_static(self.statics, targets, node.value):
+                return
+            value = self.value(node.value)
+            for target in targets:
+                self.store(target, value)
+        elif isinstance(node, ast.AugAssign):
+            self._augmented(node)
+        elif isinstance(node, ast.Expr):
+            if not isinstance(node.value, ast.Constant):
+                self.value(node.value)
+        elif isinstance(node, ast.If):
+            self._if(node)
+        elif isinstance(node, ast.While):
+            self._while(node)
+        elif isinstance(node, ast.For):
+            lower_for(self, node)
+        elif isinstance(node, ast.Return):
+            value = Known(None) if node.value is None else self.value(node.value)
+            self.code.emit("return", (value,), writes=0)
+        elif isinstance(node, ast.Assert):
+            good = Label()
+            self.condition(node.test, lambda value: self._unless(value, good))
+            self.fail(f"AssertionError: {ast.unparse(node.test)}")
+            self.code.label(good)
+        else:
+            self._jump(node)
+
+    def _jump(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Break):
+            self.code.jump(self.loops[-1][1])
+        elif isinstance(node, ast.Continue):
+            self.code.jump(self.loops[-1][0])
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        assert isinstance(node.target, ast.Name)
+        before, other = self.kinded(self.code.read(node.target.id), node.target), self.value(node.value)
+        self.store(node.target, self._operated(node, BINARY[type(node.op)], [before, other]))
+
+    def _raise(self, node: ast.Raise) -> None:
+        text = "Exception"
+        if isinstance(node.exc, ast.Call):
+            text = ast.unparse(node.exc.func)
+            said = [_text_of(one) for one in node.exc.args[:1]]
+            text = f"{text}: {said[0]}" if said else text
+        elif node.exc is not None:
+            text = ast.unparse(node.exc)
+        self.fail(text)
+
+    def _if(self, node: ast.If) -> None:
+        otherwise, end = Label(), Label()
+        self.condition(node.test, lambda value: self.code.jump_unless(value, otherwise))
+        self.body(node.body)
+        self.code.jump(end)
+        self.code.label(otherwise)
+        self.body(node.orelse)
+        self.code.label(end)
+
+    def _while(self, node: ast.While) -> None:
+        again, end = Label(), Label()
+        self.code.label(again)
+        self.condition(node.test, lambda value: self.code.jump_unless(value, end))
+        self.loops.append((again, end))
+        self.body(node.body)
+        self.loops.pop()
+        self.code.jump(again)
+        self.code.label(end)
+
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Assign a value."""
+        if isinstance(target, ast.Name):
+            self.code.write(target.id, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            many = len(target.elts)
+            known = value.items if isinstance(value, Several) else None
+            if known is None:
+                known = tuple(self.code.emit("get", (value, Known(at))) for at in range(many))
+            for one, own in zip(target.elts, known, strict=True):
+                self.store(one, own)
+        elif isinstance(target, ast.Subscript):
+            base, at = self.value(target.value), self.value(target.slice)
+            self.code.emit("put", (base, at, value), writes=0)
+        else:
+            assert isinstance(target, ast.Attribute)  # the recording refuses others
+            self.code.emit("setfield", (self.value(target.value), value), target.attr, writes=0)
+
+
+def _text_of(node: ast.expr) -> str:
+    """Return the text of an error; what is put into it stays as it is written."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            str(one.value) if isinstance(one, ast.Constant) else f"{{{ast.unparse(one.value)}}}"
+            for one in node.values
+            if isinstance(one, ast.Constant | ast.FormattedValue)
+        )
+    return ast.unparse(node)

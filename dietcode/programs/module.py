@@ -1,0 +1,74 @@
+"""``dietcode.program`` and what a program's text may say beside plain Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from dietcode.errors import ModelError
+from dietcode.workload.text import clip
+
+_Item = TypeVar("_Item")
+
+
+class Program:
+    """A function of one instance, which ``dietcode compile`` batches over many.
+
+    Called, or by `eager`, it is the plain function.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not inspect.isfunction(function):
+            raise ModelError(f"program: given {clip(function)}; allowed: a function written by def")
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the function on one instance."""
+        return self.function(*args)
+
+    def eager(self, *args: Any) -> Any:
+        """Run the function on one instance without gradients: the same numbers, for a debugger."""
+        import torch
+
+        with torch.no_grad():
+            return self.function(*args)
+
+
+class Block:
+    """A function of tensors, which is compiled as one piece; called, it is the plain function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise ModelError(f"block: given {clip(function)}; allowed: a function of tensors")
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function."""
+        return self.function(*args, **kwargs)
+
+
+def program(function: Callable[..., Any]) -> Program:
+    """Mark a function as a program: see `Program`."""
+    return Program(function)
+
+
+def block(function: Callable[..., Any]) -> Block:
+    """Mark a function of tensors, without control flow that depends on values, as one block."""
+    return Block(function)
+
+
+def concurrent(*results: Any) -> tuple[Any, ...]:
+    """Return what calls of functions return, which do not depend on each other.
+
+    Compiled, they run side by side: one that waits for the value of a tensor lets the others go on.
+    """
+    return results
+
+
+def map(function: Callable[[_Item], Any], items: Iterable[_Item]) -> list[Any]:
+    """Return what a function returns for each item; compiled, the calls run side by side."""
+    return [function(one) for one in items]

@@ -1,0 +1,364 @@
+"""From the blocks of a program to what is tuned and to ``program.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import ModelError
+from dietcode.graph.attributes import plain
+from dietcode.graph.extent import ONE, Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.samples import row_weights
+from dietcode.graph.tensor_type import TensorType
+from dietcode.models.kernel_call import KernelCall
+from dietcode.models.planning import ModelPlan, planned_parts
+from dietcode.programs.model import BlockModel, ProgramModel
+from dietcode.recursion.batching import ROWS, Batching
+from dietcode.recursion.hoisting import given, hoisted_values, only
+from dietcode.recursion.lowering import LoweredRows, lower_rows
+from dietcode.recursion.rewriting import canonical, distinct_outputs
+from dietcode.runtime.manifest import PROGRAM_FORMAT
+
+TABLE = Extent.of("T")
+_MARGIN, _LEAST, _MOST = 2, 64, 8192  # of the rows of a bucket
+Type = tuple[str, tuple[int, ...]]
+
+
+@dataclass
+class RowBlock:
+    """A block as a graph of rows.
+
+    Attributes
+    ----------
+    name : str
+    graph : Graph
+        Its inputs are ``operand{k}`` and ``rows{k}``, or ``ids{k}``.
+    operands, results : list of Type
+    phase : int
+    counts : dict of int to int
+        How often a bucket had so many rows.
+    max_batch : int
+    """
+
+    name: str
+    graph: Graph
+    operands: list[Type]
+    results: list[Type]
+    phase: int
+    counts: dict[int, int]
+    max_batch: int
+
+
+@dataclass(frozen=True)
+class _Split:
+    """How a block's instruction becomes two: the first has what comes with the instance.
+
+    Attributes
+    ----------
+    first, second : int
+        Numbers of row blocks.
+    first_operands, second_operands : list of int
+        Of the operands of the whole; in the second, those from the first come behind these.
+    num_hoisted : int
+    """
+
+    first: int
+    second: int
+    first_operands: list[int]
+    second_operands: list[int]
+    num_hoisted: int
+
+
+def plan_program(model: ProgramModel, fields: Mapping[str, Any], *, hoist: bool = True) -> ModelPlan:
+    """Take a program apart; the plan's description is ``program.json``.
+
+    Parameters
+    ----------
+    model : ProgramModel
+    fields : mapping
+        Target, budget and objective of each part, as a spec has them.
+    hoist : bool
+        Whether what depends on the instance alone becomes a block of its own, which runs first.
+
+    Raises
+    ------
+    ModelError
+        A block cannot be compiled; all reasons are named.
+    """
+    blocks: list[RowBlock] = []
+    splits: list[_Split | int] = []
+    for number, one in enumerate(model.blocks):
+        splits.append(_rows_of(model, number, one, blocks, hoist))
+    lowered = [_lowered(one) for one in blocks]
+    functions = [_with_splits(one, splits) for one in model.form["functions"]]
+    types = [(one["dtype"], tuple(one["shape"])) for one in model.form["types"]]
+    for block in blocks:
+        types += [one for one in (*block.operands, *block.results) if one not in types]
+    description = _description(model, functions, types, blocks, lowered)
+    specs: dict[str, dict[str, Any]] = {}
+    calls: dict[str, list[KernelCall]] = {}
+    for rows in lowered:
+        specs |= rows.specs
+        for digest, own in rows.calls.items():
+            calls.setdefault(digest, []).extend(own)
+    largest = {"B": max((one.max_batch for one in blocks), default=1), "T": model.max_rows}
+    parts = planned_parts(specs, calls, largest, fields)
+    return ModelPlan(description, parts, _facts(model, description, blocks, lowered))
+
+
+def _max_batch(counts: Mapping[int, int]) -> int:
+    wanted = max(_LEAST, _MARGIN * max(counts, default=1))
+    return min(_MOST, 1 << (wanted - 1).bit_length())
+
+
+def _rows_of(
+    model: ProgramModel, number: int, block: BlockModel, blocks: list[RowBlock], hoist: bool
+) -> _Split | int:
+    """Add the row blocks that a block becomes."""
+    name = f"block{number}"
+    batch = _max_batch(block.together if hoist else block.buckets)
+    graph = batched_block(block, {"B": (1, batch), "T": (2, model.max_rows)})
+    on_blocks = {
+        f"{word}{k}"
+        for k, is_made in enumerate(block.is_made)
+        if is_made
+        for word in ("operand", "rows", "ids")
+    }
+    wanted = hoisted_values(graph, on_blocks) if hoist and any(block.is_made) else []
+    if not wanted:
+        own = distinct_outputs(_ranged(graph, _max_batch(block.buckets)))
+        blocks.append(
+            RowBlock(
+                name,
+                own,
+                list(block.operands),
+                list(block.results),
+                block.phase,
+                dict(block.buckets),
+                _max_batch(block.buckets),
+            )
+        )
+        return len(blocks) - 1
+    before = distinct_outputs(only(graph, wanted))
+    shapes = [tuple(extent.constant for extent in graph.types[one].shape[1:]) for one in wanted]
+    first = [k for k, is_made in enumerate(block.is_made) if not is_made and _reads(before, k)]
+    after = given(graph, wanted)
+    second = [k for k in range(len(block.operands)) if _reads(after, k)]
+    first_types = [block.operands[k] for k in first]
+    hoisted: list[Type] = [("float32", shape) for shape in shapes]
+    blocks.append(
+        RowBlock(
+            f"{name}-first", _renumbered(before, first), first_types, hoisted, 0, dict(block.together), batch
+        )
+    )
+    own_batch = _max_batch(block.buckets)
+    rest = distinct_outputs(_with_tables(_renumbered(after, second), wanted, len(second), own_batch))
+    types = [block.operands[k] for k in second] + hoisted
+    blocks.append(
+        RowBlock(name, rest, types, list(block.results), block.phase, dict(block.buckets), own_batch)
+    )
+    return _Split(len(blocks) - 2, len(blocks) - 1, first, second, len(wanted))
+
+
+def _reads(graph: Graph, operand: int) -> bool:
+    names = {f"{word}{operand}" for word in ("operand", "ids")}
+    return any(names & set(node.tensors) for node in graph.nodes)
+
+
+def batched_block(block: BlockModel, ranges: dict[str, tuple[int, int]]) -> Graph:
+    """Return a block of one instance as a graph of rows, in the form that is taken apart."""
+    new = Graph(block.graph.name, ranges)
+    rows: list[str] = []
+    orders: list[str] = []
+    for k, (dtype, shape) in enumerate(block.operands):
+        if dtype == "int32":
+            orders.append(new.add_input(f"ids{k}", TensorType("int32", (ROWS,))))
+            rows.append(orders[-1])
+            continue
+        extents = tuple(map(Extent.of, shape or (1,)))
+        table = new.add_input(f"operand{k}", TensorType("float32", (TABLE, *extents)))
+        orders.append(new.add_input(f"rows{k}", TensorType("int32", (ROWS,))))
+        row = new.add("take", table, orders[-1], axis=0)
+        rows.append(row if shape else new.add("reshape", row, shape=(ROWS,)))
+    positions = next((one for one in orders if one.startswith("rows")), orders[0])
+    Batching(block.graph, new, dict(zip(block.graph.inputs, rows, strict=True))).run()
+    for number, (_, shape) in enumerate(block.results):
+        if not shape:  # kernels write rows
+            new.outputs[number] = new.add("reshape", new.outputs[number], shape=(ROWS, ONE))
+    new.without_unused()
+    return canonical(new, positions)
+
+
+def _ranged(graph: Graph, most: int) -> Graph:
+    found = Graph(graph.name, graph.ranges | {"B": (1, most)}, dict(graph.inputs), dict(graph.weights))
+    found.nodes, found.outputs, found.types = list(graph.nodes), list(graph.outputs), dict(graph.types)
+    return found
+
+
+def _renumbered(graph: Graph, operands: Sequence[int]) -> Graph:
+    """Return a graph that has some of the operands alone, which get new numbers."""
+    from dietcode.models.nested import renamed
+
+    names = {name: name for name in graph.types}
+    kept = dict(graph.inputs)
+    for name in graph.inputs:
+        word = name.rstrip("0123456789")
+        if word in ("operand", "rows", "ids"):
+            number = int(name[len(word) :])
+            if number in operands:
+                names[name] = f"{word}{operands.index(number)}"
+            else:
+                kept.pop(name)
+    inputs = {name: type_ for name, type_ in graph.inputs.items() if name in kept or _is_read(graph, name)}
+    own = Graph(graph.name, graph.ranges, inputs, dict(graph.weights), list(graph.nodes), list(graph.outputs))
+    own.types = {n: t for n, t in graph.types.items() if n in inputs or n not in graph.inputs}
+    return renamed(own, {name: names[name] for name in own.types})
+
+
+def _is_read(graph: Graph, name: str) -> bool:
+    return any(name in node.tensors for node in graph.nodes)
+
+
+def _with_tables(graph: Graph, values: Sequence[str], begin: int, most: int) -> Graph:
+    """Return a graph that reads some of its inputs, which are rows, out of tables."""
+    inputs = {name: type_ for name, type_ in graph.inputs.items() if name not in values}
+    found = Graph(graph.name, graph.ranges | {"B": (1, most)}, inputs, dict(graph.weights))
+    found.types = {name: type_ for name, type_ in graph.types.items() if name not in values}
+    for at, name in enumerate(values):
+        own = graph.types[name].shape[1:]
+        table = found.add_input(f"operand{begin + at}", TensorType("float32", (TABLE, *own)))
+        rows = found.add_input(f"rows{begin + at}", TensorType("int32", (ROWS,)))
+        found.add("take", table, rows, axis=0, name=name)
+    found.nodes += graph.nodes
+    found.outputs = list(graph.outputs)
+    return found
+
+
+def _lowered(block: RowBlock) -> LoweredRows:
+    outside = {name: f"next{at}" for at, name in enumerate(block.graph.outputs)}
+    weights = row_weights(block.counts, block.max_batch)
+    return lower_rows(block.graph, block.name, outside, weights)
+
+
+def _with_splits(function: Mapping[str, Any], splits: Sequence[_Split | int]) -> dict[str, Any]:
+    """Return a function whose block instructions are those of row blocks."""
+    code: list[list[Any]] = []
+    lines: list[int] = []
+    places: list[int] = []
+    registers = function["registers"]
+    spare = registers
+    for one, line in zip(function["code"], function["lines"], strict=True):
+        places.append(len(code))
+        split = splits[one[2]] if one[0] == "block" else None
+        if split is None:
+            code.append(list(one))
+        elif isinstance(split, int):
+            code.append(["block", one[1], split, one[3]])
+        else:
+            hoisted = list(range(registers, registers + split.num_hoisted))
+            spare = max(spare, registers + split.num_hoisted)
+            code.append(["block", hoisted, split.first, [one[3][k] for k in split.first_operands]])
+            lines.append(line)
+            code.append(["block", one[1], split.second, [one[3][k] for k in split.second_operands] + hoisted])
+        lines.append(line)
+    for one in code:
+        if one[0] == "jump":
+            one[1] = places[one[1]]
+        elif one[0] == "else":
+            one[2] = places[one[2]]
+    return {**function, "registers": spare, "code": code, "lines": lines}
+
+
+def _description(
+    model: ProgramModel,
+    functions: list[dict[str, Any]],
+    types: list[Type],
+    blocks: Sequence[RowBlock],
+    lowered: Sequence[LoweredRows],
+) -> dict[str, Any]:
+    values: dict[str, TensorType] = {}
+    weights: set[str] = {one["value"] for one in model.form["tensors"]}
+    own: list[dict[str, Any]] = []
+    for block, rows in zip(blocks, lowered, strict=True):
+        kept = set(block.graph.inputs) | {f"next{at}" for at in range(len(block.results))}
+        values |= {name: type_ for name, type_ in rows.types.items() if name not in kept}
+        weights |= rows.weights
+        own.append(
+            {
+                "name": block.name,
+                "operands": [types.index(one) for one in block.operands],
+                "results": [types.index(one) for one in block.results],
+                "phase": block.phase,
+                "max_batch": block.max_batch,
+                "load": rows.load,
+                "steps": rows.steps,
+            }
+        )
+    return {
+        "format": PROGRAM_FORMAT,
+        "name": model.name,
+        **{key: model.form[key] for key in ("records", "names", "constants", "tensors", "entry")},
+        "types": [{"dtype": dtype, "shape": list(shape)} for dtype, shape in types],
+        "functions": functions,
+        "blocks": own,
+        "weights": _typed(_weight_types(model, weights)),
+        "values": _typed(values),
+        "max_rows": model.max_rows,
+    }
+
+
+def _weight_types(model: ProgramModel, names: Iterable[str]) -> dict[str, TensorType]:
+    known: dict[str, TensorType] = {}
+    for block in model.blocks:
+        known |= block.graph.weights
+    for one in model.form["tensors"]:
+        type_ = model.form["types"][one["type"]]
+        known.setdefault(one["value"], TensorType(type_["dtype"], tuple(map(Extent.of, type_["shape"]))))
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ModelError(f"weights {', '.join(missing)} are unknown")
+    return {name: known[name] for name in sorted(names)}
+
+
+def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
+    return {name: {"dtype": t.dtype, "shape": plain(t.shape)} for name, t in types.items()}
+
+
+def _facts(
+    model: ProgramModel,
+    description: Mapping[str, Any],
+    blocks: Sequence[RowBlock],
+    lowered: Sequence[LoweredRows],
+) -> dict[str, Any]:
+    sizes = [one["shape"] for one in description["weights"].values()]
+    return {
+        "name": model.name,
+        "dimensions": {"B": {"min": 1, "max": max((one.max_batch for one in blocks), default=1)}},
+        "inputs": {"instance": "object"},
+        "outputs": ["object"],
+        "num_operators": sum(one.graph.num_nodes for one in blocks),
+        "num_weights": len(sizes),
+        "weight_bytes": sum(4 * int(np.prod(shape, dtype=np.int64)) for shape in sizes),
+        "num_calls": sum("kernel" in step for one in lowered for step in one.steps),
+        "host_operators": {},
+        "moves": sum("move" in step for one in lowered for step in one.steps),
+        "samples": {"instances": model.num_samples},
+        "functions": [
+            {"name": one["name"], "instructions": len(one["code"])} for one in description["functions"]
+        ],
+        "blocks": [
+            {
+                "name": one.name,
+                "phase": one.phase,
+                "max_batch": one.max_batch,
+                "buckets": {str(rows): count for rows, count in sorted(one.counts.items())},
+                "kernels": sum("kernel" in step for step in own.steps),
+                "moves": sum("move" in step for step in own.steps),
+            }
+            for one, own in zip(blocks, lowered, strict=True)
+        ],
+    }

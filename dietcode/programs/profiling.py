@@ -1,0 +1,135 @@
+"""How often each number of rows comes, and which block reads which, by running samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.programs.exporting import run_group
+from dietcode.programs.forming import Formed
+from dietcode.programs.interpreter import FormRun, InstanceError
+
+BATCHES = (1, 8)  # instances of a call that count beside all samples at once
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What samples say of the calls of blocks.
+
+    Attributes
+    ----------
+    buckets : tuple of dict of int to int
+        Of each block, how often a bucket had so many rows.
+    together : tuple of dict of int to int
+        Of each block, how often so many of its nodes were noted between two decisions.
+    edges : tuple of (int, int)
+        (reader, read) blocks.
+    """
+
+    buckets: tuple[dict[int, int], ...]
+    together: tuple[dict[int, int], ...]
+    edges: tuple[tuple[int, int], ...]
+
+
+def torch_blocks(formed: Formed) -> Any:
+    """Return what computes the blocks of a program by PyTorch, row by row."""
+    import torch
+
+    def compute(block: int, rows: list[list[Any]]) -> list[list[Any]]:
+        group = formed.blocks[block].group
+        numbers = [one.number for one in group.operands]
+        types = formed.blocks[block].operands
+        found = []
+        with torch.no_grad():
+            for row in rows:
+                given = [
+                    torch.as_tensor(one, dtype=torch.int64 if dtype == "int32" else torch.float32)
+                    for one, (dtype, _) in zip(row, types, strict=True)
+                ]
+                found.append(list(run_group(group, dict(zip(numbers, given, strict=True)))))
+        return found
+
+    return compute
+
+
+def tensors_of(formed: Formed) -> list[Any]:
+    """Return the weights that are values of the program."""
+    import torch
+
+    arrays = formed.weights.arrays
+    return [torch.from_numpy(arrays[one["value"]]) for one in formed.form["tensors"]]
+
+
+def profile(formed: Formed, samples: Sequence[Sequence[Any]]) -> Profile:
+    """Count the buckets of samples: all in one call, and in calls of a few.
+
+    Parameters
+    ----------
+    formed : Formed
+    samples : sequence of sequence
+        The arguments of each instance.
+
+    Raises
+    ------
+    ModelError
+        A sample fails.
+    """
+    many = len(formed.blocks)
+    compute, tensors = torch_blocks(formed), tensors_of(formed)
+    first = _run(FormRun(formed.form, [0] * many, compute, tensors), samples)
+    phases = phases_of(first.edges, many)
+    buckets: list[Counter[int]] = [Counter() for _ in range(many)]
+    together: list[Counter[int]] = [Counter() for _ in range(many)]
+    for size in sorted({len(samples), *(one for one in BATCHES if one < len(samples))}):
+        run = _run(FormRun(formed.form, phases, compute, tensors), samples[:size])
+        for block, rows in run.buckets:
+            buckets[block][rows] += 1
+        for counts in run.flushes:
+            for block, rows in counts.items():
+                together[block][rows] += 1
+    return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), tuple(sorted(first.edges)))
+
+
+def _run(run: FormRun, samples: Sequence[Sequence[Any]]) -> FormRun:
+    for number, one in enumerate(run.run(samples)):
+        if isinstance(one, InstanceError):
+            raise ModelError(f"--samples: instance {number}: {one}; samples are instances that are computed")
+    return run
+
+
+def phases_of(edges: Mapping[Any, Any] | Any, many: int) -> list[int]:
+    """Return a phase for each block: after those that it reads, where they do not read it too.
+
+    Parameters
+    ----------
+    edges : iterable of (int, int)
+        (reader, read).
+    many : int
+        The number of blocks.
+    """
+    read: list[set[int]] = [set() for _ in range(many)]
+    for reader, one in edges:
+        read[reader].add(one)
+    below = [_reached(read, block) for block in range(many)]
+    phases = [-1] * many
+
+    def phase(block: int) -> int:
+        if phases[block] < 0:
+            earlier = [one for one in below[block] if block not in below[one] and one != block]
+            phases[block] = 1 + max(map(phase, earlier), default=-1)
+        return phases[block]
+
+    return [phase(block) for block in range(many)]
+
+
+def _reached(read: Sequence[set[int]], block: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [block]
+    while waiting:
+        new = read[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found

@@ -1,0 +1,231 @@
+"""Samples run statement by statement, and what they show of a program."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.programs.calling import learn_static
+from dietcode.programs.evaluating import BREAK, CONTINUE, NEXT, Evaluation
+from dietcode.programs.kinds import kind_of, tensors_in
+from dietcode.programs.roles import BINARY
+from dietcode.programs.sites import ALLOWED, Context, named
+from dietcode.programs.sources import FunctionSource
+from dietcode.workload.text import clip
+
+_STACK_BYTES, _DEEPEST = 1 << 29, 200_000
+
+
+class Recording:
+    """What samples show of a program.
+
+    Parameters
+    ----------
+    function : function
+        The program's.
+
+    Attributes
+    ----------
+    contexts : list of Context
+        The first is the program.
+    records : dict of str to list of str
+        The fields of each class whose objects the program reads, in order.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.contexts: list[Context] = []
+        self.records: dict[str, list[str]] = {}
+        self.made: dict[int, Any] = {}
+        self._known: dict[Any, int] = {}
+        self._sources: dict[Any, FunctionSource] = {}
+        self._kept: list[Any] = []
+        self._function = function
+
+    def run(self, samples: Sequence[Any]) -> None:
+        """Run samples, each of them one instance.
+
+        Raises
+        ------
+        ModelError
+            The program has what cannot be compiled, or fails; names file and line.
+        """
+        problem: list[BaseException] = []
+
+        def work() -> None:
+            import torch
+
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(_DEEPEST)
+            try:
+                with torch.no_grad():
+                    for one in samples:
+                        self.made.clear()
+                        self.call(self._function, self.arguments(one), None)
+            except BaseException as error:
+                problem.append(error)
+            finally:
+                sys.setrecursionlimit(limit)
+
+        before = threading.stack_size(_STACK_BYTES)
+        thread = threading.Thread(target=work)
+        thread.start()
+        threading.stack_size(before)
+        thread.join()
+        if problem:
+            raise problem[0]
+
+    def arguments(self, instance: Any) -> list[Any]:
+        """Return the arguments of an instance: itself, or its items where a program takes several."""
+        many = len(self.source_of(self._function).parameters)
+        if many == 1:
+            return [instance]
+        if not isinstance(instance, tuple) or len(instance) != many:
+            name = self._function.__name__
+            raise ModelError(
+                f"--samples: given {clip(instance)}; allowed: tuples of {many}, which {name} takes"
+            )
+        return list(instance)
+
+    def source_of(self, function: Any) -> FunctionSource:
+        """Return the source of a function, read once."""
+        if function not in self._sources:
+            self._sources[function] = FunctionSource(function)
+        return self._sources[function]
+
+    def call(self, function: Any, args: Sequence[Any], statics: dict[str, Any] | None) -> tuple[Any, int]:
+        """Return what a function returns, and the number of the context that computed it."""
+        source = self.source_of(function)
+        if len(args) != len(source.parameters):
+            raise source.refusal(
+                source.tree, f"given {len(args)} arguments; it takes {len(source.parameters)}"
+            )
+        given = statics or {}
+        kinds = tuple(
+            "static" if name in given else kind_of(one)
+            for name, one in zip(source.parameters, args, strict=True)
+        )
+        key = (function, kinds, tuple(sorted((name, id(one)) for name, one in given.items())))
+        if key not in self._known:
+            self._kept.append(given)
+            self._known[key] = len(self.contexts)
+            self.contexts.append(Context(len(self.contexts), source, given))
+        context = self.contexts[self._known[key]]
+        run = _Activation(self, context, dict(zip(source.parameters, args, strict=True)))
+        return run.result(), context.number
+
+
+class _Activation(Evaluation):
+    """A call of a function."""
+
+    def result(self) -> Any:
+        """Run the function, and return what it returns."""
+        found = self._body(self._source.tree.body)
+        return None if found is NEXT else found
+
+    def _body(self, body: Sequence[ast.stmt]) -> Any:
+        for node in body:
+            self._context.reached.add((self._path, node))
+            found = self._statement(node)
+            if found is not NEXT:
+                return found
+        return NEXT
+
+    def _statement(self, node: ast.stmt) -> Any:
+        run = _STATEMENTS.get(type(node))
+        if run is None:
+            raise self._refuse(node, f"{named(node)}; allowed: {ALLOWED}")
+        return run(self, node)
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign) -> Any:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if node.value is not None and not learn_static(self._statics, targets, node.value):
+            value = self._value(node.value)
+            for target in targets:
+                self._store(target, value)
+        return NEXT
+
+    def _augmented(self, node: ast.AugAssign) -> Any:
+        if not isinstance(node.target, ast.Name):
+            raise self._refuse(node, "an assignment as x.y += z; write x.y = x.y + z")
+        if type(node.op) not in BINARY:
+            raise self._refuse(node, f"the operator {type(node.op).__name__}")
+        before = self._values.get(node.target.id)
+        site = self._site(node.target)
+        site.kinds.add(kind_of(before))
+        site.is_made |= any(id(one) in self._recording.made for one in tensors_in(before))
+        if isinstance(before, list):
+            raise self._refuse(node, "list += list, which changes the list; write append, or x = x + y")
+        value = self._operated(node, BINARY[type(node.op)][1], [before, self._value(node.value)])
+        self._store(node.target, value)
+        return NEXT
+
+    def _expression(self, node: ast.Expr) -> Any:
+        if not isinstance(node.value, ast.Constant):
+            self._value(node.value)
+        return NEXT
+
+    def _if(self, node: ast.If) -> Any:
+        return self._body(node.body if self._truth(node.test) else node.orelse)
+
+    def _while(self, node: ast.While) -> Any:
+        if node.orelse:
+            raise self._refuse(node, "a loop with else; write a variable that says so")
+        while self._truth(node.test):
+            found = self._body(node.body)
+            if found is BREAK:
+                break
+            if found is not CONTINUE and found is not NEXT:
+                return found
+        return NEXT
+
+    def _for(self, node: ast.For) -> Any:
+        if node.orelse:
+            raise self._refuse(node, "a loop with else; write a variable that says so")
+        rounds = self._statics.unrolled(node)
+        if rounds is None:
+            return self._loop(node.target, node.iter, lambda: self._body(node.body))
+        outer = self._path
+        found = NEXT
+        for number, names in enumerate(rounds):
+            self._path = (*outer, number)
+            self._statics.names.update(names)
+            found = self._body(node.body)
+            if found is BREAK or (found is not NEXT and found is not CONTINUE):
+                break
+        self._path = outer
+        return NEXT if found in (BREAK, CONTINUE) else found
+
+    def _return(self, node: ast.Return) -> Any:
+        return None if node.value is None else self._value(node.value)
+
+    def _raise(self, node: ast.Raise) -> Any:
+        raise self._refuse(node, "a sample raised this; samples are instances that a program computes")
+
+    def _assert(self, node: ast.Assert) -> Any:
+        if not self._truth(node.test):
+            raise self._refuse(node, "a sample fails this assertion; samples are instances that are computed")
+        return NEXT
+
+    def _pass(self, node: ast.stmt) -> Any:
+        return {ast.Break: BREAK, ast.Continue: CONTINUE}.get(type(node), NEXT)
+
+
+_STATEMENTS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Assign: _Activation._assign,
+    ast.AnnAssign: _Activation._assign,
+    ast.AugAssign: _Activation._augmented,
+    ast.Expr: _Activation._expression,
+    ast.If: _Activation._if,
+    ast.While: _Activation._while,
+    ast.For: _Activation._for,
+    ast.Return: _Activation._return,
+    ast.Raise: _Activation._raise,
+    ast.Assert: _Activation._assert,
+    ast.Pass: _Activation._pass,
+    ast.Break: _Activation._pass,
+    ast.Continue: _Activation._pass,
+}

@@ -1,0 +1,102 @@
+"""What an operator or a call of a program's text is: tensor code, plain Python, or a call of a function."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import operator
+import sysconfig
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dietcode.programs import module as marks
+from dietcode.programs.sources import FunctionSource, is_module, is_tensor
+
+BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
+}
+COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+UNARY: dict[type, tuple[str, Callable[..., Any]]] = {ast.USub: ("neg", operator.neg)}
+LIST_METHODS = ("append", "pop")
+BUILTINS = (len, int, float, bool, abs, min, max, list)
+_FLOW = (ast.If, ast.For, ast.While, ast.ListComp, ast.IfExp, ast.Try, ast.With, ast.Raise)
+_LIBRARY = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
+
+
+def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], FunctionSource]) -> str:
+    """Return what a call of something static is.
+
+    ``tensor``; ``call`` of a function whose text is compiled too; ``builtin``; ``record`` for a new object;
+    empty for what a program cannot have.
+
+    Parameters
+    ----------
+    function : object
+    args : sequence of object
+        The values of all arguments.
+    source_of : callable
+        The source of a function.
+    """
+    marked = {marks.Block: "tensor", marks.Program: "call"}.get(type(function))
+    if marked or any(function is one for one in BUILTINS):
+        return marked or "builtin"
+    if is_module(function):
+        return "tensor" if _are_tensors(args) else "call"
+    if isinstance(function, type):
+        return "record" if dataclasses.is_dataclass(function) else ""
+    if (inspect.isfunction(function) or inspect.ismethod(function)) and _is_users(function):
+        is_straight = _are_tensors(args) and any(map(is_tensor, args))
+        plain = function.__func__ if inspect.ismethod(function) else function
+        return "tensor" if is_straight and _is_straight(source_of(plain)) else "call"
+    owner = getattr(function, "__module__", None) or repr(getattr(function, "__self__", ""))
+    return "tensor" if callable(function) and "torch" in owner else ""
+
+
+def _is_users(function: Any) -> bool:
+    """Whether a function's text is the user's, and not that of an installed package."""
+    try:
+        file = inspect.getsourcefile(function) or ""
+    except TypeError:
+        return False
+    return not file.startswith(_LIBRARY)
+
+
+def _are_tensors(args: Sequence[Any]) -> bool:
+    return all(
+        is_tensor(one)
+        or is_module(one)
+        or isinstance(one, int | float | bool | str | None)
+        or (isinstance(one, tuple | list) and _are_tensors(one))
+        for one in args
+    )
+
+
+def _is_straight(source: FunctionSource) -> bool:
+    """Whether a function is tensor code from its first to its last line."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, _FLOW):
+            return False
+        if isinstance(node, ast.Attribute) and node.attr in ("item", "tolist"):
+            return False
+        if isinstance(node, ast.Name) and node.id not in source.stores:
+            known, value = source.outside(node.id)
+            if known and (isinstance(value, marks.Program) or value in (int, float, bool)):
+                return False
+            is_function = known and inspect.isfunction(value) and _is_users(value)
+            if is_function and (value is source.function or not _is_straight(FunctionSource(value))):
+                return False
+    return True

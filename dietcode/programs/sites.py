@@ -1,0 +1,84 @@
+"""What samples show of a program: at each place of its text, in each context."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dietcode.programs.kinds import Kind
+from dietcode.programs.sources import FunctionSource
+from dietcode.workload.text import clip
+
+Path = tuple[int, ...]
+
+
+@dataclass
+class Site:
+    """What one expression was, in one context.
+
+    Attributes
+    ----------
+    kinds : set of Kind
+    role : str
+        Of an operation or call, see `dietcode.programs.roles`; empty for others.
+    callees : dict of int to None
+        The contexts that were called.
+    is_made : bool
+        Whether its tensors were ever computed; otherwise they came with the instance.
+    value : object
+        What an expression is that is the same in every instance, as the shape of a tensor.
+    """
+
+    kinds: set[Kind] = field(default_factory=set)
+    role: str = ""
+    callees: dict[int, None] = field(default_factory=dict)
+    is_made: bool = False
+    value: Any = None
+
+
+@dataclass
+class Context:
+    """A function with what is static in it: weights, modules and functions that it is given.
+
+    Attributes
+    ----------
+    number : int
+    source : FunctionSource
+    statics : dict of str to object
+        Of parameters.
+    sites : dict of (Path, node) to Site
+        A path has the rounds of loops over modules, the outermost first.
+    reached : set of (Path, node)
+        The statements that samples reached.
+    """
+
+    number: int
+    source: FunctionSource
+    statics: dict[str, Any]
+    sites: dict[tuple[Path, ast.AST], Site] = field(default_factory=dict)
+    reached: set[tuple[Path, ast.AST]] = field(default_factory=set)
+
+
+class Recorder(Protocol):
+    """What expressions need of a recording, as `dietcode.programs.recording.Recording` is one."""
+
+    records: dict[str, list[str]]
+    made: dict[int, Any]
+
+    def source_of(self, function: Any) -> FunctionSource:
+        """Return the source of a function."""
+
+    def call(self, function: Any, args: Sequence[Any], statics: dict[str, Any] | None) -> tuple[Any, int]:
+        """Return what a function returns, and the number of the context that computed it."""
+
+
+ALLOWED = (
+    "functions, if, while, for, lists, tuples, dataclasses, numbers, comparisons, tensor code, "
+    "dietcode.concurrent and dietcode.map"
+)
+
+
+def named(node: ast.AST) -> str:
+    return f"{type(node).__name__.lower()} `{clip(ast.unparse(node), 50)}`"

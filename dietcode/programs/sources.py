@@ -1,0 +1,214 @@
+"""The text of a program's functions, and what names in it stand for before anything runs."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import ModelError
+
+_MISSING = object()
+
+
+class FunctionSource:
+    """A function with its syntax tree.
+
+    Parameters
+    ----------
+    function : function
+        Written by ``def``, in a file.
+
+    Raises
+    ------
+    ModelError
+        Its text cannot be read, or it takes more than plain parameters.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        try:
+            lines, first = inspect.getsourcelines(function)
+            self.file = inspect.getsourcefile(function) or "?"
+        except (OSError, TypeError) as error:
+            raise ModelError(f"{function.__name__}: its text cannot be read; put it into a file") from error
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        ast.increment_lineno(tree, first - 1)
+        found = tree.body[0]
+        if not isinstance(found, ast.FunctionDef):
+            raise ModelError(f"{self.file}:{first}: {function.__name__} is a lambda; write it by def")
+        self.tree = found
+        given = found.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            raise self.refusal(found, "*args, ** or keyword-only parameters; allowed: plain parameters")
+        self.parameters = [one.arg for one in given.args]
+
+    def refusal(self, node: ast.AST, what: str) -> ModelError:
+        """Return the error of what a program cannot have, with file and line."""
+        return ModelError(f"{self.where(node)}: {what}")
+
+    def where(self, node: ast.AST) -> str:
+        """Return file and line of a node."""
+        return f"{Path(self.file).name}:{getattr(node, 'lineno', self.tree.lineno)}"
+
+    @cached_property
+    def stores(self) -> dict[str, int]:
+        """How often each local name is assigned; parameters count as assigned once."""
+        found = dict.fromkeys(self.parameters, 1)
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+                found[node.id] = found.get(node.id, 0) + 1
+        return found
+
+    @cached_property
+    def _closure(self) -> dict[str, Any]:
+        names = self.function.__code__.co_freevars
+        cells = zip(names, self.function.__closure__ or (), strict=True)
+        return {name: cell.cell_contents for name, cell in cells}
+
+    def outside(self, name: str) -> tuple[bool, Any]:
+        """Return whether a name that is not local stands for something, and that."""
+        for space in (self._closure, self.function.__globals__, vars(builtins)):
+            if name in space:
+                return True, space[name]
+        return False, None
+
+    def default(self, position: int) -> Any:
+        """Return the default of a parameter, by its position; raises KeyError without one."""
+        defaults = self.function.__defaults__ or ()
+        at = position - (len(self.parameters) - len(defaults))
+        if at < 0:
+            raise KeyError(position)
+        return defaults[at]
+
+
+class Statics:
+    """What expressions of a function stand for that no instance changes: modules, weights, constants.
+
+    Parameters
+    ----------
+    source : FunctionSource
+    given : dict of str to object
+        The parameters that are static in this context.
+    """
+
+    def __init__(self, source: FunctionSource, given: dict[str, Any]) -> None:
+        self.source = source
+        self.names = dict(given)
+
+    def find(self, node: ast.expr) -> tuple[bool, Any]:
+        """Return whether an expression is static, and its value."""
+        found = self._find(node)
+        return (False, None) if found is _MISSING else (True, found)
+
+    def _find(self, node: ast.expr) -> Any:
+        rule = _STATIC.get(type(node))
+        return _MISSING if rule is None else rule(self, node)
+
+    def _name(self, node: ast.Name) -> Any:
+        if node.id in self.names:
+            return self.names[node.id]
+        if node.id in self.source.stores:
+            return _MISSING
+        known, value = self.source.outside(node.id)
+        if not known:
+            raise self.source.refusal(node, f"the name {node.id!r} stands for nothing")
+        return value
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        base = self._find(node.value)
+        if base is _MISSING or (is_tensor(base) and node.attr in ("shape", "ndim", "T", "mT")):
+            return _MISSING
+        try:
+            return getattr(base, node.attr)
+        except AttributeError as error:
+            raise self.source.refusal(node, str(error)) from None
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        base = self._find(node.value)
+        at = _MISSING if base is _MISSING or is_tensor(base) else self._find(node.slice)
+        if at is _MISSING:
+            return _MISSING
+        try:
+            return base[at]
+        except (TypeError, LookupError) as error:
+            raise self.source.refusal(node, str(error)) from None
+
+    def _negated(self, node: ast.UnaryOp) -> Any:
+        value = self._find(node.operand) if isinstance(node.op, ast.USub) else _MISSING
+        return -value if isinstance(value, int | float) else _MISSING
+
+    def _of_call(self, node: ast.Call) -> Any:
+        """Fold ``len`` of static things."""
+        if not isinstance(node.func, ast.Name) or len(node.args) != 1 or self._find(node.func) is not len:
+            return _MISSING
+        value = self._find(node.args[0])
+        return _MISSING if value is _MISSING or is_tensor(value) else len(value)
+
+    def unrolled(self, node: ast.For) -> list[dict[str, Any]] | None:
+        """Return what the targets of a loop over modules are in each round; None for other loops."""
+        items = self._static_items(node.iter)
+        if items is None:
+            return None
+        return [dict(self._bound(node.target, one)) for one in items]
+
+    def _static_items(self, node: ast.expr) -> list[Any] | None:
+        if isinstance(node, ast.Call):
+            function = self._find(node.func)
+            if function not in (zip, enumerate, reversed):
+                return None
+            parts = [self._static_items(one) for one in node.args]
+            if any(one is None for one in parts) or node.keywords:
+                return None
+            return list(function(*parts))
+        value = self._find(node)
+        if value is _MISSING or is_tensor(value) or isinstance(value, str | range | dict):
+            return None
+        try:
+            items = list(value)
+        except TypeError:
+            return None
+        return items if items and all(is_module(one) or is_tensor(one) for one in items) else None
+
+    def _bound(self, target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(target, ast.Name):
+            yield target.id, value
+            return
+        if not isinstance(target, ast.Tuple) or len(target.elts) != len(value):
+            raise self.source.refusal(target, "a target of a loop over modules; allowed: names")
+        for one, own in zip(target.elts, value, strict=True):
+            yield from self._bound(one, own)
+
+
+_STATIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Constant: lambda _, node: node.value,
+    ast.Name: Statics._name,
+    ast.Attribute: Statics._attribute,
+    ast.Subscript: Statics._subscript,
+    ast.UnaryOp: Statics._negated,
+    ast.Call: Statics._of_call,
+}
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of PyTorch."""
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a module of PyTorch."""
+    import torch
+
+    return isinstance(value, torch.nn.Module)
+
+
+def is_frozen(value: Any) -> bool:
+    """Whether a value has a part in the choice of a context: modules, functions and weights."""
+    return value is not None and not isinstance(value, int | float | bool | str | tuple | list | dict)

@@ -1,0 +1,197 @@
+"""Tensor code in a program's text as operations of a block."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dietcode.programs import module as marks
+from dietcode.programs.code import argument_of
+from dietcode.programs.kinds import NUMBERS, is_tensor_kind, is_tuple_kind, words
+from dietcode.programs.sources import is_tensor
+from dietcode.programs.values import Indices, Known, Operation, Register, Several, Value, leaves_of, resolved
+from dietcode.workload.text import one_line
+
+if TYPE_CHECKING:
+    from dietcode.programs.writing import Writer
+
+_RANDOM = (
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "dropout",
+    "rand_like",
+)
+
+
+def tensor_operation(
+    lowering: Writer,
+    node: ast.AST,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+) -> Value:
+    """Add an operation to the block that is being collected, and return its result.
+
+    Parameters
+    ----------
+    lowering : Writer
+    node : node
+        Where it is in the text.
+    function : callable
+        Of tensors.
+    args : sequence of Value or expression
+        An expression is what a subscript has between its brackets.
+    kwargs : mapping of str to Value, optional
+
+    Raises
+    ------
+    ModelError
+        An argument is no tensor or number, or has another shape in another sample.
+    """
+    if isinstance(function, marks.Block):
+        function = function.function
+    if getattr(function, "__name__", "") in _RANDOM:
+        raise lowering.refuse(node, f"{function.__name__} gives random numbers; give them with the instance")
+    given = [_argument(lowering, node, one) for one in args]
+    named = {name: _argument(lowering, node, one) for name, one in (kwargs or {}).items()}
+    if function in _makers():
+        first = given[0]
+        if isinstance(first, Register) and (first.kind in NUMBERS or is_tensor_kind(first.kind)):
+            return first
+    leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
+    if all(isinstance(leaf, Known) for leaf in leaves):
+        return _constant(lowering, node, function, given, named)
+    if function is operator.getitem and isinstance(given[1], Register) and given[1].kind in NUMBERS:
+        function = _row_at
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    operation = Operation(function, given, named, lowering.source.where(node), name)
+    return lowering.code.operate(operation, _kind(lowering, node))
+
+
+def _makers() -> tuple[Any, ...]:
+    import torch
+
+    return (torch.tensor, torch.as_tensor)
+
+
+def _row_at(tensor: Any, index: Any) -> Any:
+    """Return a row at a position that is a number of the instance."""
+    import torch
+
+    if tensor.dim() == 2:
+        return torch.nn.functional.embedding(index, tensor)
+    return tensor.index_select(0, index.reshape(1)).squeeze(0)
+
+
+def _kind(lowering: Writer, node: ast.AST) -> Any:
+    kinds = lowering.site(node).kinds
+    if len(kinds) != 1:
+        found = " and ".join(sorted(map(words, kinds)))
+        raise lowering.refuse(
+            node, f"is {found} in different samples; allowed: one shape at a place of the text"
+        )
+    (kind,) = kinds
+    if kind == "int":
+        raise lowering.refuse(
+            node, "computes whole numbers by tensor code; allowed: argmax, and plain Python"
+        )
+    return kind
+
+
+def _constant(lowering: Writer, node: ast.AST, function: Callable[..., Any], args: Any, kwargs: Any) -> Value:
+    """Compute at once what depends on no instance."""
+    import torch
+
+    def find(leaf: Known) -> Any:
+        return leaf.value
+
+    try:
+        with torch.no_grad():
+            found = function(
+                *(resolved(one, find) for one in args),
+                **{k: resolved(one, find) for k, one in kwargs.items()},
+            )
+    except Exception as error:
+        what = one_line(f"{type(error).__name__}: {error}", 200)
+        raise lowering.refuse(node, f"cannot be computed: {what}") from error
+    return _known(found, ast.unparse(node))
+
+
+def _known(found: Any, name: str) -> Value:
+    if isinstance(found, tuple | list):
+        return Several(tuple(_known(one, name) for one in found))
+    if is_tensor(found) and not found.dim() and not found.is_floating_point():
+        return Known(found.item())
+    return Known(found, name)
+
+
+def _argument(lowering: Writer, node: ast.AST, given: Any) -> Any:
+    """Return an argument of tensor code."""
+    if isinstance(given, ast.expr):
+        return _index(lowering, node, given)
+    value = argument_of(given)
+    if isinstance(value, Known) and isinstance(value.value, tuple | list):
+        is_list = isinstance(value.value, list)
+        value = Several(tuple(Known(one, value.name) for one in value.value), is_list)
+    if isinstance(value, Several):
+        return Several(tuple(_argument(lowering, node, one) for one in value.items), value.is_list)
+    return _unpacked(lowering, node, value) if isinstance(value, Register) else value
+
+
+def _unpacked(lowering: Writer, node: ast.AST, value: Register) -> Value:
+    kind = value.kind
+    if kind == "none":
+        return Known(None)
+    if kind in NUMBERS or is_tensor_kind(kind):
+        if is_tensor_kind(kind) and kind[1] == "int32":
+            raise lowering.refuse(
+                node, f"{words(kind)}: whole numbers with axes; give them one by one, as a list"
+            )
+        return value
+    if is_tuple_kind(kind):
+        items = []
+        for at, own in enumerate(kind[1]):
+            found = lowering.code.emit("get", (value, Known(at)))
+            items.append(_unpacked(lowering, node, Register(found.number, own, value.is_made)))
+        return Several(tuple(items))
+    what = (
+        words(kind) if kind is None or isinstance(kind, str) or kind[0] != "mixed" else " or ".join(kind[1])
+    )
+    advice = "tensors, numbers, and tuples of them; go over a list by a loop"
+    raise lowering.refuse(node, f"tensor code is given {what}; allowed: {advice}")
+
+
+def _index(lowering: Writer, node: ast.AST, given: ast.expr) -> Any:
+    if isinstance(given, ast.Tuple):
+        return Several(tuple(_index(lowering, node, one) for one in given.elts))
+    if isinstance(given, ast.Slice):
+        ends = [
+            Known(None) if one is None else _argument(lowering, node, lowering.value(one))
+            for one in (given.lower, given.upper, given.step)
+        ]
+        if any(isinstance(one, Register) for one in ends):
+            raise lowering.refuse(node, "a slice whose ends depend on the instance; allowed: constants")
+        return Indices(tuple(ends))
+    return _argument(lowering, node, lowering.value(given))
+
+
+def argmax_of(lowering: Writer, node: ast.Call, function: Any) -> Value | None:
+    """Return the tensor whose largest element a call finds; None for other calls."""
+    import torch
+
+    if lowering.site(node).kinds != {"int"}:
+        return None
+    if function is torch.argmax:
+        base = node.args[0]
+    elif function is None and isinstance(node.func, ast.Attribute) and node.func.attr == "argmax":
+        base = node.func.value
+    else:
+        return None
+    return lowering.value(base)

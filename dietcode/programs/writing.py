@@ -1,0 +1,48 @@
+"""What the parts of a function's lowering know of each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dietcode.errors import ModelError
+from dietcode.programs.code import Code, Label
+from dietcode.programs.sites import Context, Path, Site
+from dietcode.programs.sources import FunctionSource, Statics
+from dietcode.programs.values import Value
+
+
+class Writer(Protocol):
+    """A function that is being written, as `dietcode.programs.lowering.FunctionLowering` is."""
+
+    context: Context
+    source: FunctionSource
+    statics: Statics
+    code: Code
+    path: Path
+    loops: list[tuple[Label, Label]]
+
+    def site(self, node: ast.AST) -> Site:
+        """Return what samples show of an expression."""
+
+    def refuse(self, node: ast.AST, what: str) -> ModelError:
+        """Return the error of what cannot be compiled."""
+
+    def body(self, body: Sequence[ast.stmt]) -> None:
+        """Write statements."""
+
+    def value(self, node: ast.expr) -> Value:
+        """Write an expression; returns its value."""
+
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Assign a value."""
+
+    def condition(self, node: ast.expr, then: Callable[[Value], None]) -> None:
+        """Write a condition, and what is to be done with it."""
+
+    def fail(self, text: str) -> None:
+        """Write an error of the instance."""
+
+    def callee(self, node: ast.Call) -> int:
+        """Return the number of the context that a call calls."""

@@ -1,0 +1,47 @@
+"""The programs of examples/programs: run by the interpreter, kernels by PyTorch, beside eager ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from needs import of_extra
+from program_runs import FOLDER, PlanRun, assert_same, example_of
+
+from dietcode.programs.modeling import model_of
+from dietcode.programs.planning import plan_program
+
+torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
+# Arguments of each example's `build`, those of its `samples`, and how many kernels each block is.
+EXAMPLES: dict[str, tuple[dict[str, int], dict[str, int], dict[str, int]]] = {
+    "birnn": (
+        {"hidden": 12, "words": 9, "tags": 5},
+        {"words": 9},
+        {"block0": 1, "block1-first": 1, "block1": 1, "block2-first": 1, "block2": 1},
+    ),
+    "drnn": ({"hidden": 12}, {"hidden": 12}, {"block0": 1, "block1": 2, "block2": 1, "block3": 1}),
+    "early_exit": ({"width": 16, "heads": 2, "layers": 3}, {"width": 16, "length": 6}, {"block0": 8}),
+    "stack_rnn": (
+        {"hidden": 12, "words": 9},
+        {"words": 9},
+        {"block0-first": 1, "block0": 1, "block1": 1, "block2": 1, "block3": 1},
+    ),
+    "tree_lstm": ({"hidden": 12, "words": 9}, {"words": 9}, {"block0": 1, "block1": 1}),
+}
+
+
+def test_all_are_tried() -> None:
+    assert sorted(EXAMPLES) == sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_form_computes_what_the_text_says(name: str) -> None:
+    options, how, kernels = EXAMPLES[name]
+    module = example_of(name)
+    program, samples = module.build(**options), module.samples(6, **how)
+    model, weights = model_of(program, samples[:4], name)
+    plan = plan_program(model, {})
+    found = PlanRun(plan, weights).run(samples)
+    for own, one in zip(found, samples, strict=True):
+        assert_same(own, program.eager(one))
+    assert {one["name"]: one["kernels"] for one in plan.facts["blocks"]} == kernels
