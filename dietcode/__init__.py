@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     import os
 
     from dietcode import nn as nn
+    from dietcode.errors import ProgramError
     from dietcode.models.exporting import export
     from dietcode.programs.module import Program, block, concurrent, map, program
     from dietcode.recursion.module import ChildSum, Recursion
     from dietcode.runtime.library import Library
     from dietcode.runtime.models.model import Model
     from dietcode.runtime.opening import load
+    from dietcode.runtime.programs.loaded import LoadedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
     from dietcode.runtime.recursion.structure import Structure
 
@@ -30,6 +32,7 @@ __all__ = [
     "Library",
     "Model",
     "Program",
+    "ProgramError",
     "Recursion",
     "Structure",
     "__version__",
@@ -52,7 +55,7 @@ def pull(
     num_threads: int | None = None,
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
-) -> Library | Model | LoadedRecursion:
+) -> Library | Model | LoadedRecursion | LoadedProgram:
     """Download a library, or take it from the cache, check it, and load it.
 
     Parameters
@@ -93,6 +96,7 @@ def pull(
 _MODULES = {
     **dict.fromkeys(("Library", "load"), "runtime.opening"),
     "Model": "runtime.models.model",
+    "ProgramError": "errors",
     "Structure": "runtime.recursion.structure",
     "export": "models.exporting",
     **dict.fromkeys(("ChildSum", "Recursion"), "recursion.module"),

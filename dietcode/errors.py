@@ -10,6 +10,7 @@
     │   └── ConflictError         a request that does not fit the state of what it is about
     ├── TargetError               a target that cannot be built for or run on here
     ├── LibraryError              a library folder that cannot be loaded or verified
+    ├── ProgramError              an instance of a program that could not be run to its end
     ├── RecordsError              a records file that cannot be used
     ├── CandidateError            one micro-kernel is wrong; the only one that search swallows
     ├── TuningError               tuning as a whole cannot go on
@@ -68,6 +69,22 @@ class TargetError(DietCodeError):
 
 class LibraryError(DietCodeError):
     """A library folder that is incomplete, altered or not loadable."""
+
+
+class ProgramError(DietCodeError):
+    """An instance of a program's call that failed, as Python's own text would have; the others did not.
+
+    Parameters
+    ----------
+    problem : str
+        Where it happened, and what.
+    instance : int, optional
+        Its position among the instances of the call; None where it is none of them alone.
+    """
+
+    def __init__(self, problem: str, instance: int | None = None) -> None:
+        self.instance = instance
+        super().__init__(problem if instance is None else f"instance {instance}: {problem}")
 
 
 class RecordsError(DietCodeError):

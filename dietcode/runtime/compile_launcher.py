@@ -42,7 +42,7 @@ def compile_launcher() -> Path:
 
 def compile_loops() -> Path:
     """Compile the loops over structures, as `compile_launcher` does and with its errors."""
-    return _compile(LOOP_SOURCES, LOOPS, [_ffi_headers()], [])
+    return _compile(LOOP_SOURCES, LOOPS, [_ffi_headers()], ["-lm"])
 
 
 def compile_call() -> Path | None:

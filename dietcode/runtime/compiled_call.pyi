@@ -1,5 +1,6 @@
 """What ``compiled_call/*.c`` makes, where a compiler and the headers of Python were there."""
 
+from collections.abc import Callable
 from typing import Any
 
 class CalledInC:
@@ -26,3 +27,38 @@ class CompiledCall:
         """Return the same with these bound, by name; the others come with a call."""
     def watch(self, buffers: dict[str, Any], kept: dict[str, tuple[Any, int]]) -> None:
         """Decline calls while `buffers` has other tensors of PyTorch than these, or they lie elsewhere."""
+
+def encode(
+    instances: list[Any],
+    num_parameters: int,
+    is_alone: bool,
+    texts: dict[str, int],
+    records: dict[type, tuple[int, tuple[str, ...]]],
+    types: tuple[tuple[int, bytes, tuple[int, ...]], ...],
+    array: type,
+    asked: tuple[
+        Callable[[Any], tuple[int, int, Any, bool]],
+        Callable[[int, Exception], Exception],
+    ],
+    /,
+) -> tuple[bytes, int, bytes, dict[str, int], bool, list[Any]]:
+    """Return instances of a program as words; `dietcode.runtime.programs.instances` says what these are.
+
+    Parameters
+    ----------
+    instances : list
+    num_parameters : int
+    is_alone : bool
+        Whether instances share no object.
+    texts : dict
+        Constants.
+    records : dict
+        Of known classes the record, and its fields.
+    types : tuple of (int, bytes, tuple of int)
+        DLPack's code, the buffer protocol's format, and the shape.
+    array : type
+        NumPy's.
+    asked : (callable, callable)
+        What another value is: kind, number, what has to be kept, whether it is PyTorch's; and an error of an
+        instance.
+    """

@@ -298,8 +298,15 @@ def is_recursion(folder: Path) -> bool:
     return _has_format(folder, "dietcode-recursion/")
 
 
+def is_program(folder: Path) -> bool:
+    """Whether a folder says that it holds a program, of any version."""
+    return _has_format(folder, "dietcode-program/")
+
+
 def kind_of_bundle(folder: Path) -> tuple[str, str]:
     """Return the format of a bundle, and the file that describes what it holds."""
+    if is_program(folder):
+        return PROGRAM_FORMAT, PROGRAM
     return (RECURSION_FORMAT, RECURSION) if is_recursion(folder) else (BUNDLE_FORMAT, MODEL)
 
 

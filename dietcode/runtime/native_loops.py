@@ -125,6 +125,20 @@ class LoopMove:
         return [0, len(tensors), len(numbers), *(n for one in tensors for n in one.integers), *values]
 
 
+def program_integers(
+    num_buffers: int,
+    phases: Sequence[Sequence[LoopCall | LoopMove]],
+    fills: Sequence[tuple[int, int]] = (),
+    copies: Sequence[tuple[int, int, int, int]] = (),
+) -> array[int]:
+    """Return the description of a program as the loops read it; parameters as for `NativeProgram`."""
+    calls = [[len(phase), *(n for call in phase for n in call.integers)] for phase in phases]
+    description = array("q", [num_buffers, len(phases), *(n for phase in calls for n in phase)])
+    for group in (fills, copies):
+        description.extend([len(group), *(number for one in group for number in one)])
+    return description
+
+
 class NativeProgram:
     """Phases of calls, run over ranges of rows without Python in between.
 
@@ -150,10 +164,7 @@ class NativeProgram:
         fills: Sequence[tuple[int, int]] = (),
         copies: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
-        calls = [[len(phase), *(n for call in phase for n in call.integers)] for phase in phases]
-        description = array("q", [num_buffers, len(phases), *(n for phase in calls for n in phase)])
-        for group in (fills, copies):
-            description.extend([len(group), *(number for one in group for number in one)])
+        description = program_integers(num_buffers, phases, fills, copies)
         address, length = description.buffer_info()
         self._run: Callable[..., None] = loop_function("program")(address, length)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from dietcode.errors import LibraryError
 from dietcode.runtime.library import Library
 from dietcode.runtime.loading import load as load_library
-from dietcode.runtime.manifest import MANIFEST, is_bundle, is_recursion, sha256_file
+from dietcode.runtime.manifest import MANIFEST, is_bundle, is_program, is_recursion, sha256_file
 
 if TYPE_CHECKING:
     from dietcode.runtime.models.model import Model
+    from dietcode.runtime.programs.loaded import LoadedProgram
     from dietcode.runtime.recursion.loaded import LoadedRecursion
 
 
@@ -23,8 +24,8 @@ def load(
     threads: str | None = None,
     weights: str | os.PathLike[str] | None = None,
     require_signature: bool | None = None,
-) -> Library | Model | LoadedRecursion:
-    """Load a folder: a library of one operator, a whole model, or a recursion.
+) -> Library | Model | LoadedRecursion | LoadedProgram:
+    """Load a folder: a library of one operator, a whole model, a recursion, or a program.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def load(
         OpenMP team, ``auto`` for that of PyTorch where the tensors are PyTorch's and for the pool elsewhere.
         By default ``$DIETCODE_THREADS``, or ``auto``.
     weights : path, optional
-        Of a model or a recursion: a ``.safetensors`` file in the place of the bundle's own.
+        Of a model, a recursion or a program: a ``.safetensors`` file in the place of the bundle's own.
     require_signature : bool, optional
         Whether a folder without a signature is refused. By default as ``$DIETCODE_REQUIRE_SIGNATURE`` says,
         0 or 1; on a machine that has the file ``/etc/dietcode/require-signature`` it always is.
@@ -55,7 +56,7 @@ def load(
     """
     path = Path(folder)
     how = num_threads, threads, require_signature
-    opened: Library | Model | LoadedRecursion
+    opened: Library | Model | LoadedRecursion | LoadedProgram
     if is_bundle(path):
         from dietcode.runtime.models.loading import load_model
 
@@ -64,6 +65,10 @@ def load(
         from dietcode.runtime.recursion.loading import load_recursion
 
         opened = load_recursion(path, None if weights is None else Path(weights), *how)
+    elif is_program(path):
+        from dietcode.runtime.programs.loading import load_program
+
+        opened = load_program(path, None if weights is None else Path(weights), *how)
     elif weights is not None:
         raise LibraryError(f"{path}: a library of one operator, which has no weights; leave out weights=")
     else:
@@ -82,7 +87,7 @@ def load_again(
     num_threads: int | None,
     threads: str | None,
     require_signature: bool | None = None,
-) -> Library | Model | LoadedRecursion:
+) -> Library | Model | LoadedRecursion | LoadedProgram:
     """Load what was pickled, in another process or on another machine.
 
     Parameters

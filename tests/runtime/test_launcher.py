@@ -104,7 +104,8 @@ assert all(handled)
 
 
 def test_a_small_call_wakes_nobody() -> None:
-    """One thread computes it sooner; how long it takes is noted as it runs."""
+    """One thread computes it sooner; how long it takes is noted as it runs, so a machine that halts it may be
+    taken for a larger loop a few times."""
     script = f"""{WATCH}
 import time
 library = dietcode.load(sys.argv[1], num_threads=2)
@@ -112,7 +113,7 @@ x, w = np.ones((70, 37), np.float32), library.pack(W=np.ones((100, 37), np.float
 def switches():
     (task,) = tasks()
     lines = Path(f"/proc/self/task/{{task}}/status").read_text().splitlines()
-    return [int(line.split()[1]) for line in lines if "ctxt_switches" in line]
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
 for rows in [70, *[1] * 200]:
     assert (library(X=x[:rows], W=w) == 37).all()
 time.sleep(0.2)
@@ -120,7 +121,7 @@ before = switches()
 for _ in range(200):
     assert (library(X=x[:1], W=w) == 37).all()
     time.sleep(0.0005)
-assert switches() == before
+assert switches() - before < 20, "a worker that each call woke would have run 200 times"
 """
     python(script, built("rows"), env=QUIET)
 

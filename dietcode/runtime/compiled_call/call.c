@@ -414,7 +414,8 @@ static PyType_Spec object_spec = {"dietcode.runtime.compiled_call.CalledInC", si
 /* ---- The module ---- */
 
 PyMODINIT_FUNC PyInit_compiled_call(void) {
-  static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "compiled_call", .m_size = -1};
+  static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "compiled_call", .m_size = -1,
+                                           .m_methods = instance_methods};
   PyObject *module = PyModule_Create(&definition), *called = PyType_FromSpec(&object_spec);
   compiled_call_type = (PyTypeObject *)PyType_FromSpec(&compiled_spec);
   out_text = PyUnicode_InternFromString("out");

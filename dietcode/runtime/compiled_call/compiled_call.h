@@ -40,6 +40,8 @@ typedef struct {
   PyObject *empty, *aligned_empty;
 } Arrays;
 
+extern PyMethodDef instance_methods[]; /* of the module; instances.c */
+
 int start_tensors(void);
 
 /* All return 0, or -1 for what is declined, with or without an error of Python's. */

@@ -5,9 +5,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-enum { MEMORY = 16, PART_LOST = 4, TRIAL = 16 }; /* rests; of the time, by delays; runs after a rest */
-static const int64_t FIRST_REST_NSECS = 20000000, MAX_REST_NSECS = 10000000000;
-static const int64_t MOST_LOST_NSECS = 8000000, ONE_DELAY_NSECS = 4000000; /* by delays; that one delay counts for */
 
 static struct {
   /* PyTorch's stable interface, from 2.10 on */
@@ -18,8 +15,6 @@ static struct {
   int (*openmp_most)(void), (*openmp_index)(void);
 } host;
 static atomic_int is_found, is_forked;
-static _Atomic int64_t rest, rest_until, lost, last_late; /* nanoseconds */
-static atomic_int trial; /* runs that are left of it */
 
 static void find_host(void) {
   static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
@@ -40,10 +35,9 @@ static void find_host(void) {
   pthread_mutex_unlock(&finding);
 }
 
-int host_size(int64_t now, int is_forced) {
+int host_size(void) {
   uint32_t size = 0;
   if (is_forked) return 0; /* the team is the parent's, which neither PyTorch nor OpenMP knows */
-  if (now < rest_until && !is_forced) return 0;
   if (!is_found) find_host();
   if (!is_found) return 0;
   if (host.torch_for) return host.torch_size(&size) == 0 ? (int)size : 0;
@@ -70,25 +64,7 @@ int run_on_host(Job *job, int is_forced) {
   }
   run_tasks(job, 0); /* what is left, where PyTorch failed */
   leave_host(job->num_threads);
-  if (trial > 0) trial--;
   return 1;
-}
-
-/* OpenMP waits for every thread of a team, which takes milliseconds where one has lost its core or is queued behind the
- * caller. It is left alone where that takes more than a part of the time: now and then a core is lost to anybody, and the
- * pool would take turns with a team that waits awake for its host's next loop. It is left alone for twice as long as last
- * time where that is not long ago; one delay is enough in its first runs after it. */
-void note_late(int64_t now, int64_t delay) {
-  int64_t last = rest;
-  int64_t before = lost - (now - last_late) / PART_LOST;
-  lost = (before > 0 ? before : 0) + (delay < ONE_DELAY_NSECS ? delay : ONE_DELAY_NSECS);
-  last_late = now;
-  if (lost < MOST_LOST_NSECS && trial <= 0) return;
-  lost = 0;
-  trial = TRIAL;
-  int64_t next = now - rest_until < MEMORY * last ? 2 * last : FIRST_REST_NSECS;
-  rest = next < MAX_REST_NSECS ? next : MAX_REST_NSECS;
-  rest_until = now + rest;
 }
 
 static void note_fork(void) { is_forked = 1; }

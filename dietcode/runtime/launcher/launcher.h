@@ -11,6 +11,7 @@
 #include <tvm/ffi/c_api.h>
 
 enum { MAX_THREADS = 1024 };
+enum { MOST_SLOW = 4 }; /* times as long as usual, which is what a single longer run counts for */
 
 /* As TVM's c_backend_api.h has them. A loop is cut into as many tasks as the environment says. */
 typedef struct {
@@ -56,9 +57,15 @@ int enter_host(int num_threads, int is_forced); /* whether the cores are free fo
 void leave_host(int num_threads);
 
 /* host.c */
-int host_size(int64_t now, int is_forced); /* threads of the host's team, 0 where there is none or it is left alone */
+int host_size(void); /* threads of the host's team, 0 where there is none */
 int run_on_host(Job *job, int is_forced); /* whether the team ran it */
-void note_late(int64_t now, int64_t delay); /* leaves the team alone for a while where delays are many */
+
+/* losses.c */
+typedef struct {
+  _Atomic int64_t lost, rest, rest_until; /* nanoseconds */
+} Losses;
+int is_resting(const Losses *team, int64_t now); /* whether it is left alone */
+void note_loss(Losses *team, int64_t now, int64_t nsecs); /* of a run: how much longer it took than on one thread */
 
 /* workspace.c */
 void *alloc_workspace(int device_type, int device, uint64_t num_bytes, int code, int bits);

@@ -22,8 +22,7 @@ typedef struct {
   _Atomic int64_t alone;          /* on one thread */
   Mean in_pool, on_host;
 } Timing;
-enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000, PATIENCE_NSECS = 100000 }; /* small: no thread pays, awake or not */
-enum { MOST_SLOW = 4 }; /* times as long as on one thread, which is what a single longer run counts for */
+enum { NUM_TIMINGS = 512, SMALL_NSECS = 4000 }; /* small: no thread pays, awake or not */
 enum { NUM_PIECES = 4 }; /* tasks a thread, where one begins late: the others do what it has not begun */
 enum { FOLLOW_NSECS = 50000, PAUSE_NSECS = 5000000 }; /* a call that follows the last one at once; one after a pause */
 
@@ -38,6 +37,7 @@ typedef struct {
 static _Thread_local Binding *current;
 static _Thread_local uint64_t current_shape;
 static _Thread_local int inside; /* whether this thread runs a task */
+static Losses pool_losses, host_losses;
 /* Of this thread's calls: when the last one ended, whether they follow a pause in which the thread slept, and its clocks
  * after the last pause. */
 static _Thread_local struct {
@@ -107,6 +107,7 @@ static Timing *timing_of(Binding *binding, Body body) {
 /* What disturbs one thread only ever adds time. */
 static void note_alone(Timing *timing, int64_t nsecs) {
   int64_t last = timing->alone;
+  if (nsecs / 2 > last) nsecs = 2 * last;
   timing->alone = nsecs < last ? nsecs : last + (nsecs - last) / 8;
 }
 
@@ -124,7 +125,7 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host) {
   int64_t computed = job->cpu_posted ? job->cpu_done - job->cpu_posted : job->caller_done - job->posted;
   if (job->num_own) note_alone(timing, computed * job->environment.num_task / job->num_own);
   note_together(on_host ? &timing->on_host : &timing->in_pool, nsecs, timing->alone);
-  if (on_host && (nsecs - PATIENCE_NSECS) / 2 > timing->alone) note_late(now, nsecs - timing->alone);
+  if (timing->alone != INT64_MAX) note_loss(on_host ? &host_losses : &pool_losses, now, nsecs - timing->alone);
   return now;
 }
 
@@ -155,15 +156,15 @@ int launch(Body body, void *data, int num_task) {
   if (total > MAX_THREADS) total = MAX_THREADS;
   int64_t posted = now_nsecs();
   Environment alone = {NULL, 1};
-  int size = inside || team == OWN || team == POOL ? 0 : host_size(posted, team == HOST);
-  if (size && team == AUTO && is_burst(posted)) size = 0;
+  int size = inside || team == OWN || team == POOL ? 0 : host_size();
+  if (size && team == AUTO && (is_burst(posted) || is_resting(&host_losses, posted))) size = 0;
   if (inside || total <= 1 || size == 1) return body(0, &alone, data);
   Timing *timing = current && team < HOST ? timing_of(current, body) : NULL;
   if (timing) {
     if (size && !pays(&timing->on_host, timing->alone)) size = 0;
     int64_t pays_from = size ? 0 : pool_pays_from(posted);
     if (timing->alone < (pays_from > SMALL_NSECS ? pays_from : SMALL_NSECS) ||
-        (!size && !pays(&timing->in_pool, timing->alone))) {
+        (!size && (is_resting(&pool_losses, posted) || !pays(&timing->in_pool, timing->alone)))) {
       int status = body(0, &alone, data);
       last_end = now_nsecs();
       note_alone(timing, last_end - posted);

@@ -24,7 +24,7 @@ static Job *jobs;
 static _Atomic uint32_t generation;
 static pthread_t workers[MAX_THREADS];
 static int num_workers, max_workers, sleeping, running;
-static _Atomic int64_t wake_nsecs; /* what waking one takes its caller */
+static _Atomic int64_t wake_nsecs = 5000; /* what waking one takes its caller, at first by experience */
 static atomic_int awake;           /* workers that wait awake */
 static cpu_set_t given; /* the workers' CPUs: those of the last caller without the one that it ran on */
 static int left_out;
@@ -59,7 +59,8 @@ static void unlock_and_wake(int count) {
   if (count <= 0) return;
   int64_t started = now_nsecs();
   long woken = futex(&generation, FUTEX_WAKE, (uint32_t)count);
-  if (woken > 0) wake_nsecs += ((now_nsecs() - started) / woken - wake_nsecs) / 8;
+  int64_t mean = wake_nsecs, nsecs = woken > 0 ? (now_nsecs() - started) / woken : mean;
+  wake_nsecs += ((nsecs < MOST_SLOW * mean ? nsecs : MOST_SLOW * mean) - mean) / 8; /* the caller may lose its core in it */
 }
 
 /* Waits awake for a job, and returns since when there was none. Waking a worker that sleeps takes tens of microseconds, most

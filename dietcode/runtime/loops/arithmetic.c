@@ -1,0 +1,196 @@
+/* Numbers as Python has them, but that an int is of 64 bits; truth; comparisons; tuples and lists joined. */
+#include "machine.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_NESTED = 200 /* tuples and lists within each other that are compared */ };
+
+static int is_integer(const Value *v) { return v->kind == V_INT || v->kind == V_BOOL; }
+static int is_number(const Value *v) { return is_integer(v) || v->kind == V_FLOAT; }
+static double as_float(const Value *v) { return v->kind == V_FLOAT ? v->f : (double)v->i; }
+
+static FailureKind give_int(Value *out, int64_t i) {
+  *out = (Value){.kind = V_INT, .i = i};
+  return FINE;
+}
+
+static FailureKind give_float(Value *out, double f) {
+  *out = (Value){.kind = V_FLOAT, .f = f};
+  return FINE;
+}
+
+static FailureKind give_bool(Value *out, int truth) {
+  *out = (Value){.kind = V_BOOL, .i = truth};
+  return FINE;
+}
+
+FailureKind truth_of(const Value *v, int *truth) {
+  switch (v->kind) {
+    case V_NONE: *truth = 0; return FINE;
+    case V_BOOL: case V_INT: *truth = v->i != 0; return FINE;
+    case V_FLOAT: *truth = v->f != 0; return FINE;
+    case V_TUPLE: case V_LIST: *truth = v->object->length != 0; return FINE;
+    case V_RECORD: *truth = 1; return FINE;
+    default: return F_KINDS; /* a tensor's is asked for by "value", and what text says is not known */
+  }
+}
+
+FailureKind apply_unary(int32_t op, const Value *a, Value *out) {
+  int truth;
+  if (op == U_NOT || op == U_BOOL) {
+    FailureKind problem = truth_of(a, &truth);
+    return problem ? problem : give_bool(out, op == U_BOOL ? truth : !truth);
+  }
+  if (!is_number(a)) return F_KINDS;
+  if (op == U_FLOAT) return give_float(out, as_float(a));
+  if (op == U_INT) {
+    if (a->kind != V_FLOAT) return give_int(out, a->i);
+    if (isnan(a->f) || isinf(a->f)) return F_DOMAIN;
+    if (!(a->f > -9223372036854777856.0 && a->f < 9223372036854775808.0)) return F_OVERFLOW;
+    return give_int(out, (int64_t)a->f);
+  }
+  if (a->kind == V_FLOAT) return give_float(out, op == U_NEG ? -a->f : fabs(a->f));
+  if (op == U_ABS && a->i >= 0) return give_int(out, a->i);
+  return a->i == INT64_MIN ? F_OVERFLOW : give_int(out, -a->i);
+}
+
+/* -1, 0, 1, or 2 where one is no number: exact, as Python compares. */
+static int compare_mixed(int64_t i, double f) {
+  if (isnan(f)) return 2;
+  if (f >= 9223372036854775808.0) return -1;
+  if (f < -9223372036854775808.0) return 1;
+  int64_t whole = (int64_t)f;
+  if (i != whole) return i < whole ? -1 : 1;
+  double rest = f - (double)whole;
+  return rest > 0 ? -1 : rest < 0;
+}
+
+static int compare_numbers(const Value *a, const Value *b) {
+  if (a->kind == V_FLOAT && b->kind == V_FLOAT) return isnan(a->f) || isnan(b->f) ? 2 : a->f < b->f ? -1 : a->f > b->f;
+  if (a->kind == V_FLOAT) {
+    int found = compare_mixed(b->i, a->f);
+    return found == 2 ? 2 : -found;
+  }
+  return b->kind == V_FLOAT ? compare_mixed(a->i, b->f) : a->i < b->i ? -1 : a->i > b->i;
+}
+
+static int is_same(const Value *a, const Value *b) {
+  if (a->kind != b->kind) return 0;
+  switch (a->kind) {
+    case V_NONE: return 1;
+    case V_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case V_TUPLE: case V_LIST: case V_RECORD: return a->object == b->object;
+    case V_TASK: return a->task == b->task;
+    default: return a->i == b->i;
+  }
+}
+
+static FailureKind equal(const Value *a, const Value *b, int nested, int *result) {
+  if (a->kind == V_TENSOR || b->kind == V_TENSOR || a->kind == V_TASK || b->kind == V_TASK) return F_KINDS;
+  if (is_number(a) && is_number(b)) {
+    *result = compare_numbers(a, b) == 0;
+    return FINE;
+  }
+  *result = is_same(a, b);
+  if (*result || a->kind != b->kind) return FINE;
+  if (a->kind == V_RECORD) return F_KINDS; /* whether its class has an __eq__ is not known */
+  if (a->kind != V_TUPLE && a->kind != V_LIST) return FINE;
+  if (a->object->length != b->object->length) return FINE;
+  if (nested == MAX_NESTED) return F_NESTED;
+  *result = 1;
+  for (int64_t i = 0; i < a->object->length && *result; i++) {
+    FailureKind problem = equal(&a->object->items[i], &b->object->items[i], nested + 1, result);
+    if (problem) return problem;
+  }
+  return FINE;
+}
+
+static FailureKind join(Workplace *w, const Value *a, const Value *b, Value *out) {
+  int64_t first = a->object->length, second = b->object->length;
+  Object *made = new_object(w, first + second, 0);
+  if (!made) return FINE; /* the call ends */
+  memcpy(made->items, a->object->items, first * sizeof *made->items);
+  memcpy(made->items + first, b->object->items, second * sizeof *made->items);
+  *out = (Value){.kind = a->kind, .object = made};
+  return FINE;
+}
+
+static FailureKind int_power(int64_t base, int64_t exponent, Value *out) {
+  int64_t result = 1;
+  while (exponent) {
+    if (exponent & 1 && __builtin_mul_overflow(result, base, &result)) return F_OVERFLOW;
+    exponent >>= 1;
+    if (exponent && __builtin_mul_overflow(base, base, &base)) return F_OVERFLOW;
+  }
+  return give_int(out, result);
+}
+
+static FailureKind on_ints(int32_t op, int64_t a, int64_t b, Value *out) {
+  int64_t r;
+  switch (op) {
+    case B_ADD: return __builtin_add_overflow(a, b, &r) ? F_OVERFLOW : give_int(out, r);
+    case B_SUB: return __builtin_sub_overflow(a, b, &r) ? F_OVERFLOW : give_int(out, r);
+    case B_MUL: return __builtin_mul_overflow(a, b, &r) ? F_OVERFLOW : give_int(out, r);
+    case B_FLOOR: case B_MOD:
+      if (b == 0) return F_DIVISION;
+      if (b == -1) { /* the machine has no quotient of the least number */
+        if (op == B_MOD) return give_int(out, 0);
+        return a == INT64_MIN ? F_OVERFLOW : give_int(out, -a);
+      }
+      r = a % b;
+      if (op == B_MOD) return give_int(out, r && (r < 0) != (b < 0) ? r + b : r);
+      return give_int(out, a / b - (r && (r < 0) != (b < 0)));
+    default: return int_power(a, b, out);
+  }
+}
+
+static FailureKind on_floats(int32_t op, double a, double b, Value *out) {
+  double r, quotient;
+  switch (op) {
+    case B_ADD: return give_float(out, a + b);
+    case B_SUB: return give_float(out, a - b);
+    case B_MUL: return give_float(out, a * b);
+    case B_DIV: return b == 0 ? F_DIVISION : give_float(out, a / b);
+    case B_FLOOR: case B_MOD:
+      if (b == 0) return F_DIVISION;
+      r = fmod(a, b);
+      quotient = (a - r) / b; /* nearly whole */
+      if (r && (r < 0) != (b < 0)) {
+        r += b;
+        quotient -= 1;
+      }
+      if (op == B_MOD) return give_float(out, r ? r : copysign(0.0, b));
+      r = floor(quotient);
+      return give_float(out, quotient ? (quotient - r > 0.5 ? r + 1 : r) : copysign(0.0, a / b));
+    default:
+      if (a == 0 && b < 0) return F_DIVISION;
+      if (a < 0 && isfinite(a) && isfinite(b) && b != floor(b)) return F_DOMAIN; /* complex in Python */
+      r = pow(a, b);
+      return isinf(r) && isfinite(a) && isfinite(b) ? F_OVERFLOW : give_float(out, r);
+  }
+}
+
+FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out) {
+  int result = 0;
+  if (op == B_IS) return give_bool(out, is_same(a, b));
+  if (op == B_EQ || op == B_NE) {
+    FailureKind problem = equal(a, b, 0, &result);
+    return problem ? problem : give_bool(out, op == B_EQ ? result : !result);
+  }
+  if (op == B_ADD && a->kind == b->kind && (a->kind == V_TUPLE || a->kind == V_LIST)) return join(w, a, b, out);
+  if (!is_number(a) || !is_number(b)) return F_KINDS;
+  if (op >= B_MIN) {
+    int order = compare_numbers(a, b);
+    switch (op) {
+      case B_MIN: *out = order == 1 ? *b : *a; return FINE;
+      case B_MAX: *out = order == -1 ? *b : *a; return FINE;
+      case B_LT: return give_bool(out, order == -1);
+      case B_LE: return give_bool(out, order == -1 || order == 0);
+      case B_GT: return give_bool(out, order == 1);
+      default: return give_bool(out, order == 1 || order == 0);
+    }
+  }
+  if (is_integer(a) && is_integer(b) && op != B_DIV && !(op == B_POW && b->i < 0)) return on_ints(op, a->i, b->i, out);
+  return on_floats(op, as_float(a), as_float(b), out);
+}

@@ -1,0 +1,248 @@
+/* The machine of programs: control flow over blocks, run as fibers, one or more an instance.
+ *
+ * A block's invocation is noted, not computed: as a node with a depth, one more than its deepest operand's. When every fiber
+ * is done or waits for a number, all nodes are run, those of one depth and block together, and fibers that waited go on.
+ *
+ * What describes a machine was checked by Python: registers, instructions, counts and types are in range. What instances do
+ * is checked here: an error is theirs alone. */
+#ifndef DIETCODE_MACHINE_H
+#define DIETCODE_MACHINE_H
+
+#include "loops.h"
+
+#include <stddef.h>
+
+typedef enum { V_NOTHING = -1, V_NONE, V_BOOL, V_INT, V_FLOAT, V_TEXT, V_TUPLE, V_LIST, V_RECORD, V_TENSOR, V_TASK } Kind;
+
+typedef struct Object Object;
+typedef struct Fiber Fiber;
+
+typedef struct {
+  int32_t kind, type; /* the type of a tensor */
+  union {
+    int64_t i; /* a bool, an int, a text's number, a tensor's handle */
+    double f;
+    Object *object;
+    Fiber *task;
+  };
+} Value;
+
+struct Object { /* a tuple, a list or a record */
+  int32_t record;
+  int32_t number; /* one more than its number in an output, or 0 */
+  int64_t length, capacity;
+  Value *items;
+};
+
+/* As Python numbers them. */
+typedef enum {
+  I_CONST, I_TENSOR, I_MOVE, I_UNARY, I_BINARY, I_JUMP, I_ELSE, I_CALL, I_RETURN, I_TUPLE, I_LIST, I_RECORD, I_GET, I_PUT,
+  I_SLICE, I_APPEND, I_POP, I_LEN, I_FIELD, I_SETFIELD, I_BLOCK, I_VALUE, I_SPAWN, I_WAIT, I_RAISE, I_ARGMAX, I_VALUES
+} Opcode;
+typedef enum { U_NEG, U_NOT, U_ABS, U_INT, U_FLOAT, U_BOOL } Unary;
+typedef enum {
+  B_ADD, B_SUB, B_MUL, B_DIV, B_FLOOR, B_MOD, B_POW, B_MIN, B_MAX, B_EQ, B_NE, B_LT, B_LE, B_GT, B_GE, B_IS
+} Binary;
+
+/* What ends an instance; `a`, `b` and `c` of a Failure say more. */
+typedef enum {
+  FINE,
+  F_RAISED,     /* the constant */
+  F_INDEX,      /* index, length */
+  F_KINDS,      /* opcode, operator, kinds of both */
+  F_OVERFLOW,
+  F_DIVISION,
+  F_DOMAIN,     /* what Python has no real number for */
+  F_DEPTH,      /* calls within calls */
+  F_FIELD,      /* name, record */
+  F_OPERAND,    /* block, operand, kind with type */
+  F_ELEMENTS,   /* type */
+  F_ID,         /* number, how many are allowed */
+  F_EMPTY,
+  F_DEADLOCK,
+  F_NESTED,     /* comparison of values that are too deep */
+  F_LONG        /* a chain of more blocks than depths count */
+} FailureKind;
+
+/* What ends a call. */
+typedef enum { DONE, NO_BYTES, NO_ROWS, NO_STEPS, RAISED } Ending;
+
+typedef struct {
+  int64_t kind, function, pc, a, b, c;
+} Failure;
+
+typedef struct {
+  int32_t op, d, a, b, c, count;
+  const int32_t *list;
+} Instruction;
+
+typedef struct {
+  int32_t num_parameters, num_registers, num_instructions;
+  Instruction *code;
+  int32_t *lists;
+} Function;
+
+typedef struct {
+  int64_t row_bytes, num_elements;
+  int32_t is_int;
+} TensorType;
+
+typedef struct {
+  int32_t type, table, positions; /* numbers of buffers */
+  int32_t is_ids;
+  int64_t num_ids; /* that are allowed, or -1 for any */
+} Operand;
+
+typedef struct {
+  int32_t type, buffer;
+} Output;
+
+typedef struct {
+  int64_t buffer, row_bytes;
+} Temporary;
+
+typedef struct {
+  int32_t num_operands, num_results, num_temporaries, phase;
+  int64_t max_batch;
+  Operand *operands;
+  Output *results;
+  Temporary *temporaries;
+} Block;
+
+typedef struct {
+  int64_t type, address;
+} FixedTensor;
+
+typedef struct {
+  int64_t num_types, num_constants, num_tensors, num_records, num_names, num_blocks, num_functions, num_buffers, num_fixed;
+  int64_t max_rows, entry;
+  TensorType *types;
+  Value *constants;
+  FixedTensor *tensors;
+  int32_t *num_fields;         /* of each record */
+  int32_t *field_of;           /* [records, names], -1 for none */
+  Block *blocks;
+  Function *functions;
+  Temporary *fixed;            /* buffers whose address never changes; the address in place of bytes */
+  Program *program;
+} Machine;
+
+typedef struct {
+  int32_t depth, block, instance, function, pc, result, operands;
+} Node;
+
+typedef struct {
+  char *data;
+  int64_t num_rows, capacity /* rows */, capacity_bytes;
+} Table;
+
+typedef struct {
+  const Function *function;
+  int64_t pc, base; /* of its registers on the stack */
+  int32_t d;        /* the caller's register */
+} Activation;
+
+/* What grows; its bytes. */
+typedef struct {
+  void *data;
+  int64_t capacity;
+} Room;
+
+struct Fiber {
+  Fiber *next;     /* in a queue, or among a task's waiters */
+  Fiber *next_all; /* of all that were ever made */
+  Fiber *next_over; /* of those that are done, whose rooms another one may have */
+  Fiber *waiters;  /* for its result */
+  int32_t instance, is_done, is_root;
+  int64_t num_activations;
+  Room activations, stack;
+  Value result;
+};
+
+typedef struct {
+  int64_t depth, block, rows, nsecs;
+} Traced;
+
+typedef struct Chunk Chunk;
+
+typedef struct {
+  Fiber *first, *last;
+} Queue;
+
+/* What one call at a time works in. Its memory is kept for the next call. */
+typedef struct {
+  const Machine *machine;
+  void *owner; /* the machine's handle */
+  int64_t max_bytes, num_bytes, max_steps, num_steps, patient_until;
+  Ending ending;
+  int64_t detail;
+  /* The arena. */
+  Chunk *chunks, *current;
+  int64_t used; /* of the current chunk */
+  /* Tensors: a row, or where it is not computed yet, minus its depth. */
+  Table *tables;
+  Room states_room, nodes_room, operands_room, sorted_room, counts_room, scratch_room, output_room, objects_room, trace_room;
+  int32_t *states;
+  int64_t num_handles, num_nodes, num_operands;
+  int32_t deepest[128];
+  int64_t *block_counts, *addresses;
+  Queue ready, waiting;
+  Fiber *all, *unused, *over; /* every fiber, those of them that this call has not used, those that are done */
+  /* Of the instances. */
+  int64_t num_instances;
+  Failure *failures;
+  Value *results; /* of no kind before there is one */
+  Room failures_room, results_room;
+  /* Of the output: of each type the rows that are returned. */
+  int64_t *type_counts;
+  Room *type_rows;
+  int64_t num_words, num_traced;
+  int is_traced;
+} Workplace;
+
+/* heap.c */
+void *reserve(Workplace *w, Room *room, int64_t bytes); /* keeps what is in it; NULL where limits end the call */
+void *allocate(Workplace *w, int64_t bytes);            /* from the arena */
+Object *new_object(Workplace *w, int64_t length, int32_t record);
+int grow_list(Workplace *w, Object *list, int64_t capacity);
+void reset_arena(Workplace *w);
+void free_arena(Workplace *w);
+int64_t now(void);
+
+/* arithmetic.c: FINE, or what is wrong */
+FailureKind apply_unary(int32_t op, const Value *a, Value *out);
+FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
+FailureKind truth_of(const Value *value, int *truth);
+
+/* interpret.c */
+Fiber *new_fiber(Workplace *w, int32_t instance, const Function *function, const Value *stack,
+                 const int32_t *arguments); /* ready; arguments are registers on a stack, or NULL for those in order */
+int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */
+int check_patience(Workplace *w);
+void fail_instance(Workplace *w, int32_t instance, const Failure *failure);
+void free_fibers(Workplace *w);
+
+/* schedule.c */
+int32_t new_row(Workplace *w, int32_t type, const void *data); /* a handle, or -1 where the call ends */
+int32_t note(Workplace *w, const Node *node, const int32_t *operands);
+int flush(Workplace *w);
+static inline int is_computed(const Workplace *w, int64_t handle) { return w->states[handle] >= 0; }
+
+/* instances.c */
+typedef struct {
+  const int64_t *words; /* of the roots, then of the objects: record, kind, length, values */
+  int64_t num_instances, num_objects;
+  const int64_t *tensors; /* type and address of each */
+  int64_t num_tensors;
+} Input;
+int read_instances(Workplace *w, const Input *input, Value *roots);
+int write_results(Workplace *w);
+
+/* machine.c */
+Machine *make_machine(const int64_t *description, int64_t length, Program *program);
+void free_machine(void *machine);
+Workplace *make_workplace(const Machine *machine);
+void free_workplace(Workplace *w);
+int run_machine(Workplace *w, const Input *input, int64_t max_bytes, int64_t max_steps, int is_traced);
+
+#endif

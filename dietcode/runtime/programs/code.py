@@ -1,0 +1,211 @@
+"""The functions of a program, read and checked.
+
+Registers are numbers below a function's ``registers``; the parameters come first, and all others are None at
+first.
+An instruction is one of
+
+    ["const", d, k]  ["tensor", d, k]            a constant of the program, a tensor of it
+    ["move", d, a]  ["unary", d, operator, a]  ["binary", d, operator, a, b]
+    ["jump", pc]  ["else", a, pc]                the latter where a is false
+    ["call", d, f, [a…]]  ["return", a]  ["spawn", d, f, [a…]]  ["wait", d, a]
+    ["tuple", d, [a…]]  ["list", d, [a…]]  ["record", d, r, [a…]]
+    ["get", d, a, b]  ["put", a, b, c]  ["slice", d, a, b, c]
+    ["append", a, b]  ["pop", d, a, b]  ["len", d, a]
+    ["field", d, a, name]  ["setfield", a, name, b]
+    ["block", [d…], k, [a…]]  ["raise", k]
+    ["value", d, a, "float", "int" or "bool"]    a tensor's only element; this and the next two wait for it
+    ["argmax", d, a]  ["values", d, a]           where the first largest element is; all elements as a list
+
+where d, a, b and c are registers, and all else are numbers of what the program lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# In the order of their numbers in the machine.
+OPERATIONS = (
+    *("const", "tensor", "move", "unary", "binary", "jump", "else", "call", "return", "tuple", "list"),
+    "record",
+    *("get", "put", "slice", "append", "pop", "len", "field", "setfield", "block", "value", "spawn", "wait"),
+    *("raise", "argmax", "values"),
+)
+UNARY = ("neg", "not", "abs", "int", "float", "bool")
+BINARY = ("+", "-", "*", "/", "//", "%", "**", "min", "max", "==", "!=", "<", "<=", ">", ">=", "is")
+MAX_REGISTERS, MAX_INSTRUCTIONS = 1 << 12, 1 << 20
+_WORDS = {"unary": UNARY, "binary": BINARY, "kind": ("float", "int", "bool")}
+_CHANGING = {"put", "append", "pop", "setfield"}
+_LAST = ("return", "jump", "raise")
+# What follows an operation, and the field of the machine's instruction that it goes to.
+_FORMS: dict[str, tuple[tuple[str, str], ...]] = {
+    "const": (("register", "d"), ("constant", "a")),
+    "tensor": (("register", "d"), ("tensor", "a")),
+    "move": (("register", "d"), ("register", "a")),
+    "unary": (("register", "d"), ("unary", "b"), ("register", "a")),
+    "binary": (("register", "d"), ("binary", "c"), ("register", "a"), ("register", "b")),
+    "jump": (("pc", "a"),),
+    "else": (("register", "a"), ("pc", "b")),
+    "call": (("register", "d"), ("function", "b"), ("registers", "list")),
+    "return": (("register", "a"),),
+    "tuple": (("register", "d"), ("registers", "list")),
+    "list": (("register", "d"), ("registers", "list")),
+    "record": (("register", "d"), ("record", "a"), ("registers", "list")),
+    "get": (("register", "d"), ("register", "a"), ("register", "b")),
+    "put": (("register", "a"), ("register", "b"), ("register", "c")),
+    "slice": (("register", "d"), ("register", "a"), ("register", "b"), ("register", "c")),
+    "append": (("register", "a"), ("register", "b")),
+    "pop": (("register", "d"), ("register", "a"), ("register", "b")),
+    "len": (("register", "d"), ("register", "a")),
+    "field": (("register", "d"), ("register", "a"), ("name", "b")),
+    "setfield": (("register", "a"), ("name", "b"), ("register", "c")),
+    "block": (("registers", "results"), ("block", "b"), ("registers", "list")),
+    "value": (("register", "d"), ("register", "a"), ("kind", "b")),
+    "spawn": (("register", "d"), ("function", "b"), ("registers", "list")),
+    "wait": (("register", "d"), ("register", "a")),
+    "raise": (("text", "a"),),
+    "argmax": (("register", "d"), ("register", "a")),
+    "values": (("register", "d"), ("register", "a")),
+}
+
+
+@dataclass(frozen=True)
+class FunctionCode:
+    """A function of a program.
+
+    Attributes
+    ----------
+    name, file : str
+    parameters, registers : int
+    lines : tuple of int
+        Of each instruction, in `file`.
+    instructions : tuple of tuple of int
+        Of each the operation, d, a, b, c, the number of its list, and where it begins in `lists`.
+    lists : tuple of int
+    changes : bool
+        Whether it changes lists or records.
+    """
+
+    name: str
+    file: str
+    parameters: int
+    registers: int
+    lines: tuple[int, ...]
+    instructions: tuple[tuple[int, ...], ...]
+    lists: tuple[int, ...]
+    changes: bool
+
+    @property
+    def integers(self) -> list[int]:
+        """Its part of a machine's description."""
+        head = [self.parameters, self.registers, len(self.instructions), len(self.lists)]
+        return [*head, *(number for one in self.instructions for number in one), *self.lists]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What instructions may refer to.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        How many there are of each sort of thing: ``constant``, ``tensor``, ``record``, ``name``, ``block``,
+        ``function``.
+    texts : frozenset of int
+        The constants that are texts.
+    parameters : tuple of int
+        Of each function.
+    fields : tuple of int
+        Of each record.
+    blocks : tuple of (int, int)
+        Operands and results of each block.
+    """
+
+    counts: Mapping[str, int]
+    texts: frozenset[int]
+    parameters: tuple[int, ...]
+    fields: tuple[int, ...]
+    blocks: tuple[tuple[int, int], ...]
+
+
+def whole(value: Any, low: int, high: int, what: str) -> int:
+    """Return a whole number within bounds, both of which it may be; raises ValueError for anything else."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{what} {str(value)[:40]}; allowed: {low}…{high}")
+    return value
+
+
+def read_function(data: Mapping[str, Any], around: Surroundings) -> FunctionCode:
+    """Return a function; raises ValueError, KeyError or TypeError for what is none."""
+    name, file = str(data["name"])[:200], str(data["file"])[:400]
+    registers = whole(data["registers"], 1, MAX_REGISTERS, f"{name}: registers")
+    parameters = whole(data["parameters"], 0, registers, f"{name}: parameters")
+    code = data["code"]
+    whole(len(code), 1, MAX_INSTRUCTIONS, f"{name}: number of instructions")
+    lines = tuple(whole(one, 0, 1 << 30, f"{name}: line") for one in data["lines"])
+    if len(lines) != len(code):
+        raise ValueError(f"{name}: {len(lines)} lines of {len(code)} instructions")
+    limits = {**around.counts, "register": registers, "pc": len(code)}
+    instructions: list[tuple[int, ...]] = []
+    lists: list[int] = []
+    for number, one in enumerate(code):
+        try:
+            made, own = _instruction(one, limits, around)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ValueError(f"{name}: instruction {number}: {error}") from error
+        instructions.append((*made, len(own), len(lists)))
+        lists += own
+    if code[-1][0] not in _LAST:
+        raise ValueError(f"{name}: ends with {code[-1][0]!r}; allowed: {', '.join(_LAST)}")
+    changes = any(one[0] in _CHANGING for one in code)
+    return FunctionCode(name, file, parameters, registers, lines, tuple(instructions), tuple(lists), changes)
+
+
+def _instruction(
+    data: Sequence[Any], limits: Mapping[str, int], around: Surroundings
+) -> tuple[tuple[int, ...], list[int]]:
+    """Return operation, d, a, b and c, and the list of registers behind them."""
+    operation, *given = data
+    if operation not in _FORMS:
+        raise ValueError(f"{str(operation)[:40]!r} is no operation")
+    form = _FORMS[operation]
+    if len(given) != len(form):
+        raise ValueError(f"{operation} with {len(given)} operands; allowed: {len(form)}")
+    found = {field: _operand(sort, value, limits) for (sort, field), value in zip(form, given, strict=True)}
+    own = found.pop("list", [])
+    results = found.pop("results", [])
+    _check_counts(operation, found, len(own), len(results), around)
+    if operation == "raise" and found["a"] not in around.texts:
+        raise ValueError("raise of a constant that is no text")
+    return (OPERATIONS.index(operation), *(found.get(field, 0) for field in "dabc")), [*results, *own]
+
+
+def _operand(sort: str, value: Any, limits: Mapping[str, int]) -> Any:
+    if sort == "registers":
+        if not isinstance(value, list):
+            raise ValueError("registers are a list")
+        return [whole(one, 0, limits["register"] - 1, "register") for one in value]
+    if sort in _WORDS:
+        if value not in _WORDS[sort]:
+            raise ValueError(f"{sort} {str(value)[:20]!r}; allowed: {' '.join(_WORDS[sort])}")
+        return (BINARY if sort == "binary" else UNARY).index(value)
+    return whole(value, 0, limits["constant" if sort == "text" else sort] - 1, sort)
+
+
+def _check_counts(
+    operation: str, found: Mapping[str, Any], num_given: int, num_results: int, around: Surroundings
+) -> None:
+    """Refuse a call with fewer or more operands than what is called takes."""
+    if operation in ("call", "spawn"):
+        allowed = around.parameters[found["b"]]
+    elif operation == "record":
+        allowed = around.fields[found["a"]]
+    elif operation == "block":
+        allowed, results = around.blocks[found["b"]]
+        if num_results != results:
+            raise ValueError(f"{num_results} results of a block; allowed: {results}")
+    else:
+        return
+    if num_given != allowed:
+        raise ValueError(f"{operation} with {num_given} values; allowed: {allowed}")

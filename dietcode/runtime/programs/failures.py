@@ -1,0 +1,96 @@
+"""Why an instance has no result, as Python would say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dietcode.errors import ProgramError
+from dietcode.runtime.programs.code import BINARY, OPERATIONS, UNARY
+from dietcode.runtime.programs.machine import BOOL, FLOAT, INT, LIST, NONE, RECORD, TENSOR, TEXT, TUPLE
+from dietcode.runtime.programs.plan import ProgramPlan
+from dietcode.runtime.programs.results import TYPE_SHIFT
+
+FAILURE_WORDS = 6  # kind, function, instruction, and three numbers
+_KINDS = {
+    NONE: "None", BOOL: "bool", INT: "int", FLOAT: "float", TEXT: "str", TUPLE: "tuple", LIST: "list",
+    RECORD: "an object", TENSOR: "a tensor", 9: "a task",
+}  # fmt: skip
+
+
+def failure_of(plan: ProgramPlan, instance: int, words: Sequence[int]) -> ProgramError:
+    """Return the exception that ended an instance.
+
+    Parameters
+    ----------
+    plan : ProgramPlan
+    instance : int
+    words : sequence of int
+        `FAILURE_WORDS`: kind, function, instruction, and three numbers.
+
+    """
+    kind, number, pc, *given = words
+    if pc < 0:
+        return ProgramError(
+            _ENDS.get(kind, "returns a task; allowed: its result, by dietcode.concurrent"), instance
+        )
+    function = plan.functions[number]
+    if kind == _OF_KINDS:
+        what = _kinds(OPERATIONS[function.instructions[pc][0]], *given)
+    else:
+        what = _ENDS[kind] if kind in _ENDS else _SAID[kind](plan, *given)
+    return ProgramError(f"{function.file}:{function.lines[pc]}: in {function.name}: {what}", instance)
+
+
+def _index(plan: ProgramPlan, index: int, length: int, _: int) -> str:
+    return f"index {index} of {length} items" + (f"; allowed: {-length}…{length - 1}" if length else "")
+
+
+def _field(plan: ProgramPlan, name: int, kind: int, record: int) -> str:
+    owner = plan.records[record][0] if kind == RECORD else _KINDS[kind]
+    return f"{owner} has no {plan.names[name]}"
+
+
+def _operand(plan: ProgramPlan, number: int, operand: int, given: int) -> str:
+    block = plan.blocks[number]
+    what = str(plan.types[given >> TYPE_SHIFT]) if given & 255 == TENSOR else _KINDS[given & 255]
+    return f"{block.name}: operand {operand} is {what}; allowed: {plan.types[block.operands[operand]]}"
+
+
+def _elements(plan: ProgramPlan, type_: int, _: int, __: int) -> str:
+    return f"a tensor {plan.types[type_]} as a number; allowed: one of one element"
+
+
+def _row(plan: ProgramPlan, block: int, number: int, count: int) -> str:
+    limit = f"0…{count - 1}, a row of the table that is read" if count >= 0 else "32 bits"
+    return f"{plan.blocks[block].name}: the number {number}; allowed: {limit}"
+
+
+def _kinds(operation: str, a: int, b: int, c: int) -> str:
+    if operation == "unary":
+        return f"{UNARY[a]} of {_KINDS[b]}; allowed: numbers"
+    if operation == "binary":
+        return f"{_KINDS[b]} {BINARY[a]} {_KINDS[c]}; allowed: numbers"
+    if operation == "else":
+        return f"the truth of {_KINDS[b]}; allowed: of numbers, lists, tuples and None"
+    return f"{operation} of {_KINDS[b]}"
+
+
+_OF_KINDS = 3  # as the machine numbers failures
+_SAID: dict[int, Callable[[ProgramPlan, int, int, int], str]] = {
+    1: lambda plan, constant, _, __: str(plan.constants[constant]),
+    2: _index,
+    7: lambda _, most, __, ___: f"calls within calls, over {most}",
+    8: _field,
+    9: _operand,
+    10: _elements,
+    11: _row,
+}
+_ENDS = {
+    4: "a whole number beyond 64 bits",
+    5: "division by zero",
+    6: "no real number, or none that is whole",
+    12: "pop from an empty list",
+    13: "waits for itself: a task whose result needs this one's",
+    14: "a comparison of lists or tuples that are too deep",
+    15: "a chain of more blocks than are counted",
+}

@@ -1,0 +1,104 @@
+"""Opening the bundle of a program, whose parts are those of a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dietcode.errors import LibraryError
+from dietcode.runtime.library import Library
+from dietcode.runtime.manifest import PROGRAM, PROGRAM_FORMAT, WEIGHTS
+from dietcode.runtime.models.executable import KernelStep
+from dietcode.runtime.models.loading import load_kernels, load_libraries, read_bundle, read_listed
+from dietcode.runtime.programs.loaded import LoadedProgram
+from dietcode.runtime.programs.plan import BlockPlan, ProgramPlan, read_program
+from dietcode.runtime.recursion.moves import MoveStep
+from dietcode.runtime.signed import is_required, signed_manifest
+
+
+def load_program(
+    folder: Path,
+    weights: Path | None,
+    num_threads: int | None,
+    threads: str | None,
+    require_signature: bool | None = None,
+) -> LoadedProgram:
+    """Load the bundle of a program.
+
+    Parameters
+    ----------
+    folder : Path
+    weights : Path, optional
+        A file of weights; by default the bundle's own.
+    num_threads, threads, require_signature
+        As `dietcode.load` has them.
+
+    Raises
+    ------
+    LibraryError, TargetError
+        As for a model.
+    """
+    content = signed_manifest(folder, is_required(require_signature))
+    manifest = read_bundle(folder, (PROGRAM_FORMAT, PROGRAM), content)
+    path = folder / PROGRAM
+    plan = read_program(read_listed(folder, manifest, PROGRAM))
+    libraries = load_libraries(path, plan, manifest, num_threads, threads)
+    limits: dict[tuple[int, int], int] = {}
+    for number, block in enumerate(plan.blocks):
+        for step in block.steps:
+            if isinstance(step, KernelStep):
+                _check_ranges(path, plan, block, step, libraries[step.digest])
+        for operand, rows in _tables_of_ids(path, plan, block, libraries):
+            limits[number, operand] = min(rows, limits.get((number, operand), rows))
+    kernels = load_kernels(plan, libraries, weights or folder / WEIGHTS)
+    return LoadedProgram(folder, manifest, plan, kernels, limits)
+
+
+def _check_ranges(
+    path: Path, plan: ProgramPlan, block: BlockPlan, step: KernelStep, library: Library
+) -> None:
+    """Refuse a call with more rows than a library takes."""
+    ranges = {"T": (plan.max_rows, plan.max_rows), "B": (1, block.max_batch)}
+    for name, extent in step.variables.items():
+        facts = library.manifest["variables"][name]
+        low, high = extent.bounds(ranges)
+        if facts.get("values") is not None or not facts["min"] <= low <= high <= facts["max"]:
+            raise LibraryError(f"{path}: {name} of {step.digest} is {low}…{high}, which it does not take")
+
+
+def _tables_of_ids(
+    path: Path, plan: ProgramPlan, block: BlockPlan, libraries: Mapping[str, Library]
+) -> Iterator[tuple[int, int]]:
+    """Return the operands that are numbers of a table's rows, with how many rows it has.
+
+    Raises
+    ------
+    LibraryError
+        A kernel reads the rows of an operand at the positions of another one, or a table as it lies.
+    """
+    for step in block.steps:
+        if isinstance(step, MoveStep):
+            if step.positions is not None and step.positions.startswith("ids") and step.source is not None:
+                yield int(step.positions[3:]), plan.constant_type(step.source).shape[0].constant
+            continue
+        op = libraries[step.digest].manifest["workload"]["op"]
+        read = {name: one.value for name, one in step.arguments.items()}
+        looked_up = set()
+        for table, index in _gathers(op):
+            source, positions = read.get(table), read.get(index, "")
+            looked_up.add(source)
+            if source in plan.constant_names and positions.startswith("ids"):
+                yield int(positions[3:]), step.arguments[table].shape[0].constant
+            elif not source or not block.are_rows_of(positions, source) or block.rules[source].is_rows:
+                raise LibraryError(f"{path}: {block.name}: {step.digest} reads {source} at {positions!r}")
+        tables = {one for one in read.values() if one in block.rules and not block.rules[one].is_rows}
+        if tables - looked_up:
+            raise LibraryError(f"{path}: {block.name}: {step.digest} reads all of {min(tables - looked_up)}")
+
+
+def _gathers(op: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for node in op.get("block", {}).get("graph", {}).values():
+        if "gather" in node:
+            table, index = node["gather"]
+            yield table, index

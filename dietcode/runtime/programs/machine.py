@@ -1,0 +1,177 @@
+"""A program as a native machine: its functions, and a phase of the loops for each block."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dietcode.errors import LibraryError
+from dietcode.runtime.models.executable import KernelStep, TensorRead
+from dietcode.runtime.models.kernels import Kernels
+from dietcode.runtime.native_loops import (
+    WHOLE,
+    LoopCall,
+    LoopMove,
+    LoopTensor,
+    address_of,
+    loop_function,
+    program_integers,
+)
+from dietcode.runtime.programs.plan import BlockPlan, ProgramPlan, is_number, linear, row_bytes
+from dietcode.runtime.recursion.moves import MoveStep
+
+# As the machine numbers kinds of values.
+NONE, BOOL, INT, FLOAT, TEXT, TUPLE, LIST, RECORD, TENSOR = range(9)
+
+
+class NativeMachine:
+    """A machine, which makes workplaces: each runs one call at a time.
+
+    Parameters
+    ----------
+    plan : ProgramPlan
+    kernels : Kernels
+    id_limits : mapping of (int, int) to int
+        By block and operand, the rows of the smallest table that its numbers are rows of.
+
+    Attributes
+    ----------
+    workplace : callable
+        Makes one.
+
+    Raises
+    ------
+    LibraryError
+        A call has more tensors than a program takes, or a constant has another size than what reads it.
+    """
+
+    def __init__(self, plan: ProgramPlan, kernels: Kernels, id_limits: Mapping[tuple[int, int], int]) -> None:
+        self._plan, self._kernels = plan, kernels  # which hold the constants
+        self._num_buffers = 0
+        self._fixed: dict[int, int] = {}
+        self._buffers: dict[tuple[int, str], int] = {}
+        try:
+            phases = [[self._step(n, one) for one in block.steps] for n, block in enumerate(plan.blocks)]
+            blocks = [n for number in range(len(plan.blocks)) for n in self._block(number, id_limits)]
+            program = program_integers(self._num_buffers, phases)
+            machine = array("q", self._integers(blocks))
+            given = *machine.buffer_info(), *program.buffer_info()
+            self.workplace: Callable[[], Callable[..., Any]] = loop_function("machine")(*given)
+        except ValueError as error:
+            raise LibraryError(f"program.json: {error}") from error
+
+    def _integers(self, blocks: Sequence[int]) -> list[int]:
+        plan = self._plan
+        found = [self._num_buffers, plan.max_rows, plan.entry, len(plan.types)]
+        for type_ in plan.types:
+            found += [row_bytes(type_), type_.num_elements.constant, int(type_.dtype == "int32")]
+        found += [len(plan.constants), *(n for one in plan.constants for n in constant_words(plan, one))]
+        found += [len(plan.tensors)]
+        for name, number in plan.tensors:
+            found += [number, address_of(self._kernels.constants[name])]
+        found += [len(plan.records), len(plan.names)]
+        for _, fields in plan.records:
+            found += [fields.index(name) if name in fields else -1 for name in plan.names]
+        found += [len(plan.blocks), *blocks]
+        found += [len(plan.functions), *(number for one in plan.functions for number in one.integers)]
+        found += [len(self._fixed), *(number for pair in self._fixed.items() for number in pair)]
+        return found
+
+    def _block(self, number: int, id_limits: Mapping[tuple[int, int], int]) -> list[int]:
+        block, types = self._plan.blocks[number], self._plan.types
+        found = [block.phase, block.max_batch, len(block.operands), len(block.results)]
+        found.append(len(block.temporaries))
+        for k, type_ in enumerate(block.operands):
+            if is_number(types[type_]):
+                ids = self._buffer(number, f"ids{k}")
+                found += [type_, ids, ids, 1, id_limits.get((number, k), -1)]
+            else:
+                names = f"operand{k}", f"rows{k}"
+                found += [type_, *(self._buffer(number, name) for name in names), 0, -1]
+        for type_, name in zip(block.results, block.outputs, strict=True):
+            found += [type_, self._buffer(number, name)]
+        for name in block.temporaries:
+            found += [self._buffer(number, name), self._row_bytes(block, name)]
+        return found
+
+    def _row_bytes(self, block: BlockPlan, name: str) -> int:
+        rule = block.rules[name]
+        return rule.row_elements * np.dtype(rule.dtype).itemsize
+
+    def _buffer(self, block: int, name: str) -> int:
+        number = self._buffers.get((block, name))
+        if number is None:
+            number = self._buffers[block, name] = self._num_buffers
+            self._num_buffers += 1
+        return number
+
+    def _step(self, block: int, step: KernelStep | MoveStep) -> LoopCall | LoopMove:
+        if isinstance(step, MoveStep):
+            return self._move(block, step)
+        names, variables = self._kernels.orders[step.digest]
+        tensors = [self._argument(block, step, name) for name in names]
+        tensors += [self._tensor(block, one) for one in step.results]
+        values = [linear(step.variables[name], self._plan.max_rows) for name in variables]
+        return LoopCall(self._kernels.run[step.digest], tensors, values)
+
+    def _move(self, block: int, step: MoveStep) -> LoopMove:
+        plan = self._plan.blocks[block]
+        source, source_bytes = None, 0
+        constant = self._kernels.constants.get(step.source or "")
+        if constant is not None:
+            source = self._constant(address_of(constant), constant.dtype, constant.shape)
+            source_bytes = constant[:1].nbytes if step.positions else 0
+        elif step.source is not None:
+            source = self._tensor(block, TensorRead(step.source, plan.rules[step.source].whole))
+            source_bytes = self._row_bytes(plan, step.source)
+        positions = step.positions and self._tensor(
+            block, TensorRead(step.positions, plan.rules[step.positions].whole)
+        )
+        target = self._tensor(block, TensorRead(step.value, plan.rules[step.value].whole))
+        begins = step.read[0], step.written[0]
+        row_bytes_of_both = source_bytes, self._row_bytes(plan, step.value)
+        return LoopMove(target, source, positions or None, step.axes, begins, row_bytes_of_both, step.filler)
+
+    def _argument(self, block: int, step: KernelStep, name: str) -> LoopTensor:
+        read = step.arguments[name]
+        packed = self._kernels.packed.get((step.digest, name, read.value))
+        if packed is not None:
+            dtype = np.dtype(str(packed.dtype))
+            return self._constant(int(packed.data_ptr()), dtype, tuple(packed.shape))
+        constant = self._kernels.constants.get(read.value)
+        if constant is not None:
+            shape = tuple(extent.constant for extent in read.shape)
+            return self._constant(address_of(constant.reshape(shape)), constant.dtype, shape)
+        return self._tensor(block, read)
+
+    def _constant(self, address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> LoopTensor:
+        number = self._num_buffers
+        self._num_buffers += 1
+        self._fixed[number] = address
+        return LoopTensor(number, dtype, tuple((int(extent), 0, 0) for extent in shape))
+
+    def _tensor(self, block: int, read: TensorRead) -> LoopTensor:
+        rule = self._plan.blocks[block].rules[read.value]
+        shape = tuple(linear(extent, self._plan.max_rows) for extent in read.shape)
+        return LoopTensor(self._buffer(block, read.value), np.dtype(rule.dtype), shape, WHOLE)
+
+
+def constant_words(plan: ProgramPlan, value: bool | int | float | str | None) -> tuple[int, int]:
+    """Return a constant's kind and what it is, as the machine has both."""
+    if value is None:
+        return NONE, 0
+    if isinstance(value, str):
+        return TEXT, plan.constants.index(value)
+    if isinstance(value, float):
+        return FLOAT, float_bits(value)
+    return (BOOL if isinstance(value, bool) else INT), int(value)
+
+
+def float_bits(value: float) -> int:
+    """Return the bits of a float as an integer."""
+    bits: int = struct.unpack("q", struct.pack("d", value))[0]
+    return bits

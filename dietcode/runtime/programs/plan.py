@@ -1,0 +1,401 @@
+"""The description of a program, read and checked: ``program.json`` of a bundle.
+
+    {"format", "name", "max_rows", "max_batch", "entry",
+     "types": [{"dtype", "shape"}],               of tensors: float32 or int32
+     "records": [{"name", "fields"}],             objects with these attributes
+     "names": [text],                             of attributes
+     "constants": [null, true, 3, 0.5, "text"],
+     "tensors": [{"value", "type"}],              weights, or what follows from them
+     "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "steps": [step]}],
+     "functions": [{"name", "file", "parameters", "registers", "code", "lines"}],
+     "weights", "load", "values"}                 as a recursion has them
+
+Steps are those of a recursion, of B rows, up to ``max_batch``; T, the rows of a table, is ``max_rows``. They
+read
+
+    operand0 …  [T, …]    the table of an operand's type, and
+    rows0 …     [B]       int32: where the rows' operands lie in it
+    ids0 …      [B]       in place of both where the type is int32 of no dimensions: the numbers themselves
+    next0 …     [B, …]    results; to be written
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dietcode.errors import LibraryError
+from dietcode.graph.extent import Extent
+from dietcode.graph.tensor_type import TensorType
+from dietcode.runtime.models.executable import (
+    HostStep,
+    KernelStep,
+    TensorRead,
+    read_kernel_steps,
+    read_load,
+    read_types,
+)
+from dietcode.runtime.programs.code import FunctionCode, Surroundings, read_function, whole
+from dietcode.runtime.recursion.moves import MoveStep, check_move, read_move
+from dietcode.runtime.recursion.plan import ReadingRule, written_by
+
+FORMAT = "dietcode-program/1"
+_ROWS, _TABLE = Extent.of("B"), Extent.of("T")
+_MOST_ROWS, _MOST_THINGS, _MOST_OPERANDS, _MOST_PHASE = 2**31 - 2, 1 << 16, 32, 100
+_MOST_FIELDS, _MOST_BYTES = 1 << 20, 1 << 40
+_INT64 = (-(2**63), 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """A block: what is run at once for all rows of a depth.
+
+    Attributes
+    ----------
+    name : str
+    phase : int
+        Rows of a smaller phase are run before.
+    max_batch : int
+        The most rows of a run.
+    operands, results : tuple of int
+        Their types.
+    steps : tuple of KernelStep or MoveStep
+    rules : dict of str to ReadingRule
+        What names stand for.
+    """
+
+    name: str
+    phase: int
+    max_batch: int
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    steps: tuple[KernelStep | MoveStep, ...]
+    rules: dict[str, ReadingRule]
+
+    @cached_property
+    def temporaries(self) -> tuple[str, ...]:
+        """The values that its steps write and that are no results, each once."""
+        written = dict.fromkeys(name for step in self.steps for name in written_by(step))
+        return tuple(name for name in written if name not in self.outputs)
+
+    def are_rows_of(self, positions: str | None, source: str) -> bool:
+        """Whether positions are those of rows of a table: operands of one type have the same one."""
+        types = {f"rows{number}": type_ for number, type_ in enumerate(self.operands)}
+        own = types.get(source.replace("operand", "rows"))
+        return positions in types and positions in self.rules and types[positions] == own
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its results."""
+        return tuple(f"next{number}" for number in range(len(self.results)))
+
+
+@dataclass(frozen=True)
+class ProgramPlan:
+    """A program as the runtime takes it."""
+
+    name: str
+    max_rows: int
+    entry: int
+    types: tuple[TensorType, ...]
+    records: tuple[tuple[str, tuple[str, ...]], ...]
+    names: tuple[str, ...]
+    constants: tuple[bool | int | float | str | None, ...]
+    tensors: tuple[tuple[str, int], ...]
+    blocks: tuple[BlockPlan, ...]
+    functions: tuple[FunctionCode, ...]
+    weights: dict[str, TensorType]
+    load: tuple[HostStep, ...]
+    values: dict[str, TensorType]
+
+    @cached_property
+    def all_steps(self) -> tuple[KernelStep, ...]:
+        """The calls of kernels of all blocks."""
+        steps = (step for block in self.blocks for step in block.steps)
+        return tuple(step for step in steps if isinstance(step, KernelStep))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The constants that are read as they lie, though no kernel does."""
+        moves = [one for block in self.blocks for one in block.steps if isinstance(one, MoveStep)]
+        read = {name for one in moves for name in one.reads} | {name for name, _ in self.tensors}
+        return tuple(sorted(read & self.constant_names))
+
+    @property
+    def digests(self) -> list[str]:
+        """The libraries that it calls, each once."""
+        return list(dict.fromkeys(step.digest for step in self.all_steps))
+
+    @cached_property
+    def constant_names(self) -> frozenset[str]:
+        """The weights, and what follows from them alone."""
+        return frozenset({*self.weights, *(name for step in self.load for name in step.results)})
+
+    def constant_type(self, name: str) -> TensorType:
+        """Return the type of a weight, or of what follows from weights."""
+        return self.weights[name] if name in self.weights else self.values[name]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes lists or records, which instances may share."""
+        return any(one.changes for one in self.functions)
+
+
+def read_program(data: Mapping[str, Any]) -> ProgramPlan:
+    """Return the description of a program.
+
+    Raises
+    ------
+    LibraryError
+        The data are of another format, or describe none.
+    """
+    if data.get("format") != FORMAT:
+        given = str(data.get("format"))[:40]
+        raise LibraryError(f"program.json: format {given!r}; this version reads {FORMAT}")
+    try:
+        return _read(data)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"program.json: describes no program: {' '.join(what.split())[:160]}") from error
+
+
+def _listed(data: Mapping[str, Any], name: str) -> list[Any]:
+    found = data[name]
+    if not isinstance(found, list) or len(found) >= _MOST_THINGS:
+        raise ValueError(f"{name}: no list of up to {_MOST_THINGS - 1}")
+    return found
+
+
+def _read(data: Mapping[str, Any]) -> ProgramPlan:
+    types = tuple(_tensor_type(one) for one in _listed(data, "types"))
+    max_rows = whole(data["max_rows"], 1, _MOST_ROWS, "max_rows")
+    if max(map(row_bytes, types), default=0) * max_rows > _MOST_BYTES:
+        raise ValueError(f"max_rows {max_rows}, of which a table has more than {_MOST_BYTES} bytes")
+    records = tuple(
+        (str(one["name"]), tuple(map(str, _listed(one, "fields")))) for one in _listed(data, "records")
+    )
+    names = tuple(map(str, _listed(data, "names")))
+    if len(records) * len(names) > _MOST_FIELDS:
+        raise ValueError(f"{len(records)} records and {len(names)} names")
+    constants = tuple(_constant(one) for one in _listed(data, "constants"))
+    weights, values, load = read_types(data["weights"]), read_types(data["values"]), read_load(data["load"])
+    fixed = {name for step in load for name in step.results} | set(weights)
+    blocks = tuple(
+        _block({"max_batch": data.get("max_batch"), **one}, types, values, fixed)
+        for one in _listed(data, "blocks")
+    )
+    functions = _listed(data, "functions")
+    around = Surroundings(
+        {
+            **{"constant": len(constants), "tensor": len(_listed(data, "tensors")), "record": len(records)},
+            **{"name": len(names), "block": len(blocks), "function": len(functions)},
+        },
+        frozenset(number for number, one in enumerate(constants) if isinstance(one, str)),
+        tuple(whole(one["parameters"], 0, 4096, "parameters") for one in functions),
+        tuple(len(fields) for _, fields in records),
+        tuple((len(one.operands), len(one.results)) for one in blocks),
+    )
+    found = ProgramPlan(
+        str(data["name"]),
+        max_rows,
+        whole(data["entry"], 0, len(functions) - 1, "entry"),
+        types,
+        records,
+        names,
+        constants,
+        tuple((str(one["value"]), _type_number(one["type"], types)) for one in data["tensors"]),
+        blocks,
+        tuple(read_function(one, around) for one in functions),
+        weights,
+        load,
+        values,
+    )
+    _check_constants(found)
+    for block in blocks:
+        _check_block(found, block)
+    return found
+
+
+def _constant(value: Any) -> bool | int | float | str | None:
+    if type(value) is int:
+        return whole(value, *_INT64, "constant")
+    if value is None or isinstance(value, bool | str | float):
+        return value
+    raise ValueError(f"a constant {str(value)[:40]!r}")
+
+
+def _tensor_type(data: Mapping[str, Any]) -> TensorType:
+    found = read_types({"type": data})["type"]
+    if found.dtype not in ("float32", "int32") or any(one.constant < 0 for one in found.shape):
+        raise ValueError(f"a tensor {found}")
+    if math.prod(one.constant for one in found.shape) > _MOST_BYTES:
+        raise ValueError(f"a tensor {found}, of more than {_MOST_BYTES} elements")
+    return found
+
+
+def _type_number(value: Any, types: Sequence[TensorType]) -> int:
+    return whole(value, 0, len(types) - 1, "type")
+
+
+def row_bytes(type_: TensorType) -> int:
+    """Return the bytes of a tensor of 32-bit elements."""
+    return 4 * type_.num_elements.constant
+
+
+def is_number(type_: TensorType) -> bool:
+    """Whether a block reads a tensor as a whole number, as the row of a table."""
+    return type_.dtype == "int32" and not type_.shape
+
+
+def _block(
+    data: Mapping[str, Any], types: Sequence[TensorType], values: Mapping[str, TensorType], fixed: set[str]
+) -> BlockPlan:
+    operands, results = (
+        tuple(_type_number(one, types) for one in _listed(data, word)) for word in ("operands", "results")
+    )
+    for numbers in (operands, results):
+        whole(len(numbers), 0, _MOST_OPERANDS, "operands or results of a block:")
+    rules: dict[str, ReadingRule] = {}
+    for number, type_ in ((number, types[one]) for number, one in enumerate(operands)):
+        rows = ReadingRule("int32", (_ROWS,), True)
+        if is_number(type_):
+            rules[f"ids{number}"] = rows
+        else:
+            rules[f"rows{number}"] = rows
+            rules[f"operand{number}"] = ReadingRule(type_.dtype, (_TABLE, *type_.shape), False)
+    for number, type_ in ((number, types[one]) for number, one in enumerate(results)):
+        rules[f"next{number}"] = ReadingRule(type_.dtype, (_ROWS, *type_.shape), True)
+    steps = tuple(
+        read_move(one) if "move" in one else read_kernel_steps([one])[0] for one in _listed(data, "steps")
+    )
+    for name in (name for step in steps for name in written_by(step) if name not in rules):
+        type_ = values[name]
+        if name in fixed or not type_.shape or type_.shape[0] != _ROWS:
+            raise ValueError(f"{name[:40]!r} is {type_}, which has no row for each row of a block")
+        rules[name] = ReadingRule(type_.dtype, type_.shape, True)
+    return BlockPlan(
+        str(data["name"])[:200],
+        whole(data.get("phase", 0), 0, _MOST_PHASE, "phase"),
+        whole(data["max_batch"], 1, _MOST_ROWS, "max_batch"),
+        operands,
+        results,
+        steps,
+        rules,
+    )
+
+
+def _check_constants(found: ProgramPlan) -> None:
+    if not found.types or found.functions[found.entry].parameters < 1:
+        raise ValueError("no type, or an entry without a parameter")
+    known = set(found.weights)
+    for step in found.load:
+        for name in (one for one in step.operands if isinstance(one, str)):
+            if name not in known:
+                raise ValueError(f"the load reads {name[:40]!r} before it is computed")
+        known.update(step.results)
+    for name, number in found.tensors:
+        if name not in known:
+            raise ValueError(f"{name[:40]!r} is no weight, and follows from none")
+        own, wanted = found.constant_type(name), found.types[number]
+        if own.dtype != wanted.dtype or own.num_elements != wanted.num_elements:
+            raise ValueError(f"{name[:40]!r} is {own}, and no {wanted}")
+
+
+def _check_block(found: ProgramPlan, block: BlockPlan) -> None:
+    """Refuse steps that read what is not written yet, or that are of another size than what they read."""
+    numbers = range(len(block.operands))
+    inputs = {f"{word}{number}" for word in ("operand", "rows", "ids") for number in numbers}
+    known = (inputs & set(block.rules)) | found.constant_names
+    written: set[str] = set()
+    moved: set[str] = set()  # which several moves may write to
+    for step in block.steps:
+        for name in written_by(step):
+            if name in known - moved or (name in written and isinstance(step, KernelStep)):
+                raise ValueError(f"{block.name}: a step writes {name[:40]!r}, which is there already")
+        for name in _reads(step):
+            if name not in known | written:
+                raise ValueError(f"{block.name}: a step reads {name[:40]!r} before it is computed")
+        if isinstance(step, MoveStep):
+            check_move(step, *_row_types(found, block, step))
+            moved.add(step.value)
+        else:
+            _check_kernel(found, block, step)
+        written.update(written_by(step))
+    if not set(block.outputs) <= written:
+        raise ValueError(f"{block.name}: no step writes {min(set(block.outputs) - written)}")
+
+
+def _reads(step: KernelStep | MoveStep) -> list[str]:
+    return step.reads if isinstance(step, MoveStep) else [one.value for one in step.arguments.values()]
+
+
+def _row_types(found: ProgramPlan, block: BlockPlan, step: MoveStep) -> tuple[TensorType, TensorType | None]:
+    """Return the type of a row that a move writes, and of one that it reads."""
+    own = block.rules[step.value]
+    target = TensorType(own.dtype, own.whole[1:])
+    if step.source is None:
+        return target, None
+    if step.source in found.constant_names:
+        type_ = found.constant_type(step.source)
+        source = TensorType(type_.dtype, type_.shape[1:] if step.positions else type_.shape)
+        fits = step.positions is None or step.positions.startswith("ids")
+    else:
+        rule = block.rules[step.source]
+        source = TensorType(rule.dtype, rule.whole[1:])
+        fits = step.positions is None if rule.is_rows else block.are_rows_of(step.positions, step.source)
+    if not fits:
+        raise ValueError(f"{block.name}: rows of {step.source[:40]!r} at {str(step.positions)[:40]}")
+    return target, source
+
+
+def _check_kernel(found: ProgramPlan, block: BlockPlan, step: KernelStep) -> None:
+    if step.repeat is not None:
+        raise ValueError(f"{block.name}: a step that is repeated")
+    if len({one.value for one in step.results}) < len(step.results):
+        raise ValueError(f"{block.name}: a step writes a value twice")
+    for one in (*step.arguments.values(), *step.results):
+        _check_size(found, block, one)
+    for extent in step.variables.values():
+        linear(extent, found.max_rows)
+
+
+def _check_size(found: ProgramPlan, block: BlockPlan, read: TensorRead) -> None:
+    """Refuse a read of another size than what is there."""
+    if read.value in found.constant_names:
+        there = found.constant_type(read.value).shape
+    else:
+        there = block.rules[read.value].whole
+    if _product(read.shape) != _product(there):
+        raise ValueError(f"{block.name}: {read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
+    for extent in read.shape:
+        if any(number < 0 for number in linear(extent, found.max_rows)):
+            raise ValueError(f"{block.name}: an extent {extent}")
+
+
+def linear(extent: Extent, max_rows: int) -> tuple[int, int, int]:
+    """Return an extent as a number, 0, and what each row adds to it.
+
+    Raises
+    ------
+    ValueError
+        It is of another form.
+    """
+    number = rows = 0
+    for coefficient, monomial in extent.terms:
+        if monomial == (("B", 1),):
+            rows += coefficient
+        elif monomial in ((), (("T", 1),)):
+            number += coefficient * (max_rows if monomial else 1)
+        else:
+            raise ValueError(f"an extent {extent}; allowed: a sum of multiples of B and T")
+    return number, 0, rows
+
+
+def _product(extents: Iterable[Extent]) -> Extent:
+    total = Extent.of(1)
+    for one in extents:
+        total = total * one
+    return total
