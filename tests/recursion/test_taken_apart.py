@@ -16,6 +16,7 @@ from dietcode.errors import ModelError
 from dietcode.recursion.exporting import export_cells
 from dietcode.recursion.module import ChildSum, Recursion
 from dietcode.recursion.planning import plan_recursion
+from dietcode.runtime.recursion.plan import read_recursion
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -97,6 +98,32 @@ def test_cells(name: str) -> None:
     wanted = recursion(structure, x, all_nodes=True)
     assert float(wanted.abs().max()) > 0
     assert_close(run_plan(plan, weights, structure, x), [wanted.numpy()])
+
+
+@pytest.mark.parametrize("children", [1, 2])
+def test_leaves_of_trees_compute_their_own_gates(children: int) -> None:
+    """A gate that only scales what children give is none of a leaf's; of a sequence hardly a node is one."""
+
+    def cell(m: Any, x: Any, *states: Any) -> Any:
+        i, f, u = m.w(x).chunk(3)
+        return torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(f) * m.u(sum(states))
+
+    torch.manual_seed(3)
+    parts = Parts(cell, w=nn.Linear(X, 3 * H), u=nn.Linear(H, H, bias=False)).eval()
+    recursion = Recursion(parts, children=children, states=[(H,)], x=(X,))
+    cells, weights = export_cells(recursion, "cell")
+    plan = plan_recursion(cells, 100, 30, {})
+    products = [one for one in plan.description["leaf"] if "x" in str(one["arguments"].values())]
+    assert bool(products) == (children > 1)
+    if products:
+        (product,) = products
+        shapes = [one["shape"] for one in product["arguments"].values()]
+        assert [2, H, X] in shapes, "two of three gates"
+    description = read_recursion(plan.description)
+    assert description.skips_leaves == (children > 1)
+    structure = random_structure(4, 30, children)
+    x = np.random.default_rng(1).standard_normal((30, X)).astype(np.float32)
+    assert_close(run_plan(plan, weights, structure, x), [recursion(structure, x, all_nodes=True).numpy()])
 
 
 def test_a_leaf_of_its_own_shares_weights_with_the_cell() -> None:

@@ -81,7 +81,7 @@ class Structure:
         for one in (self.children, self.order, self.positions, self.level_begins, self.roots):
             one.flags.writeable = False
         self._places: dict[tuple[int, bool], Positions] = {}
-        self._ranges: dict[tuple[bool, bool, int], NDArray[np.int64]] = {}
+        self._ranges: dict[tuple[bool, bool, int, bool], NDArray[np.int64]] = {}
         self._prepared: dict[Any, PreparedStructure] = {}
         self._root_positions: Positions | None = None
 
@@ -176,7 +176,9 @@ class Structure:
             self.linearize_secs += time.perf_counter() - begin
         return found
 
-    def ranges(self, has_before: bool, has_leaf: bool, max_rows: int) -> NDArray[np.int64]:
+    def ranges(
+        self, has_before: bool, has_leaf: bool, max_rows: int, skips_leaves: bool = False
+    ) -> NDArray[np.int64]:
         """Return the ranges that a recursion's program runs over: phase, begin and rows of each.
 
         Parameters
@@ -187,17 +189,23 @@ class Structure:
             Whether phase 1 is run once, for the leaves; otherwise phase 2 takes them too.
         max_rows : int
             The most rows of a range of phase 2; a larger level has several.
+        skips_leaves : bool
+            Whether phase 0 is run for all nodes but the leaves.
         """
-        key = (has_before, has_leaf, max_rows)
+        key = (has_before, has_leaf, max_rows, skips_leaves)
         found = self._ranges.get(key)
         if found is None:
-            pieces = [(0, 0, self.num_nodes)] * has_before + [(1, 0, self.num_leaves)] * has_leaf
+            first = self.num_leaves if skips_leaves else 0
+            before = (0, first, self.num_nodes - first)
+            pieces = [before] * (has_before and before[2] > 0) + [(1, 0, self.num_leaves)] * has_leaf
             for begin, end in itertools.pairwise(self.level_begins[has_leaf:].tolist()):
                 pieces += [(2, at, min(max_rows, end - at)) for at in range(begin, end, max_rows)]
             found = self._ranges[key] = native_loops.ranges_of(pieces)
         return found
 
-    def prepared(self, num_slots: int, stacked: bool, phases: tuple[bool, bool, int]) -> PreparedStructure:
+    def prepared(
+        self, num_slots: int, stacked: bool, phases: tuple[bool, bool, int, bool]
+    ) -> PreparedStructure:
         """Return what a call needs.
 
         Parameters
