@@ -303,3 +303,49 @@ def test_what_a_kernel_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_calls, "can_filter", lambda: False)
     assert len(possible().missing()) == 2
     assert not system_calls.refuse_calls(False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="variables of a process are files on Linux only")
+def test_a_server_hides_its_variables() -> None:
+    found = confined(
+        """
+import ctypes
+from dietcode.confinement.parents import hide_secrets
+with open("/proc/self/environ", "rb") as file:
+    found["before"] = os.environ["DIETCODE_SERVE_DATABASE_URL"].encode() in file.read()
+    hide_secrets()
+    file.seek(0)
+    after = file.read()
+found["after"] = b"p4ssw0rd" in after
+found["path"] = b"PATH=" + os.environ["PATH"].encode() in after
+found["own"] = os.environ["DIETCODE_SERVE_DATABASE_URL"]
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+found["in C"] = libc.getenv(b"DIETCODE_SERVE_DATABASE_URL").decode()
+command = [sys.executable, "-c", "import os; print(os.environ['DIETCODE_SERVE_DATABASE_URL'])"]
+found["child"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+found["dumpable"] = libc.prctl(3, 0, 0, 0, 0)
+hide_secrets()
+found["again"] = os.environ["DIETCODE_SERVE_DATABASE_URL"]
+""",
+        DIETCODE_SERVE_DATABASE_URL=f"postgresql://me:{SECRET}@host/name",
+    )
+    url = f"postgresql://me:{SECRET}@host/name"
+    assert (found["before"], found["after"], found["path"], found["dumpable"]) == (True, False, True, 0)
+    assert found["own"] == found["in C"] == found["child"] == found["again"] == url
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_an_orphan_stays_below_its_worker() -> None:
+    found = confined(
+        """
+import psutil
+from dietcode.lifeline import adopt_orphans
+adopt_orphans()
+orphan = "import subprocess as s; print(s.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid)"
+pid = int(subprocess.run([sys.executable, "-c", orphan], stdout=subprocess.PIPE, text=True).stdout)
+found["below"] = pid in [child.pid for child in psutil.Process().children(recursive=True)]
+os.kill(pid, 9)
+"""
+    )
+    assert found["below"]
