@@ -17,6 +17,7 @@ import compile_cache
 import pytest
 from hypothesis import settings
 from skip_summary import say_skips
+from taking_turns import begin_elsewhere
 
 from dietcode.lean import leave_disco_out
 
@@ -64,6 +65,10 @@ _NOT_INSTALLED = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is generated to tests/golden/")
     parser.addoption("--update-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    begin_elsewhere(config, HERE)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -121,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item.path)))
     secs = _recorded()
-    items.sort(key=lambda item: -secs[_group(item.path)])
+    items.sort(key=lambda item: (-secs[_group(item.path)], item.path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
