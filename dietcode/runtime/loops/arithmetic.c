@@ -164,7 +164,7 @@ static FailureKind on_floats(int32_t op, double a, double b, Value *out) {
       r = floor(quotient);
       return give_float(out, quotient ? (quotient - r > 0.5 ? r + 1 : r) : copysign(0.0, a / b));
     default:
-      if (a == 0 && b < 0) return F_DIVISION;
+      if (a == 0 && b < 0 && !isinf(b)) return F_DIVISION;
       if (a < 0 && isfinite(a) && isfinite(b) && b != floor(b)) return F_DOMAIN; /* complex in Python */
       r = pow(a, b);
       return isinf(r) && isfinite(a) && isfinite(b) ? F_OVERFLOW : give_float(out, r);

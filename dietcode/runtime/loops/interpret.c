@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <tvm/ffi/extra/c_env_api.h>
 
 enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, MAX_OPERANDS = 64 };
 static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
@@ -374,7 +375,7 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         if (result < 0 && w->ending != DONE) return -1;
         if (result < 0) problem = F_LONG;
         for (int32_t k = 0; k < block->num_results && !problem; k++)
-          r[i->list[k]] = (Value){.kind = V_TENSOR, .type = block->results[k].type, .i = result + k};
+          if (i->list[k] >= 0) r[i->list[k]] = (Value){.kind = V_TENSOR, .type = block->results[k].type, .i = result + k};
         break;
       }
       case I_VALUE: case I_ARGMAX: case I_VALUES:

@@ -16,7 +16,8 @@ An instruction is one of
     ["value", d, a, "float", "int" or "bool"]    a tensor's only element; this and the next two wait for it
     ["argmax", d, a]  ["values", d, a]           where the first largest element is; all elements as a list
 
-where d, a, b and c are registers, and all else are numbers of what the program lists.
+where d, a, b and c are registers, and all else are numbers of what the program lists. A result of a block
+that nobody reads may be written to -1, which is no register.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "len": (("register", "d"), ("register", "a")),
     "field": (("register", "d"), ("register", "a"), ("name", "b")),
     "setfield": (("register", "a"), ("name", "b"), ("register", "c")),
-    "block": (("registers", "results"), ("block", "b"), ("registers", "list")),
+    "block": (("results", "results"), ("block", "b"), ("registers", "list")),
     "value": (("register", "d"), ("register", "a"), ("kind", "b")),
     "spawn": (("register", "d"), ("function", "b"), ("registers", "list")),
     "wait": (("register", "d"), ("register", "a")),
@@ -182,10 +183,11 @@ def _instruction(
 
 
 def _operand(sort: str, value: Any, limits: Mapping[str, int]) -> Any:
-    if sort == "registers":
+    if sort in ("registers", "results"):
         if not isinstance(value, list):
             raise ValueError("registers are a list")
-        return [whole(one, 0, limits["register"] - 1, "register") for one in value]
+        least = -1 if sort == "results" else 0
+        return [whole(one, least, limits["register"] - 1, "register") for one in value]
     if sort in _WORDS:
         if value not in _WORDS[sort]:
             raise ValueError(f"{sort} {str(value)[:20]!r}; allowed: {' '.join(_WORDS[sort])}")

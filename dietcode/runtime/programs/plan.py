@@ -6,9 +6,10 @@
      "names": [text],                             of attributes
      "constants": [null, true, 3, 0.5, "text"],
      "tensors": [{"value", "type"}],              weights, or what follows from them
-     "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "steps": [step]}],
+     "blocks": [{"name", "phase", "max_batch", "operands": [type], "results": [type], "load": [step],
+                 "steps": [step]}],
      "functions": [{"name", "file", "parameters", "registers", "code", "lines"}],
-     "weights", "load", "values"}                 as a recursion has them
+     "weights", "values"}                         as a recursion has them
 
 Steps are those of a recursion, of B rows, up to ``max_batch``; T, the rows of a table, is ``max_rows``. They
 read
@@ -181,7 +182,8 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     if len(records) * len(names) > _MOST_FIELDS:
         raise ValueError(f"{len(records)} records and {len(names)} names")
     constants = tuple(_constant(one) for one in _listed(data, "constants"))
-    weights, values, load = read_types(data["weights"]), read_types(data["values"]), read_load(data["load"])
+    weights, values = read_types(data["weights"]), read_types(data["values"])
+    load = _read_load(_listed(data, "blocks"))
     fixed = {name for step in load for name in step.results} | set(weights)
     blocks = tuple(
         _block({"max_batch": data.get("max_batch"), **one}, types, values, fixed)
@@ -217,6 +219,18 @@ def _read(data: Mapping[str, Any]) -> ProgramPlan:
     for block in blocks:
         _check_block(found, block)
     return found
+
+
+def _read_load(blocks: Iterable[Mapping[str, Any]]) -> tuple[HostStep, ...]:
+    """Return what all blocks need that follows from weights; two may need the same."""
+    found: dict[tuple[str, ...], HostStep] = {}
+    for step in (step for block in blocks for step in read_load(block.get("load", ()))):
+        if found.setdefault(step.results, step) != step:
+            raise ValueError(f"the load computes {str(step.results)[:40]} in two ways")
+    names = [name for results in found for name in results]
+    if len(set(names)) < len(names):
+        raise ValueError("the load computes a value twice")
+    return tuple(found.values())
 
 
 def _constant(value: Any) -> bool | int | float | str | None:

@@ -149,7 +149,6 @@ def described(*functions: Any, with_kernel: bool = True, **fields: Any) -> dict[
         "blocks": blocks(with_kernel),
         "functions": list(functions),
         "weights": {n: {"dtype": "float32", "shape": list(one.shape)} for n, one in weights().items()},
-        "load": [],
         "values": {"kept": {"dtype": "float32", "shape": ["B"]}},
     } | fields
 
@@ -187,7 +186,7 @@ def write_program(folder: Path, description: Mapping[str, Any]) -> Path:
         "files": {name: file_facts(data) for name, data in files.items()},
         "libraries": libraries,
     }
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, data in {**files, MANIFEST: pretty_json(manifest)}.items():
         (folder / name).write_bytes(data)
     return folder
