@@ -6,13 +6,15 @@
 Calls take turns, and the medians of the rounds count. Structures are put into the order of their levels once,
 on all sides but DyNet's, which has its own way; what that takes is reported beside. DyNet computes on one
 thread; `pip install DyNet38==2.2`, and without it it is left out. Writes
-``benchmarks/results/recursion.json``.
+``benchmarks/results/recursion.json``, or with ``--append`` the rows that this file does not have yet of the
+same commit: a run of all takes longer than a machine is quiet.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,9 +24,9 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from benchmarks.facts import write
+from benchmarks.facts import facts, write
 from benchmarks.recursion_by_level import BY_LEVEL, Levels, packed, plain
-from benchmarks.recursion_inputs import batch_of, described
+from benchmarks.recursion_inputs import batch_of, described, products_of
 from dietcode.bench.compare import interleave
 from dietcode.runtime.cpu import available_cores
 from dietcode.runtime.manifest import WEIGHTS
@@ -60,21 +62,50 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "recursion.json")
+    parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
+    before = (
+        json.loads(arguments.output.read_text()) if arguments.append and arguments.output.exists() else {}
+    )
+    if before and before["commit"] != facts()["commit"]:
+        raise SystemExit(
+            f"{arguments.output}: of {before['commit']}; this is {facts()['commit']}; measure all again"
+        )
     torch.set_num_threads(arguments.threads)
     if importlib.util.find_spec("dynet_config") is not None:
         import dynet_config
 
         dynet_config.set(mem=2048, autobatch=1)
-    rows = []
+    rows = before.get("rows", [])
+    there = set(map(key_of, rows))
     for one in arguments.bundles:
         kind, _, folder = one.partition("=")
+        hidden = hidden_of(load(folder))
         for inputs in INPUTS[kind]:
             for batch in map(int, arguments.batches.split(",")):
-                row = measure(kind, Path(folder), batch_of(inputs, batch), arguments)
-                rows.append({"model": kind, "inputs": inputs, "batch": batch, **row})
+                row = {
+                    "model": kind,
+                    "hidden": hidden,
+                    "inputs": inputs,
+                    "batch": batch,
+                    "threads": arguments.threads,
+                }
+                if key_of(row) in there:
+                    continue
+                rows.append(row | measure(kind, Path(folder), batch_of(inputs, batch), arguments))
                 print(line_of(rows[-1]), flush=True)
-    write(arguments.output, {"threads": arguments.threads, "rows": rows})
+                write(arguments.output, {"rows": rows})
+
+
+def hidden_of(model: Any) -> int:
+    """Return the elements of a recursion's first state."""
+    assert isinstance(model, LoadedRecursion)
+    return model.description.states[0].shape[-1].constant
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a row is of."""
+    return tuple(row[word] for word in ("model", "hidden", "inputs", "batch", "threads"))
 
 
 def measure(kind: str, folder: Path, structure: Structure, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -107,8 +138,11 @@ def measure(kind: str, folder: Path, structure: Structure, arguments: argparse.N
     fresh = Structure(structure.children)
     fresh.child_places(model.description.max_children)
     made_secs = time.perf_counter() - begin
+    flops = products_of(kind, hidden_of(model), structure)
     return {
         **described(fresh),
+        "mflops": flops / 1e6,
+        "gflops_a_sec": {name: flops / one / 1e9 for name, one in secs.items()},
         "structure_secs": made_secs,
         "secs": secs,
         "over": {name: one / secs["dietcode"] for name, one in secs.items() if name != "dietcode"},
@@ -147,8 +181,9 @@ def first_of(results: Any) -> Any:
 def line_of(row: Mapping[str, Any]) -> str:
     """Return one line of a row."""
     over = ", ".join(f"{name} {ratio:.2f} ×" for name, ratio in row["over"].items())
-    own = 1e3 * row["secs"]["dietcode"]
-    return f"{row['model']}, {row['inputs']}, batch {row['batch']}: {own:.3f} ms; {over}"
+    own, speed = 1e3 * row["secs"]["dietcode"], row["gflops_a_sec"]["dietcode"]
+    what = f"{row['model']} {row['hidden']}, {row['inputs']}, batch {row['batch']}"
+    return f"{what}: {own:.3f} ms, {speed:.0f} GFLOP/s; {over}"
 
 
 if __name__ == "__main__":

@@ -138,3 +138,28 @@ def described(structure: Structure) -> dict[str, Any]:
         "mean_level": float(sizes[1:].mean()) if len(sizes) > 1 else math.nan,
         "linearize_nsecs_a_node": 1e9 * structure.linearize_secs / structure.num_nodes,
     }
+
+
+def products_of(kind: str, hidden: int, structure: Structure) -> float:
+    """Return the FLOPs of the products that a model needs, where inputs are as wide as states.
+
+    Parameters
+    ----------
+    kind : str
+        Of model, as ``benchmarks/recursion.py`` names them.
+    hidden : int
+        Elements of a state; of MV-RNN rows of a state.
+    structure : Structure
+    """
+    nodes, leaves = structure.num_nodes, structure.num_leaves
+    inner, edges = nodes - leaves, int((structure.children >= 0).sum())
+    # Products of a row with a square matrix: of a leaf, of another node, of a child.
+    of_leaf, of_node, of_child = {
+        "tree-fc": (0, 0, 1),
+        "tree-lstm": (3, 4 + 3, 1),
+        "tree-gru": (2, 3 + 3, 0),
+        "dag-rnn": (1, 2, 0),
+        "lstm": (3, 4 + 4, 0),
+        "mv-rnn": (0, 0, 2 + hidden),
+    }[kind]
+    return 2.0 * hidden**2 * (of_leaf * leaves + of_node * inner + of_child * edges)

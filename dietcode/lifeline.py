@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_SECS = 0.5
 
 
@@ -31,6 +31,12 @@ def die_with_parent(parent_pid: int | None = None) -> None:
         watcher.start()
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Have processes that lose their parent become this one's, on Linux: no child gets away by another."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _watch(parent_pid: int) -> None:

@@ -17,9 +17,12 @@ import compile_cache
 import pytest
 from hypothesis import settings
 from skip_summary import say_skips
+from taking_turns import begin_elsewhere
 
 from dietcode.lean import leave_disco_out
 
+# Servers with tokens run jobs also where no kernel confines them; the tests of that unset it.
+os.environ.setdefault("DIETCODE_SERVE_UNCONFINED_JOBS", "1")
 leave_disco_out()  # as every command does; it takes TVM longer than all the rest of it
 gc.disable()  # until all is collected, and stays: looking through it took each process five seconds
 
@@ -55,12 +58,17 @@ _NOT_INSTALLED = (
     "needs root, for mounts",
     "needs the right to make namespaces",
     "needs Linux namespaces",
+    "this kernel or container has no Landlock",
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is generated to tests/golden/")
     parser.addoption("--update-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    begin_elsewhere(config, HERE)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -118,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item.path)))
     secs = _recorded()
-    items.sort(key=lambda item: -secs[_group(item.path)])
+    items.sort(key=lambda item: (-secs[_group(item.path)], item.path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

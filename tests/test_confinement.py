@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import pickle
+import sqlite3
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dietcode.confinement import kept_environment
+from dietcode import confinement
+from dietcode.confinement import kept_environment, landlock, possible, system_calls
+from dietcode.measure.answers import read_answer
+from dietcode.measure.cpu_worker import CpuWorker
+from dietcode.measure.handover import NO_ANSWER, Handover
+from dietcode.measure.local import LocalChildren
+from dietcode.measure.requests import BuildResult, TimeResult
+from dietcode.target.cubin import KernelFacts
 
 SECCOMP = pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
 HEAD = """
@@ -50,7 +61,7 @@ def attempt(family):
         return "refused"
 
 found["before"] = attempt(socket.AF_INET)
-found["done"] = confine()
+found["done"] = confine().calls
 families = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK)
 found["families"] = [attempt(family) for family in families]
 thread = threading.Thread(target=lambda: found.update(thread=attempt(socket.AF_INET)))
@@ -78,7 +89,7 @@ def attempt(family, kind=socket.SOCK_STREAM):
         return "refused"
 
 server = socket.socket(socket.AF_UNIX); server.bind(chr(0) + f"dietcode-{os.getpid()}"); server.listen()
-found["done"] = confine(drives_gpu=True)
+found["done"] = confine(drives_gpu=True).calls
 kinds = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW)
 found["local"] = [attempt(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC) for kind in kinds]
 found["network"] = [attempt(family) for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)]
@@ -132,9 +143,6 @@ def test_secrets_of_the_environment_are_gone() -> None:
 
 @SECCOMP
 def test_children_that_build_and_measure_are_confined() -> None:
-    from dietcode.measure.cpu_worker import CpuWorker
-    from dietcode.measure.local import LocalChildren
-
     def attempt() -> list[str]:
         import os
         import resource
@@ -157,3 +165,187 @@ def test_children_that_build_and_measure_are_confined() -> None:
         children.close()
     assert measuring == building == ["refused", measuring[1], "0"]
     assert not Path(measuring[1]).exists()
+
+
+LANDLOCK = pytest.mark.skipif(not possible().files, reason="this kernel or container has no Landlock")
+SECRET = "p4ssw0rd-of-a-database"
+
+
+def by_value(function: Any) -> Any:
+    """The same function as one that the child need not import."""
+    return types.FunctionType(function.__code__, {"__builtins__": __builtins__, "__name__": "__main__"})
+
+
+def attack(request: dict[str, Any]) -> dict[str, str]:
+    """Try what generated code would that wants this machine's secrets; what was got, by what was tried."""
+    import ctypes
+    import os
+    import signal
+    import socket
+    import sqlite3
+    from pathlib import Path
+
+    parent, found = request["parent"], {}
+
+    def attempt(name: str, action: Any) -> None:
+        try:
+            found[name] = f"got {action()!r}"[:80]
+        except (OSError, sqlite3.Error) as error:
+            found[name] = "refused" if not isinstance(error, FileNotFoundError) else "not there"
+
+    def peek() -> bytes:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(16, parent, None, None) != 0:  # PTRACE_ATTACH
+            raise OSError(ctypes.get_errno(), "ptrace")
+        return b"attached"
+
+    def leave() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(0x10000000) != 0:  # CLONE_NEWUSER
+            raise OSError(ctypes.get_errno(), "unshare")
+
+    def forge() -> str:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return str(pair)
+
+    folder = Path(request["folder"])
+    attempt("key", (folder / "keys" / "key.pem").read_bytes)
+    attempt("listing", lambda: list(folder.iterdir()))
+    attempt("shadow", Path("/etc/shadow").read_bytes)
+    attempt("database", lambda: sqlite3.connect(folder / "dietcode.db").execute("SELECT * FROM tokens"))
+    attempt("written", lambda: (folder / "new").write_bytes(b"x"))
+    attempt("moved", lambda: Path(os.environ["TMPDIR"]).rename(folder / "moved"))
+    attempt("linked", lambda: Path(os.environ["TMPDIR"], "key").hardlink_to(folder / "keys" / "key.pem"))
+    attempt("environ", Path(f"/proc/{parent}/environ").read_bytes)
+    attempt("memory", lambda: os.open(f"/proc/{parent}/mem", os.O_RDWR))
+    attempt("descriptors", lambda: list(Path(f"/proc/{parent}/fd").iterdir()))
+    attempt("root", lambda: list(Path(f"/proc/{parent}/root").iterdir()))
+    attempt("ptrace", peek)
+    attempt("pair", forge)
+    attempt("namespace", leave)
+    attempt("home", lambda: list(Path.home().iterdir()))
+    attempt("program", lambda: (Path(request["program"]) / "errors.py").open("a").close())
+    if request["signals"]:
+        attempt("signal", lambda: os.kill(parent, signal.SIGCONT))
+    return found
+
+
+@LANDLOCK
+def test_a_hostile_child_gets_nothing(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "key.pem").write_text("private")
+    sqlite3.connect(tmp_path / "dietcode.db").execute("CREATE TABLE tokens (digest)").connection.commit()
+    request = {
+        "parent": os.getpid(),
+        "folder": str(tmp_path),
+        "program": str(Path(confinement.__file__).parent.parent),
+        "signals": landlock.version() >= 6,
+    }
+    children = LocalChildren(CpuWorker(1))
+    try:
+        children._runner.started.wait(60)
+        children._runner.process.send(by_value(attack), (request,))
+        measuring = children._runner.process.recv(60)
+        building = children._builders.submit(by_value(attack), request).result(60)
+    finally:
+        children.close()
+    assert set(measuring.values()) == {"refused"}, measuring
+    assert set(building.values()) == {"refused"}, building
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dietcode.db", "keys"]
+
+
+class Runs:
+    """Pickled, it has a function called where it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.marker),)
+
+
+def test_an_answer_of_a_child_runs_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "was-here"
+    with pytest.raises(ChildProcessError, match="mkdir, which none may hold"):
+        read_answer(pickle.dumps((True, Runs(marker))))
+    assert not marker.exists()
+    result = TimeResult((1.0,), {"kernels": {"a": KernelFacts(1, 2, 3, 4)}})
+    assert read_answer(pickle.dumps((True, result))) == (True, result)
+    for wrong in (b"", b"\x80", pickle.dumps(3), pickle.dumps((1, 2, 3)), pickle.dumps((False, {}))):
+        with pytest.raises(ChildProcessError, match="no answer that can be read"):
+            read_answer(wrong)
+
+
+def test_a_built_file_is_no_link(tmp_path: Path) -> None:
+    secret, wanted, handover = tmp_path / "secret", tmp_path / "library.so", Handover(tmp_path / "children")
+    handover.folder.mkdir()
+    secret.write_text(SECRET)
+    written = Path(handover.new_path(str(wanted)))
+    written.symlink_to(secret)
+    assert handover.taken(BuildResult(str(wanted), 1, 1.0), str(written), str(wanted)).error
+    written.unlink()
+    os.mkfifo(written)
+    assert handover.taken(BuildResult(str(wanted), 1, 1.0), str(written), str(wanted)).error
+    assert not wanted.exists()
+    assert handover.taken({"path": "x"}, str(written), str(wanted)).error == NO_ANSWER
+    wanted.write_text("code")
+    ahead = handover.folder / "2-library.so"  # the name of the next copy
+    ahead.symlink_to(tmp_path / "victim")
+    handover._numbers = itertools.count(2)
+    assert handover.shown(str(wanted)) == str(wanted)
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_a_kernel_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    assert any("Landlock" in line for line in possible().missing())
+    assert not landlock.keep_only([], [])
+    monkeypatch.setattr(system_calls, "can_filter", lambda: False)
+    assert len(possible().missing()) == 2
+    assert not system_calls.refuse_calls(False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="variables of a process are files on Linux only")
+def test_a_server_hides_its_variables() -> None:
+    found = confined(
+        """
+import ctypes
+from dietcode.confinement.parents import hide_secrets
+with open("/proc/self/environ", "rb") as file:
+    found["before"] = os.environ["DIETCODE_SERVE_DATABASE_URL"].encode() in file.read()
+    hide_secrets()
+    file.seek(0)
+    after = file.read()
+found["after"] = b"p4ssw0rd" in after
+found["path"] = b"PATH=" + os.environ["PATH"].encode() in after
+found["own"] = os.environ["DIETCODE_SERVE_DATABASE_URL"]
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+found["in C"] = libc.getenv(b"DIETCODE_SERVE_DATABASE_URL").decode()
+command = [sys.executable, "-c", "import os; print(os.environ['DIETCODE_SERVE_DATABASE_URL'])"]
+found["child"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+found["dumpable"] = libc.prctl(3, 0, 0, 0, 0)
+hide_secrets()
+found["again"] = os.environ["DIETCODE_SERVE_DATABASE_URL"]
+""",
+        DIETCODE_SERVE_DATABASE_URL=f"postgresql://me:{SECRET}@host/name",
+    )
+    url = f"postgresql://me:{SECRET}@host/name"
+    assert (found["before"], found["after"], found["path"], found["dumpable"]) == (True, False, True, 0)
+    assert found["own"] == found["in C"] == found["child"] == found["again"] == url
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_an_orphan_stays_below_its_worker() -> None:
+    found = confined(
+        """
+import psutil
+from dietcode.lifeline import adopt_orphans
+adopt_orphans()
+orphan = "import subprocess as s; print(s.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid)"
+pid = int(subprocess.run([sys.executable, "-c", orphan], stdout=subprocess.PIPE, text=True).stdout)
+found["below"] = pid in [child.pid for child in psutil.Process().children(recursive=True)]
+os.kill(pid, 9)
+"""
+    )
+    assert found["below"]

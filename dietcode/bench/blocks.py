@@ -91,7 +91,10 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "silu": lambda torch, x: torch.nn.functional.silu(x),
     **{
         name: (lambda torch, x, name=name: getattr(torch, name)(x))
-        for name in ("abs", "square", "sqrt", "rsqrt", "exp", "tanh", "sigmoid")
+        for name in (
+            *("abs", "square", "sqrt", "rsqrt", "exp", "log", "sin", "cos"),
+            *("floor", "ceil", "round", "tanh", "sigmoid"),
+        )
     },
 }
 

@@ -138,7 +138,7 @@ def main() -> None:
     """Read the request, measure, and write the records."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
-    confine(MEMORY_BYTES, request["temporary"])
+    confine(MEMORY_BYTES, request["temporary"], readable=[Path(request["folder"])])
     out = os.fdopen(os.dup(1), "w")  # what a library prints goes elsewhere
     os.dup2(2, 1)
     try:

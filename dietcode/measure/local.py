@@ -8,6 +8,8 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -17,6 +19,7 @@ from dietcode.measure.child_process import ChildProcess, what_is_said
 from dietcode.measure.children import Children, Worker
 from dietcode.measure.device_kinds import DEVICE_KINDS, device_kind_of, devices_here
 from dietcode.measure.engine import Device, OnWait
+from dietcode.measure.handover import NO_ANSWER, Handover
 from dietcode.measure.process_pool import ProcessPool
 from dietcode.measure.requests import (
     BuildRequest,
@@ -59,7 +62,10 @@ class LocalChildren:
         os.environ.update(worker.environment)  # the children inherit it
         self._open = contextlib.ExitStack()
         self._open.enter_context(children_without_torch())
-        temporary = self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietcode-children-"))
+        temporary = self._open.enter_context(
+            tempfile.TemporaryDirectory(prefix="dietcode-children-", ignore_cleanup_errors=True)
+        )
+        self._handover = Handover(Path(temporary))
         self._builders = ProcessPool(
             num_builders or worker.num_builders, build_timeout_secs, worker.start, (temporary, False)
         )
@@ -70,21 +76,31 @@ class LocalChildren:
 
     def build(self, requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         """As `Children.build`."""
-        pending = [self._builders.submit(self._worker.build, request) for request in requests]
+        paths = [self._handover.new_path(request.path) for request in requests]
+        pending = [
+            self._builders.submit(self._worker.build, replace(request, path=path))
+            for request, path in zip(requests, paths, strict=True)
+        ]
         self._pending = pending
         try:
-            for future in pending:
-                yield _outcome(future)
+            for request, path, future in zip(requests, paths, pending, strict=True):
+                yield self._handover.taken(_outcome(future), path, request.path)
         finally:
             _cancel(pending)
 
     def time(self, request: TimeRequest, timeout_secs: float) -> TimeResult:
         """As `Children.time`."""
-        return self._runner.run(self._worker.time, request, timeout_secs, TimeResult.failed)
+        shown = replace(request, path=self._handover.shown(request.path))
+        found = self._runner.run(self._worker.time, shown, timeout_secs, TimeResult.failed)
+        if not request.keeps:
+            self._handover.forget(request.path)
+        return found if isinstance(found, TimeResult) else TimeResult.failed(NO_ANSWER)
 
     def check(self, request: CheckRequest, timeout_secs: float) -> CheckResult:
         """As `Children.check`."""
-        return self._runner.run(self._worker.check, request, timeout_secs, CheckResult.failed)
+        shown = replace(request, path=self._handover.shown(request.path))
+        found = self._runner.run(self._worker.check, shown, timeout_secs, CheckResult.failed)
+        return found if isinstance(found, CheckResult) else CheckResult.failed(NO_ANSWER)
 
     def close(self) -> None:
         """End all children."""

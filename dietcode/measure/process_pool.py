@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 import cloudpickle
 import psutil
 
+from dietcode.measure.answers import read_answer
 from dietcode.measure.fork_server import Process, start_child
 
 _END_SECS = 1.0
+_MAX_ANSWER_BYTES = 1 << 26
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -59,20 +61,40 @@ class CalledProcess:
         TimeoutError
             There is none in time; the process has been ended.
         ChildProcessError
-            The process has ended.
+            The process has ended, or was ended since its answer is none.
         """
         assert self._connection is not None
         try:
             if not self._connection.poll(timeout_secs):
                 self.kill()
                 raise TimeoutError
-            returned, value = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionError) as error:
+            data = self._rest_of_answer(timeout_secs)
+        except TimeoutError:
+            raise
+        except (EOFError, OSError) as error:  # also of an answer that is too long
             self.kill()
             raise ChildProcessError("Subprocess terminated") from error
+        try:
+            returned, value = read_answer(data)
+        except ChildProcessError:
+            self.kill()
+            raise
         if not returned:
             raise FailedCallError(value)
         return value
+
+    def _rest_of_answer(self, timeout_secs: float | None) -> bytes:
+        """Read what has begun to come; a process that writes no end of it is ended."""
+        assert self._connection is not None
+        if timeout_secs is None:
+            return self._connection.recv_bytes(_MAX_ANSWER_BYTES)
+        watchdog = threading.Timer(timeout_secs, self.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return self._connection.recv_bytes(_MAX_ANSWER_BYTES)
+        finally:
+            watchdog.cancel()
 
     def kill(self) -> None:
         """End the process and what it has started; any thread may."""

@@ -13,7 +13,7 @@ from typing import Any
 from dietcode.errors import ModelError
 from dietcode.programs.calling import callable_of
 from dietcode.programs.code import Code, Label
-from dietcode.programs.kinds import NUMBERS, is_tensor_kind
+from dietcode.programs.kinds import NUMBERS, is_tensor_kind, words
 from dietcode.programs.loops import lower_list_comprehension, lower_listed, lower_map
 from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Site
@@ -84,7 +84,9 @@ class ExpressionLowering(ABC):
         if not isinstance(found, Register) or not site.kinds:
             return found
         if len(site.kinds) > 1:
-            kind: Any = "number" if site.kinds <= NUMBERS else ("mixed", tuple(sorted(map(str, site.kinds))))
+            kind: Any = (
+                "number" if site.kinds <= NUMBERS else ("mixed", tuple(sorted(map(words, site.kinds))))
+            )
         else:
             (kind,) = site.kinds
         return Register(found.number, kind, site.is_made)

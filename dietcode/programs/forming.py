@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def form_program(recording: Recording) -> Formed:
 
 class _Forming:
     def __init__(self, recording: Recording) -> None:
-        self._contexts = merged(recording.contexts)
+        self._contexts = merged(recording.contexts, recording.entries)
         self._records = recording.records
         self._types: list[Type] = []
         self._constants: list[Any] = []
@@ -201,8 +201,16 @@ def _plain(text: str) -> str:
     )
 
 
-def merged(contexts: Sequence[Context]) -> list[Context]:
-    """Return for each context the one that it is compiled as: those that one call may call are the same."""
+def merged(contexts: Sequence[Context], entries: Iterable[int]) -> list[Context]:
+    """Return for each context the one that it is compiled as.
+
+    Parameters
+    ----------
+    contexts : sequence of Context
+        Those that one call may call become one.
+    entries : iterable of int
+        Those of the program itself, which become one too.
+    """
     parents = list(range(len(contexts)))
 
     def root(number: int) -> int:
@@ -210,6 +218,8 @@ def merged(contexts: Sequence[Context]) -> list[Context]:
             number = parents[number]
         return number
 
+    for number in entries:
+        parents[number] = 0
     changed = True
     while changed:
         changed = False

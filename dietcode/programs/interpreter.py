@@ -49,6 +49,10 @@ class InstanceError(DietCodeError):
     """An instance failed: what it raised, with the line."""
 
 
+class _RaisedError(Exception):
+    """What the program itself raises."""
+
+
 @dataclass(eq=False)
 class Node:
     """A block that is to run, or has run, for one instance.
@@ -198,9 +202,9 @@ class FormRun:
             except InstanceError as error:
                 fiber.is_done, fiber.error = True, error
             except Exception as error:
-                where = f"{frame.function['file']}:{line}"
+                what = str(error) if isinstance(error, _RaisedError) else f"{type(error).__name__}: {error}"
                 fiber.is_done = True
-                fiber.error = InstanceError(f"{where}: {type(error).__name__}: {error}")
+                fiber.error = InstanceError(f"{frame.function['file']}:{line}: {what}")
             steps += 1
         return steps > 0
 
@@ -247,7 +251,7 @@ class FormRun:
     def _begin(self, fiber: _Fiber, r: list[Any], word: str, args: list[Any]) -> None:
         """Call a function, begin a fiber, note a block, or fail."""
         if word == "raise":
-            raise InstanceError(self.form["constants"][args[0]])
+            raise _RaisedError(self.form["constants"][args[0]])
         given = [r[one] for one in args[2]]
         if word == "block":
             node = self._note(args[1], given)

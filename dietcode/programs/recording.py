@@ -32,12 +32,15 @@ class Recording:
     ----------
     contexts : list of Context
         The first is the program.
+    entries : set of int
+        The contexts of the program itself, which become one.
     records : dict of str to list of str
         The fields of each class whose objects the program reads, in order.
     """
 
     def __init__(self, function: Any) -> None:
         self.contexts: list[Context] = []
+        self.entries: set[int] = set()
         self.records: dict[str, list[str]] = {}
         self.made: dict[int, Any] = {}
         self._known: dict[Any, int] = {}
@@ -64,7 +67,7 @@ class Recording:
                 with torch.no_grad():
                     for one in samples:
                         self.made.clear()
-                        self.call(self._function, self.arguments(one), None)
+                        self.entries.add(self.call(self._function, self.arguments(one), None)[1])
             except BaseException as error:
                 problem.append(error)
             finally:

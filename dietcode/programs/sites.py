@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from dietcode.programs.kinds import Kind
 from dietcode.programs.sources import FunctionSource
-from dietcode.workload.text import clip
+from dietcode.workload.text import one_line
 
 Path = tuple[int, ...]
 
@@ -81,4 +81,4 @@ ALLOWED = (
 
 
 def named(node: ast.AST) -> str:
-    return f"{type(node).__name__.lower()} `{clip(ast.unparse(node), 50)}`"
+    return f"{type(node).__name__.lower()} `{one_line(ast.unparse(node), 50)}`"

@@ -1,17 +1,25 @@
-"""Operators that no block has, by those that blocks have: truth values are 0 and 1, powers are products."""
+"""Operators that no block has, by those that blocks have: truth values are 0 and 1, powers are products.
+
+Whole numbers that depend on a node are float32, which has all up to 2^24.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import reduce
 
 from dietcode.graph.extent import Extent
 from dietcode.graph.graph import Node, Value
 from dietcode.models.rewriting.rewriter import Rewriter, Rule
+from dietcode.recursion.choosing import chosen
+from dietcode.recursion.kinds import ELEMENTWISE
 
 _MOST_FACTORS = 16
 _MOST = 1e30  # of a number in a block
+_WHOLE = ("int32", "int64")
 
 
 def _number(r: Rewriter, value: Value) -> Value:
@@ -21,6 +29,17 @@ def _number(r: Rewriter, value: Value) -> Value:
     return r.add("cast", value, dtype="float32") if r.type(value).dtype == "bool" else value
 
 
+def with_floats(r: Rewriter, operands: Sequence[Value], constants: AbstractSet[str]) -> list[Value]:
+    """Return operands beside a float32 value, whole constants among them as float32 too."""
+    is_float = any(isinstance(one, str) and r.type(one).dtype == "float32" for one in operands)
+    return [
+        r.add("cast", one, dtype="float32")
+        if is_float and isinstance(one, str) and one in constants and r.type(one).dtype in _WHOLE
+        else one
+        for one in operands
+    ]
+
+
 def _is_float(r: Rewriter, *values: Value) -> bool:
     return all(not isinstance(one, str) or r.type(one).dtype == "float32" for one in values)
 
@@ -28,7 +47,7 @@ def _is_float(r: Rewriter, *values: Value) -> bool:
 def _compared(r: Rewriter, node: Node) -> str | None:
     """``a < b`` -> 1 or 0; ``a == b`` -> ``(a <= b) * (b <= a)``."""
     a, b = (_number(r, one) for one in node.operands)
-    if node.attributes["dtype"] is not None or not _is_float(r, a, b):
+    if node.attributes["dtype"] not in (None, *_WHOLE, "float32") or not _is_float(r, a, b):
         return None
     if node.operator in ("less", "less_equal"):
         return r.add(node.operator, a, b, dtype="float32")
@@ -47,14 +66,42 @@ def _combined(r: Rewriter, node: Node) -> str | None:
 
 
 def _cast(r: Rewriter, node: Node) -> str | None:
-    """A cast of 0 and 1 -> themselves; one to truth values -> whether it is not 0."""
+    """A cast to float32 -> the value; one to whole numbers -> without what follows the point.
+
+    One to truth values -> whether it is not 0.
+    """
     dtype, value = node.attributes["dtype"], str(node.operands[0])
-    if r.type(value).dtype != "float32" or dtype not in ("float32", "bool"):
+    if r.type(value).dtype != "float32" or dtype not in ("float32", "bool", *_WHOLE):
         return None
-    if dtype == "float32":
+    if dtype == "float32" or (dtype != "bool" and _is_whole(r, value)):
         return value
+    if dtype != "bool":
+        below, above = r.add("floor", value), r.add("ceil", value)
+        is_negative = r.add("less", value, 0.0, dtype="float32")
+        return r.add("where", is_negative, above, below, dtype="float32")
     both = (r.add("less_equal", *pair, dtype="float32") for pair in ((value, 0.0), (0.0, value)))
     return r.add("sub", 1.0, r.add("mul", *both))
+
+
+def _is_whole(r: Rewriter, value: str) -> bool:
+    """Whether a value is computed as a whole number."""
+    node = r.producer(value, *_MAKE_WHOLE, *_KEEP_WHOLE)
+    if node is None:
+        return False
+    kept = node.operands[1:] if node.operator == "where" else node.operands
+    return node.operator in _MAKE_WHOLE or all(
+        _is_whole(r, one) if isinstance(one, str) else float(one or 0).is_integer() for one in kept
+    )
+
+
+def _quotient(r: Rewriter, node: Node) -> str | None:
+    """``a // b`` -> ``floor(a / b)``; ``a % b`` -> ``a - (a // b) * b``."""
+    if not _is_float(r, *node.operands):
+        return None
+    whole = r.add("floor", r.add("div", *node.operands))
+    if node.operator == "floor_divide":
+        return whole
+    return r.add("sub", node.operands[0], r.add("mul", whole, node.operands[1]))
 
 
 def _where(r: Rewriter, node: Node) -> str | None:
@@ -127,10 +174,13 @@ def _sign(r: Rewriter, node: Node) -> str | None:
     return r.add("sub", *(r.add("less", *pair, dtype="float32") for pair in pairs))
 
 
+_MAKE_WHOLE = ("floor", "ceil", "round", "less", "less_equal")
+_KEEP_WHOLE = ("add", "sub", "mul", "neg", "abs", "max", "where", "reshape", "expand", "maximum", "minimum")
 _RULES: Mapping[str, Callable[[Rewriter, Node], str | None]] = {
     **dict.fromkeys(("less", "less_equal", "equal", "not_equal"), _compared),
     **dict.fromkeys(("and", "or", "xor", "not"), _combined),
     **dict.fromkeys(("any", "all", "min", "prod"), _reduced),
+    **dict.fromkeys(("floor_divide", "remainder"), _quotient),
     "cast": _cast,
     "where": _where,
     "cumsum": _cumsum,
@@ -143,7 +193,14 @@ def arithmetic(constants: set[str]) -> Rule:
     """Return a rule for the values that depend on a node; `constants` are computed on the host."""
 
     def rule(r: Rewriter, node: Node) -> str | None:
+        if node.result in constants:
+            return None
+        operands = with_floats(r, node.operands, constants) if node.operator in ELEMENTWISE else node.operands
+        current = replace(node, operands=tuple(operands))
         form = _RULES.get(node.operator)
-        return None if form is None or node.result in constants else form(r, node)
+        found = form(r, current) if form is not None else chosen(r, current, constants)
+        if found is None and current.operands != node.operands:
+            return r.add(node.operator, *current.operands, **node.attributes)
+        return found
 
     return rule

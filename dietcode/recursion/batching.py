@@ -6,7 +6,9 @@ user's source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,7 @@ from dietcode.models.importing.refusals import listed
 from dietcode.recursion.kinds import ELEMENTWISE, REDUCTIONS
 
 ROWS = Extent.of("B")
+_MOST_OFFSETS = 64  # of a convolution's window: each is a slice
 Shape = tuple[Extent, ...]
 
 
@@ -231,6 +234,61 @@ def _concat(b: Batching, node: Node, operands: list[Any]) -> str:
     return b.add("concat", *(b.rows_of(one) for one in operands), axis=axis)
 
 
+def _conv(b: Batching, node: Node, operands: list[Any]) -> str:
+    """Return a convolution as one product of what each window reads, element after element.
+
+    Windows at the same offset are a slice of the padded value.
+    """
+    x, w, *bias = operands
+    if any(one in b.batched for one in (w, *bias)) or x not in b.batched:
+        raise GraphError("has weights that depend on the node's values; allowed: constants")
+    attributes, groups = node.attributes, node.attributes["groups"]
+    (many, _, *_), (rows, depth, *window) = b.shape(x), b.new.types[str(w)].shape
+    spatial = b.old.types[node.result].shape[2:]
+    if math.prod(one.constant for one in window) > _MOST_OFFSETS:
+        raise GraphError(f"has windows of more than {_MOST_OFFSETS} elements")
+    if any(map(any, attributes["pads"])):
+        x = b.rows("pad", x, pads=((0, 0),) * 3 + tuple(attributes["pads"]), value=0.0)
+    rank, axes = len(window), list(range(3, 3 + len(window)))
+    parts = []
+    for group in range(groups):
+        own = x if groups == 1 else _piece(b, x, 2, depth * group, depth * (group + 1), 1)
+        offsets = []
+        for at in itertools.product(*(range(one.constant) for one in window)):
+            piece = own
+            for axis, k, step, apart, count in zip(
+                axes, at, attributes["strides"], attributes["dilation"], spatial, strict=True
+            ):
+                start = k * apart
+                stop = start + (count.constant - 1) * step + 1
+                piece = _piece(b, piece, axis, Extent.of(start), Extent.of(stop), step)
+            order = (0, 1, *axes, 2)  # what a product adds up comes last
+            offsets.append(b.rows("transpose", piece, axes=order))
+        read = b.rows("concat", *offsets, axis=rank + 2) if len(offsets) > 1 else offsets[0]
+        per = Extent.of(rows.constant // groups)
+        mine = (
+            w if groups == 1 else b.add("slice", w, axis=0, start=per * group, stop=per * (group + 1), step=1)
+        )
+        mine = b.add("transpose", mine, axes=(0, *range(2, rank + 2), 1))
+        mine = b.add("reshape", mine, shape=(per, _product_of((*window, depth))))
+        flat = b.reshaped(read, (many * _product_of(spatial), _product_of((*window, depth))))
+        parts.append(b.rows("linear", flat, mine))
+    made = b.rows("concat", *parts, axis=2) if groups > 1 else parts[0]
+    if bias and bias[0] is not None:
+        made = b.rows("add", made, bias[0])
+    made = b.reshaped(made, (many, *spatial, rows))
+    return b.rows("transpose", made, axes=(0, 1, rank + 2, *range(2, rank + 2)))
+
+
+def _piece(b: Batching, x: str, axis: int, start: Extent, stop: Extent, step: int) -> str:
+    whole = start == Extent() and stop == b.new.types[x].shape[axis] and step == 1
+    return x if whole else b.rows("slice", x, axis=axis, start=start, stop=stop, step=step)
+
+
+def _product_of(shape: Sequence[Extent]) -> Extent:
+    return Extent.of(math.prod(one.constant for one in shape))
+
+
 def _reshape(b: Batching, node: Node, operands: list[Any]) -> str:
     return b.add("reshape", operands[0], shape=(ROWS, *node.attributes["shape"]))
 
@@ -275,6 +333,7 @@ RULES: Mapping[str, Rule] = {
     "linear": _linear,
     "matmul": _matmul,
     "attention": _attention,
+    "conv": _conv,
     "concat": _concat,
     "reshape": _reshape,
     "transpose": _transpose,

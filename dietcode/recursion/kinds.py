@@ -14,4 +14,6 @@ ELEMENTWISE = frozenset(
     }
 )
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "any", "all"})
-COMPUTED = POINTWISE | {"less", "less_equal", "where"}  # by a block, element by element
+COMPUTED = POINTWISE | {
+    *("less", "less_equal", "where", "log", "sin", "cos", "floor", "ceil", "round")
+}  # by a block, element by element

@@ -35,7 +35,8 @@ class Forms:
     Attributes
     ----------
     before : Graph or None
-        What depends on inputs alone, of all nodes at once; None where there is nothing of that kind.
+        What depends on inputs alone, of all nodes at once, or of all but the leaves where these compute it
+        themselves; None where there is nothing of that kind.
     leaf, cell : Graph
         Of all leaves; of the nodes of a level.
     """
@@ -114,12 +115,15 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
         cell = unrolled(cell, num_inputs, cells.children, len(cells.states))
     ranges = {"B": (1, max_level), "N": (1, max_nodes), "T": (2, max_nodes + 1)}
     wide = ranges | {"B": (1, max_nodes)}
-    of_level = canonical(batched_rows(cells, cell, ranges, has_children=True), _ORDER)
+    rows = batched_rows(cells, cell, ranges, has_children=True)
+    of_level = canonical(rows, _ORDER)
     on_level = {name for name in of_level.inputs if name.startswith(("child", "state"))}
     hoisted = hoisted_values(of_level, on_level)
     if cells.leaf is None:
-        states = [node.result for node in of_level.nodes if str(node.operands[:1]).startswith("('state")]
-        leaf = given(with_zeros(_ranged(of_level, wide), states), hoisted)
+        leaf = given(_without_children(_ranged(of_level, wide)), hoisted)
+        if cells.children > 1 and not leaf.inputs.keys() >= set(hoisted):
+            # About half of the nodes of trees are leaves, and these need fewer gates.
+            leaf = _without_children(_ranged(rows, wide))
     else:
         leaf = batched_rows(cells, cells.leaf, wide, has_children=False)
     before = _ranged(only(of_level, hoisted), wide) if hoisted else None
@@ -128,6 +132,12 @@ def forms_of(cells: Cells, max_nodes: int, max_level: int) -> Forms:
         distinct_outputs(canonical(leaf, _ORDER)),
         distinct_outputs(given(of_level, hoisted)),
     )
+
+
+def _without_children(graph: Graph) -> Graph:
+    """Return a graph of rows whose nodes have no children: those have states of zeros."""
+    states = [node.result for node in graph.nodes if str(node.operands[:1]).startswith("('state")]
+    return with_zeros(graph, states)
 
 
 def _ranged(graph: Graph, ranges: dict[str, tuple[int, int]]) -> Graph:
@@ -201,7 +211,6 @@ def _description(
         "format": RECURSION_FORMAT,
         "name": cells.name,
         "max_children": cells.children,
-        "stacked": False,
         "x": x,
         "states": [{"dtype": "float32", "shape": list(shape)} for shape in cells.states],
         "max_nodes": max_nodes,

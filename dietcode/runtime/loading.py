@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,29 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)
-    functions = {"run": threads.bind(module["run"]), "select": module["select"]}
+    uncounted = table_sizes(manifest)
+    functions = {"run": threads.bind(module["run"], uncounted=uncounted), "select": module["select"]}
     for facts in manifest["packed"].values():
         name = packing_function(facts)
         functions[name] = threads.bind(module[name])
-    return Library(path, manifest, functions, threads.bind(module["run"], beside_torch=True))
+    beside_torch = threads.bind(module["run"], beside_torch=True, uncounted=uncounted)
+    return Library(path, manifest, functions, beside_torch)
+
+
+def table_sizes(manifest: Mapping[str, Any]) -> int:
+    """Return a bit for each shape variable that is only the rows of tables, which time hardly depends on.
+
+    A recursion's table is as large as its structure: with its size, each structure would be timed anew.
+    """
+    graph = manifest["workload"]["op"].get("block", {}).get("graph", {})
+    tables = {node["gather"][0] for node in graph.values() if "gather" in node}
+    for word, names in (one for node in graph.values() for one in node.items() if isinstance(one[1], list)):
+        tables.difference_update(names[word == "gather" :])
+    counted = "".join(facts["dims"] for facts in manifest.get("outputs", [manifest["output"]]))
+    for name, facts in manifest["inputs"].items():
+        counted += facts["dims"][name in tables :]
+    names = {name for index in counted for name in re.findall(r"\w+", manifest["dims"][index])}
+    return sum((name not in names) << bit for bit, name in enumerate(manifest["variable_order"]))
 
 
 def _code(folder: Path, manifest: Mapping[str, Any]) -> tuple[Any, str]:

@@ -56,10 +56,14 @@ class Threads:
         cores = available_cores()
         return cls(num_threads or max(1, min(tuned_for, cores)), chosen, cores)
 
-    def bind(self, function: Any, beside_torch: bool = False) -> Any:
-        """The function of an attached library, on these threads; for PyTorch's tensors, or for others."""
+    def bind(self, function: Any, beside_torch: bool = False, uncounted: int = 0) -> Any:
+        """The function of an attached library, on these threads; for PyTorch's tensors, or for others.
+
+        How long its loops take is remembered for each shape, but for the integers that `uncounted` has a bit
+        of, the lowest for the first.
+        """
         team = {"own": _OWN, "host": _HOST, "auto": _HOST_IN_TIME if beside_torch else _OWN}[self.team]
-        return _launcher()["bind"](function, self.num_threads, team, self.num_cores)
+        return _launcher()["bind"](function, self.num_threads, team, self.num_cores, uncounted)
 
 
 def bind_for_measuring(function: Any, num_threads: int) -> Any:

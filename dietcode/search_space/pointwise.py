@@ -1,6 +1,7 @@
 """Pointwise functions on one vector, or one element.
 
-Nothing here calls libm: exponentials are those of `dietcode.search_space.exponentials`. NaN stays NaN in
+Nothing here calls libm: exponentials are those of `dietcode.search_space.exponentials`, logarithms and
+sines those of `dietcode.search_space.transcendentals`. NaN stays NaN in
 every function.
 """
 
@@ -15,6 +16,7 @@ from tvm import tirx
 from dietcode.search_space.epilogue import apply
 from dietcode.search_space.exponentials import clip, exp, sigmoid, tanh
 from dietcode.search_space.stage import Stage
+from dietcode.search_space.transcendentals import cos, log, sin
 from dietcode.search_space.vectors import const, named
 
 
@@ -115,6 +117,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": lambda lanes, x: tirx.sqrt(x),
     "rsqrt": _rsqrt,
     "exp": exp,
+    "log": log,
+    "sin": sin,
+    "cos": cos,
+    "floor": lambda lanes, x: tirx.floor(x),
+    "ceil": lambda lanes, x: tirx.ceil(x),
+    "round": lambda lanes, x: tirx.nearbyint(x),
     "tanh": tanh,
     "sigmoid": sigmoid,
     "relu": _stage("relu"),

@@ -12,7 +12,8 @@ from threading import Event
 
 from filelock import FileLock, Timeout
 
-from dietcode.errors import DietCodeError
+from dietcode.confinement import possible
+from dietcode.errors import DietCodeError, RequestError
 from dietcode.extras import MissingExtraError, need, what_to_install
 from dietcode.lean import has_torch
 from dietcode_server.engine.announcer import Announcer, announced
@@ -24,6 +25,7 @@ from dietcode_server.engine.supervisor import Supervisor
 from dietcode_server.engine.targets import Targets
 from dietcode_server.limits import SizeLimits
 from dietcode_server.settings import Settings
+from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
 from dietcode_server.store.retention import Policy
 
@@ -71,6 +73,31 @@ def check_installed(settings: Settings) -> None:
         need("ray", "DIETCODE_SERVE_ENGINE=ray")
     if settings.compare == "torch" and not has_torch():
         raise MissingExtraError(what_to_install("DIETCODE_SERVE_COMPARE=torch", "bench", ("torch",)))
+
+
+def unconfined(settings: Settings) -> tuple[str, ...]:
+    """Return what jobs that run here are not confined from, a line each."""
+    return possible().missing() if settings.jobs else ()
+
+
+def check_confined(settings: Settings, database: Database) -> None:
+    """Refuse to run the jobs of those who come with a token where not all of them is confined.
+
+    Raises
+    ------
+    RequestError
+        The kernel cannot confine them, there are tokens, and no setting allows it.
+    """
+    missing = unconfined(settings)
+    if not missing or settings.unconfined_jobs:
+        return
+    with database.read() as session:
+        if not tokens.any_live(session):
+            return
+    raise RequestError(
+        f"jobs cannot be confined on this machine: {'; '.join(missing)}; run them elsewhere "
+        "(`dietcode serve --no-jobs`, `dietcode worker`), or set DIETCODE_SERVE_UNCONFINED_JOBS=1"
+    )
 
 
 def make_crew(

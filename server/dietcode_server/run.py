@@ -11,6 +11,7 @@ from threading import Event
 
 import uvicorn
 
+from dietcode.confinement.parents import hide_secrets
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.workload.text import clip
 from dietcode_server.api.address import family_of, is_loopback, parse_host
@@ -18,7 +19,15 @@ from dietcode_server.api.connections import limited
 from dietcode_server.app import create_app
 from dietcode_server.engine.announced_targets import AnnouncedTargets
 from dietcode_server.logs import configure_logs
-from dietcode_server.process import Crew, check_installed, locked_folder, make_crew, no_sudden_end
+from dietcode_server.process import (
+    Crew,
+    check_confined,
+    check_installed,
+    locked_folder,
+    make_crew,
+    no_sudden_end,
+    unconfined,
+)
 from dietcode_server.settings import DATABASE_NAME, Settings
 from dietcode_server.store import tokens
 from dietcode_server.store.database import Database
@@ -44,6 +53,7 @@ def run(settings: Settings) -> None:
         The data folder cannot be used, the port is taken, or the database cannot be opened.
     """
     configure_logs(settings.log_format)
+    hide_secrets()
     sys.setswitchinterval(_SWITCH_SECS)
     address = parse_host(settings.host)
     _check_tokens_possible(settings)
@@ -57,6 +67,7 @@ def run(settings: Settings) -> None:
         asked_to_stop = stack.enter_context(no_sudden_end())
         database.upgrade()
         _check_tokens(settings, database)
+        check_confined(settings, database)
         # A server that cannot sign does not start.
         KeyRing(settings.data_dir, settings.signing_key).signing_key()
         targets = AnnouncedTargets(database, settings.jobs and settings.engine == "local")
@@ -75,7 +86,8 @@ def run(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECS,
         )
-        ready = f"dietcode: serving {_url(listener)}, data in {settings.data_dir}"
+        said = [f"serving {_url(listener)}, data in {settings.data_dir}", *unconfined(settings)]
+        ready = "\n".join(f"dietcode: {line}" for line in said)
         _Server(config, ready, asked_to_stop, app.state.services.stopping, crew).run(sockets=[listener])
 
 

@@ -71,6 +71,11 @@ class Settings(BaseSettings):
         description="Where jobs of this process measure, one at a time among all that say the same; "
         "containers on one machine need one name. [default: the host name]",
     )
+    unconfined_jobs: bool = Field(
+        False,
+        description="Run jobs for others also where this machine's kernel cannot confine all of what is "
+        "built and measured: see docs/security.md.",
+    )
     log_format: Format = Field("text", description="What is logged: text for people, or json.")
     max_rank: int = Field(6, ge=1, description="Most axes of a tensor.")
     max_extent: int = Field(1 << 24, ge=1, description="Largest extent of an axis.")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from dietcode.confinement.parents import hide_secrets
 from dietcode.errors import DietCodeError, RequestError
 from dietcode.target.kinds import label_of
 from dietcode.workload.text import clip
 from dietcode_server.engine.announcer import Announcer
 from dietcode_server.engine.targets import Targets
 from dietcode_server.logs import configure_logs
-from dietcode_server.process import check_installed, locked_folder, make_crew, no_sudden_end
+from dietcode_server.process import (
+    check_confined,
+    check_installed,
+    locked_folder,
+    make_crew,
+    no_sudden_end,
+    unconfined,
+)
 from dietcode_server.settings import DATABASE_NAME, Settings
 from dietcode_server.store import runners
 from dietcode_server.store.database import Database
@@ -22,6 +31,7 @@ from dietcode_server.store.database import Database
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_FILE = "worker.name"  # what the worker of a data folder is announced as
 _POLL_SECS = 0.2
+_log = logging.getLogger("dietcode.worker")
 
 
 def run_worker(settings: Settings, name: str | None = None, only_one: bool = False) -> None:
@@ -37,13 +47,15 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
     Raises
     ------
     RequestError
-        The name is not allowed, the database is one that a worker cannot share, or a package is missing.
+        The name is not allowed, the database is one that a worker cannot share, a package is missing, or jobs
+        for others cannot be confined here.
     ConflictError
         A worker that lives has the name.
     DietCodeError
         The data folder cannot be used, or the database cannot be opened or has another schema.
     """
     configure_logs(settings.log_format)
+    hide_secrets()
     if name is not None and not _NAME.fullmatch(name):
         raise RequestError(f"--name: given {clip(name)}; allowed: up to 64 letters, digits and '._-'")
     check_installed(settings)
@@ -55,6 +67,9 @@ def run_worker(settings: Settings, name: str | None = None, only_one: bool = Fal
         stop = stack.enter_context(no_sudden_end())
         database.check_head()
         _check_host(database)
+        check_confined(settings, database)
+        for line in unconfined(settings):
+            _log.warning("%s", line)
         crew = make_crew(database, settings, Targets(), name=name, only_one=only_one)
         announcer = crew.announcer
         assert announcer is not None

@@ -52,23 +52,27 @@ facts = {
     "token": os.environ.get("DIETCODE_TOKEN"),
     "threads": os.environ.get("OPENBLAS_NUM_THREADS"),
 }
-open(os.path.join(os.path.dirname(__file__), "facts"), "w").write(json.dumps(facts))
-raise ImportError
+raise RuntimeError(json.dumps(facts))
 """
     with_path(monkeypatch, a_torch(tmp_path / "modules", code))
     monkeypatch.setenv("DIETCODE_TOKEN", "secret")
-    heard: list[str] = []
-    found = list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1, on_alone=heard.append))
-    (reason,) = heard
-    assert re.match(r"(--vs )?torch needs torch: pip install ", reason) and found[0]["vendor"] is None
-    facts = json.loads((tmp_path / "modules" / "facts").read_text())
-    assert facts == {
+    with pytest.raises(HaltedError, match="RuntimeError: ") as raised:
+        list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1))
+    assert json.loads(str(raised.value).removeprefix("RuntimeError: ")) == {
         "network": "refused",
         "memory": 16 << 30,
         "file": 1 << 30,
         "token": None,
         "threads": "2",
     }
+
+
+def test_a_torch_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_path(monkeypatch, a_torch(tmp_path / "modules", "raise ImportError"))
+    heard: list[str] = []
+    found = list(confined_bench(built("rows"), "torch", 2, 2.0, num_instances=1, on_alone=heard.append))
+    (reason,) = heard
+    assert re.match(r"(--vs )?torch needs torch: pip install ", reason) and found[0]["vendor"] is None
 
 
 def test_a_bench_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

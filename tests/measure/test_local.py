@@ -128,27 +128,30 @@ def test_what_goes_wrong_comes_back_as_text(function: Any, text: str, runner: Ch
         os.kill(first, 0)
 
 
-def test_builds_come_back_in_order_and_failures_as_text() -> None:
+def test_builds_come_back_in_order_and_failures_as_text(tmp_path: Path) -> None:
     class Misbehaves(CpuWorker):  # in here, so that it goes there by value
         def build(self, request: BuildRequest) -> BuildResult:
             import ctypes
             import time
+            from pathlib import Path
 
-            if request.path == "crash":
+            if request.recipe == "crash":
                 ctypes.string_at(0)
-            if request.path == "hang":
+            if request.recipe == "hang":
                 time.sleep(1000)
-            if request.path == "raise":
+            if request.recipe == "raise":
                 raise RuntimeError("cannot be lowered")
+            Path(request.path).write_text(request.recipe)
             return BuildResult(request.path, 0, 0.0)
 
     children = LocalChildren(Misbehaves(1), 1, build_timeout_secs=2.0, measures=False)
     try:
         asked = ["a", "crash", "b", "raise", "hang", "c"]
-        results = list(children.build([BuildRequest(path, None) for path in asked]))
+        results = list(children.build([BuildRequest(str(tmp_path / name), name) for name in asked]))
     finally:
         children.close()
-    assert [result.path for result in results] == ["a", None, "b", None, None, "c"]
+    built = [result.path and Path(result.path).read_text() for result in results]
+    assert built == ["a", None, "b", None, None, "c"]
     assert "ChildProcessError" in str(results[1].error)
     assert "cannot be lowered" in str(results[3].error)
     assert results[4].error == "the build did not finish in time; its process was ended"
@@ -171,10 +174,11 @@ def test_what_nobody_waits_for_is_not_built(tmp_path: Path) -> None:
             assert result.path == str(paths[0])
             break
         (last,) = children.build([BuildRequest(str(tmp_path / "last"), None)])
+        left = [path.name.partition("-")[2] for path in children._handover.folder.iterdir()]
     finally:
         children.close()
     assert last.error is None
-    assert not paths[2].exists() and not paths[3].exists()
+    assert "c" not in left and "d" not in left
 
 
 def test_the_children_have_one_pool_of_all_cores() -> None:

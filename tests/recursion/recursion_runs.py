@@ -112,7 +112,8 @@ class _Run:
         begin = 0
         for number, level in enumerate(levels):
             end = begin + len(level)
-            own = self._rows(order, begin, end, x) | {n: array[begin:end] for n, array in hoisted.items()}
+            rows = {name: array.reshape(num_nodes, -1)[begin:end] for name, array in hoisted.items()}
+            own = self._rows(order, begin, end, x) | rows
             if number:
                 below = place[children[order[begin:end]]]
                 for k in range(self.description["max_children"]):

@@ -48,6 +48,10 @@ SUMS: dict[str, Callable[..., Any]] = {
     ),
     "sums of children before": lambda m, x, h: torch.tanh((h.cumsum(0) * m.w[:MAX]).sum(0) + m.u @ x),
     "children backwards": lambda m, x, h: torch.tanh((h.flip(0) * m.w[:MAX]).sum(0) + m.u @ x),
+    "logsumexp": lambda m, x, h: torch.tanh(torch.logsumexp(F.linear(h, m.w), 0) + m.u @ x),
+    "the child of the largest score": lambda m, x, h: torch.tanh(
+        (F.one_hot((h @ m.v).argmax(), MAX)[:, None] * h).sum(0) + m.u @ x
+    ),
     "weights of each, stacked": lambda m, x, h: torch.tanh(
         torch.stack([F.linear(h[k], m.w) * (k + 1) for k in range(MAX)]).amin(0) + m.u @ x
     ),
@@ -64,6 +68,23 @@ PAIRS: dict[str, Callable[..., Any]] = {
     ),
     "bilinear": lambda m, x, a, b: torch.tanh(
         F.bilinear(a, b, m.w.reshape(1, H, H) * m.v.reshape(H, 1, 1), m.v) + m.u @ x
+    ),
+    "logarithms": lambda m, x, a, b: F.softplus(m.u @ x + a) + F.logsigmoid(b) + F.log_softmax(a - b, 0),
+    "waves": lambda m, x, a, b: torch.sin(F.linear(a + b, m.w)) * torch.cos(3 * (m.u @ x)) + 0.1 * m.v,
+    "rounded": lambda m, x, a, b: (
+        torch.round(4 * (m.u @ x + a)) / 4 + torch.floor(b) - torch.ceil(a) + (3 * a) // 2 - (5 * b) % 2
+    ),
+    "rows of a table at computed places": lambda m, x, a, b: torch.tanh(
+        F.embedding((m.u @ x + a).argmin(), m.w) + F.embedding((7 * torch.sigmoid(x[:2])).long(), m.w).sum(0)
+    ),
+    "a convolution": lambda m, x, a, b: torch.tanh(
+        F.conv1d(torch.stack([a, b])[None], m.w[:3, :6].reshape(3, 2, 3), m.v[:3], 1, 1)[0].sum(0) + m.u @ x
+    ),
+    "a convolution of groups, with steps": lambda m, x, a, b: torch.tanh(
+        F.conv2d(
+            torch.stack([a, b]).reshape(1, 4, 2, 2), m.w[:4, :4].reshape(4, 1, 2, 2), None, (1, 2), 1, 1, 4
+        ).flatten()[:H]
+        + m.u @ x
     ),
     "sums along a row": lambda m, x, a, b: torch.tanh(a + m.v).cumsum(0) + b.flip(0),
     "concatenated state": lambda m, x, a, b: torch.cat([torch.tanh(F.linear(a, m.w[:3]) + x[:3]), b[3:] * 2]),

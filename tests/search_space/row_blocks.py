@@ -159,6 +159,8 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
                 for name in ("neg", "abs", "square", "exp", "tanh", "sigmoid", "relu", "silu")
             },
             "root": {"sqrt": "abs"},
+            **{name: {name: "X"} for name in ("sin", "cos", "floor", "ceil", "round")},
+            "log": {"log": "abs"},
             "inverse": {"rsqrt": "abs"},
             "gelu": {"gelu": "X"},
             "approximately": {"gelu": "X", "form": "tanh"},
@@ -174,6 +176,7 @@ BLOCKS: dict[str, tuple[dict[str, Node], list[Any], dict[str, str]]] = {
         },
         [
             *("neg", "abs", "square", "exp", "tanh", "sigmoid", "relu", "silu", "root", "inverse", "gelu"),
+            *("sin", "cos", "floor", "ceil", "round", "log"),
             *("approximately", "clipped", "above", "quotient", "larger", "lower", "chosen", "kept"),
         ],
         {"X": "mn", "Z": "mn"},

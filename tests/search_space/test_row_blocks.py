@@ -32,6 +32,10 @@ def extents_around(problem: RowProblem, lanes: int, fixed: dict[str, int]) -> li
     return found
 
 
+WAVES = frozenset({"sin", "cos"})
+OF_ONE = WAVES | {"gelu", "approximately", "silu"}  # whose error is to that of max(1, |x|)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_edge_and_micro_kernel(name: str, target: CpuTarget) -> None:
     block = built_block(name, target.mcpu)
@@ -180,7 +184,8 @@ def test_functions_over_all_of_float32(target: CpuTarget) -> None:
                 output[both & infinite & ~near_overflow], wanted[both & infinite & ~near_overflow]
             ), name
             finite = both & ~infinite
-            scale = np.maximum(np.abs(right[name]), 1.0 if name in {"gelu", "approximately", "silu"} else 0.0)
+            finite &= (name not in WAVES) | (np.abs(x) <= 1e8)
+            scale = np.maximum(np.abs(right[name]), 1.0 if name in OF_ONE else 0.0)
             with np.errstate(all="ignore"):
                 error = np.abs(output.astype(np.float64) - right[name])[finite] / scale[finite]
             assert np.nanmax(error) < 1e-6, (name, x[finite[0]][np.nanargmax(error)])

@@ -194,6 +194,8 @@ def _matmul(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten._trilinear.default")
 def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     """The sum of products of three tensors over some of their axes, as bilinear layers have it."""
+    if (a["expand1"], a["expand2"], a["expand3"], a["sumdim"]) == ([1, 3], [0], [1, 2], [2, 3]):
+        return _bilinear(m, *(m.tensor(a[one]) for one in ("i1", "i2", "i3")))
     product = ""
     for tensor, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
         x = m.tensor(a[tensor])
@@ -202,6 +204,15 @@ def _trilinear(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
             x = m.reshape(x, (*shape[:axis], ONE, *shape[axis:]))
         product = m.add("mul", product, x) if product else x
     return m.add("sum", product, axes=tuple(a["sumdim"]))
+
+
+def _bilinear(m: Importer, first: str, weight: str, second: str) -> str:
+    """Return the sums of x [n, i], w [o, i, j] and y [n, j] by a product of w and y: less memory."""
+    rows, depth = m.type(first).shape
+    outputs, _, columns = m.type(weight).shape
+    wide = m.add("linear", second, m.reshape(weight, (outputs * depth, columns)))
+    wide = m.reshape(wide, (rows, outputs, depth))
+    return m.add("sum", m.add("mul", wide, m.reshape(first, (rows, ONE, depth))), axes=(-1,))
 
 
 @rule("aten.cdist.default", "aten._cdist_forward.default")
@@ -310,6 +321,12 @@ def _max_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
 @rule("aten.max_pool2d.default")
 def _max_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _pooled(m, "max_pool", a, 2)
+
+
+@rule("aten.max_pool2d_with_indices.default")
+def _max_pool2d_alone(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return the largest elements; a node that reads their positions finds none."""
+    return _pooled(m, "max_pool", a, 2), None
 
 
 @rule("aten.avg_pool1d.default")

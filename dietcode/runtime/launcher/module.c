@@ -30,6 +30,7 @@ typedef struct {
   TVMFFIObjectHandle function;
   int num_threads;
   Team team;
+  uint64_t uncounted; /* a bit for each of its integers that says nothing of how long it takes */
   Timing timings[NUM_TIMINGS];
 } Binding;
 
@@ -226,8 +227,12 @@ static int call_bound(void *self, const TVMFFIAny *args, int32_t num_args, TVMFF
   uint64_t shape_before = current_shape;
   current = self;
   current_shape = 0;
-  for (int i = 0; i < num_args; i++)
-    if (args[i].type_index == kTVMFFIInt) current_shape = digest(current_shape, (uint64_t)args[i].v_int64);
+  uint64_t uncounted = current->uncounted;
+  for (int i = 0; i < num_args; i++) {
+    if (args[i].type_index != kTVMFFIInt) continue;
+    if (!(uncounted & 1)) current_shape = digest(current_shape, (uint64_t)args[i].v_int64);
+    uncounted >>= 1;
+  }
   int status = TVMFFIFunctionCall(current->function, (TVMFFIAny *)args, num_args, result);
   current = before;
   current_shape = shape_before;
@@ -239,14 +244,15 @@ static void free_binding(void *self) {
   free(self);
 }
 
-/* bind(function, num_threads, team, num_cores): the function, whose loops run on at most so many threads of a team. 0 is
+/* bind(function, num_threads, team, num_cores, uncounted): the function, whose loops run on at most so many threads of a team. 0 is
  * the own pool and 1 the host's team where it comes in time, both where they are faster than one thread; 2 is the host's
- * team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of the pool run. */
+ * team and 3 the pool in any case. However many calls there are, no more than `num_cores` threads of the pool run. Calls whose integers differ
+ * only where `uncounted` has a bit, the lowest for the first, count as of one shape; 0 where it is left out. */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)self;
-  int is_typed = num_args == 4 && args[0].type_index == kTVMFFIFunction;
-  for (int i = 1; is_typed && i < 4; i++) is_typed = args[i].type_index == kTVMFFIInt;
-  if (!is_typed) return fail("TypeError", "bind: takes a function and three integers");
+  int is_typed = (num_args == 4 || num_args == 5) && args[0].type_index == kTVMFFIFunction;
+  for (int i = 1; is_typed && i < num_args; i++) is_typed = args[i].type_index == kTVMFFIInt;
+  if (!is_typed) return fail("TypeError", "bind: takes a function and three or four integers");
   int64_t num_threads = args[1].v_int64, team = args[2].v_int64, cores = args[3].v_int64;
   if (num_threads < 1 || team < OWN || team > POOL || cores < 1)
     return fail("ValueError", "bind: threads and cores are 1 or more, a team is 0 to 3");
@@ -255,6 +261,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_bind(void *self, const TVMFFIAny *args, int32_t
   binding->function = args[0].v_obj;
   binding->num_threads = num_threads < MAX_THREADS ? (int)num_threads : MAX_THREADS;
   binding->team = (Team)team;
+  binding->uncounted = num_args > 4 ? (uint64_t)args[4].v_int64 : 0;
   num_cores = cores < MAX_THREADS ? (int)cores : MAX_THREADS;
   TVMFFIObjectIncRef(binding->function);
   if (TVMFFIFunctionCreate(binding, call_bound, free_binding, &result->v_ptr) != 0) {

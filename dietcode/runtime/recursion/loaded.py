@@ -57,7 +57,7 @@ class LoadedRecursion(Reopened):
         self._programs = tuple(RecursionProgram(description, one) for one in kernels)
         self._num_ids = dict(num_ids)
         before, leaf, _ = description.phases
-        self._phases = bool(before), bool(leaf), description.max_level
+        self._phases = bool(before), bool(leaf), description.max_level, description.skips_leaves
         self._shapes = [tuple(e.constant for e in type_.shape) for type_ in description.states]
         own = description.x
         shape = () if own is None else own.shape
@@ -131,7 +131,7 @@ class LoadedRecursion(Reopened):
             )
         if structure.num_nodes > own.max_nodes:
             raise ShapeError(f"structure: {structure.num_nodes} nodes; allowed: up to {own.max_nodes}")
-        structure.prepared(own.max_children, own.stacked, self._phases)
+        structure.prepared(own.max_children, self._phases)
         if own.x is None:
             if x is not None:
                 raise TensorError("x: given; allowed: nothing, this recursion's cell has no input")
@@ -153,7 +153,8 @@ class LoadedRecursion(Reopened):
         ids = x[structure.order]
         leaves = structure.num_leaves if self._phases[1] else 0
         for phase, most in self._num_ids.items():
-            read = ids if not phase else ids[:leaves] if phase == 1 else ids[leaves:]
+            is_whole = not phase and not self.description.skips_leaves
+            read = ids if is_whole else ids[:leaves] if phase == 1 else ids[leaves:]
             low, high = (int(read.min()), int(read.max())) if read.size else (0, 0)
             if low < 0 or high >= most:
                 wrong = low if low < 0 else high
@@ -171,7 +172,7 @@ class LoadedRecursion(Reopened):
     ) -> list[tuple[str, int, float]]:
         own = self.description
         program = self._programs[some_torch]
-        prepared = structure.prepared(own.max_children, own.stacked, self._phases)
+        prepared = structure.prepared(own.max_children, self._phases)
         addresses = {**given, **prepared.addresses}
         if x is not None:
             addresses["ids" if own.takes_ids else "x"] = address_of(x)

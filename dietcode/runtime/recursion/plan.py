@@ -1,6 +1,6 @@
 """The description of a recursion, read and checked: ``recursion.json`` of a bundle.
 
-    {"format", "name", "max_children", "stacked",    whether children's positions are one array [B, children]
+    {"format", "name", "max_children",
      "x": {"dtype", "shape"} or null,                of one node; int32 without a shape: a row of a table
      "states": [{"dtype", "shape"}],                 of one node
      "max_nodes", "max_level", "single_output",
@@ -16,13 +16,12 @@ of a range; and T, which is N + 1. Beside values that steps write, they read
     ids      [B]       the same where they are integers, of the rows
     order    [B]       int32: the user's numbers of the rows
     child0 … [B]       int32: where the rows' children lie in the tables, N where there is none
-    children [B, K]    the same where they are stacked
     state0 … [T, …]    tables of states, in linear order, whose last row is zeros
     next0 …  [B, …]    the rows of these tables; to be written
 
-`before` runs once for all nodes, and what it writes has rows for all; `leaf` once for the leaves; `cell` for
-each level, and for the leaves too where `leaf` is empty. What these write is theirs alone, and the next range
-overwrites it.
+`before` runs once for all nodes, or for all but the leaves where `leaf` reads nothing of it, and what it
+writes has rows for all; `leaf` once for the leaves; `cell` for each level, and for the leaves too where
+`leaf` is empty. What these write is theirs alone, and the next range overwrites it.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ class RecursionDescription:
 
     name: str
     max_children: int
-    stacked: bool
     x: TensorType | None
     states: tuple[TensorType, ...]
     max_nodes: int
@@ -127,6 +125,12 @@ class RecursionDescription:
         return {name: self.values[name] for step in self.phases[0] for name in written_by(step)}
 
     @cached_property
+    def skips_leaves(self) -> bool:
+        """Whether nothing reads what `before` writes for leaves."""
+        read = {name for step in self.phases[1] for name in reads_by(step)}
+        return bool(self.phases[1]) and read.isdisjoint(self.hoisted)
+
+    @cached_property
     def inputs(self) -> dict[str, ReadingRule]:
         """What steps read that no step writes, but for constants and states."""
         found = {"order": ReadingRule("int32", (_ROWS,), True)}
@@ -135,11 +139,8 @@ class RecursionDescription:
                 found["ids"] = ReadingRule("int32", (_ROWS,), True)
             else:
                 found["x"] = ReadingRule(self.x.dtype, (_NODES, *self.x.shape), False)
-        if self.stacked:
-            found["children"] = ReadingRule("int32", (_ROWS, Extent.of(self.max_children)), True)
-        else:
-            for number in range(self.max_children):
-                found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
+        for number in range(self.max_children):
+            found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
         return found
 
     @property
@@ -194,7 +195,6 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
     found = RecursionDescription(
         str(data["name"]),
         int(data["max_children"]),
-        bool(data["stacked"]),
         x,
         tuple(states),
         int(data["max_nodes"]),
@@ -271,6 +271,11 @@ def _check_phase(found: RecursionDescription, phase: int, steps: Sequence[Kernel
         raise ValueError(f"{PHASES[phase]} does not write {min(wanted - written)}")
 
 
+def reads_by(step: KernelStep | MoveStep) -> list[str]:
+    """Return the names of what a step reads."""
+    return list(step.reads) if isinstance(step, MoveStep) else [one.value for one in step.arguments.values()]
+
+
 def written_by(step: KernelStep | MoveStep) -> list[str]:
     """Return the names of what a step writes."""
     return [step.value] if isinstance(step, MoveStep) else [one.value for one in step.results]
@@ -296,7 +301,7 @@ def _check_kernel(found: RecursionDescription, phase: int, step: KernelStep, kno
     for one in (*reads, *step.results):
         _check_size(found, phase, one)
     for extent in step.variables.values():
-        linear(extent, phase)
+        linear(extent)
 
 
 def _row_types(
@@ -332,30 +337,29 @@ def _check_size(found: RecursionDescription, phase: int, read: TensorRead) -> No
     """Refuse a read of another size than what is there."""
     own = found.rule(phase, read.value).whole
     _ = found.rule(phase, read.value).row_elements
-    given, there = (_product([in_phase(e, phase) for e in shape]) for shape in (read.shape, own))
+    given, there = (_product([_plain(e) for e in shape]) for shape in (read.shape, own))
     if given != there:
         raise ValueError(f"{read.value[:40]!r} as {[str(extent) for extent in read.shape]}")
     for extent in read.shape:
-        if any(number < 0 for number in linear(extent, phase)):
+        if any(number < 0 for number in linear(extent)):
             raise ValueError(f"an extent {extent}")
 
 
-def in_phase(extent: Extent, phase: int) -> Extent:
-    """Return an extent over N and B; over N alone for `before`, whose rows are all nodes."""
+def _plain(extent: Extent) -> Extent:
+    """Return an extent over N and B."""
     total = Extent()
     for coefficient, monomial in extent.terms:
         product = Extent.of(coefficient)
         for factor, power in monomial:
             if factor not in ("N", "B", "T"):
                 raise ValueError(f"an extent {extent}; allowed: of N, B and T")
-            one = _TABLE if factor == "T" else _NODES if not phase else Extent.of(str(factor))
             for _ in range(power):
-                product = product * one
+                product = product * (_TABLE if factor == "T" else Extent.of(str(factor)))
         total = total + product
     return total
 
 
-def linear(extent: Extent, phase: int) -> tuple[int, int, int]:
+def linear(extent: Extent) -> tuple[int, int, int]:
     """Return an extent as a number, and what each node and each row adds to it.
 
     Raises
@@ -364,7 +368,7 @@ def linear(extent: Extent, phase: int) -> tuple[int, int, int]:
         It is of another form.
     """
     found = {(): 0, (("N", 1),): 0, (("B", 1),): 0}
-    for coefficient, monomial in in_phase(extent, phase).terms:
+    for coefficient, monomial in _plain(extent).terms:
         if monomial not in found:
             raise ValueError(f"an extent {extent}; allowed: a sum of multiples of N, B and T")
         found[monomial] += coefficient  # type: ignore[index]

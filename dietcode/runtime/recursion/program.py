@@ -115,7 +115,7 @@ class RecursionProgram:
         names, variables = self._kernels.orders[step.digest]
         tensors = [self._argument(phase, step, name) for name in names]
         tensors += [self._tensor(phase, one) for one in step.results]
-        values = [linear(step.variables[name], phase) for name in variables]
+        values = [linear(step.variables[name]) for name in variables]
         return LoopCall(self._kernels.run[step.digest], tensors, values)
 
     def _move(self, phase: int, step: MoveStep) -> LoopMove:
@@ -165,7 +165,7 @@ class RecursionProgram:
             number = self._new(phase, read.value)
         # What one range alone reads lies at the begin of its buffer.
         is_own = (phase, read.value) in self._inside and phase > 0
-        shape = tuple(linear(extent, phase) for extent in read.shape)
+        shape = tuple(linear(extent) for extent in read.shape)
         dtype = np.dtype(rule.dtype)
         if not rule.is_rows or is_own:
             return LoopTensor(number, dtype, shape, WHOLE)

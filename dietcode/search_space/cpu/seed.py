@@ -10,16 +10,19 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dietcode.confinement import kept_environment
 from dietcode.lean import without_torch
 from dietcode.search_space.problem import Problem
 from dietcode.search_space.seed import NoTrialError, Seed, end_group
 from dietcode.target.cpu import CpuTarget
 
+_MODULE = "dietcode.search_space.cpu.metaschedule"
 _POLL_SECS = 0.5
 
 
@@ -94,14 +97,17 @@ def _run_worker(
     request: dict[str, Any], work_dir: Path, deadline: float, goes_on: Callable[[], bool]
 ) -> None:
     threads = str(request["target"]["num_cores"])
-    environment = without_torch(dict(os.environ, TVM_NUM_THREADS=threads, TVM_BIND_THREADS="0"))
-    with (work_dir / "metaschedule.log").open("ab") as log:
+    with (
+        (work_dir / "metaschedule.log").open("ab") as log,
+        tempfile.TemporaryDirectory(prefix="dietcode-seed-", ignore_cleanup_errors=True) as temporary,
+    ):
+        own = {"TVM_NUM_THREADS": threads, "TVM_BIND_THREADS": "0", "TMPDIR": temporary}
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.search_space.cpu.metaschedule"],
+            [sys.executable, "-m", "dietcode.confinement.start", _MODULE, str(work_dir.absolute())],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env=environment,
+            env=without_torch(kept_environment(os.environ) | own),
             start_new_session=True,
         )
         try:

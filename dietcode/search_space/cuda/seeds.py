@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from dietcode.confinement import kept_environment
 from dietcode.errors import TuningError
 from dietcode.lean import without_torch
 from dietcode.search_space.cuda.fetching import WIDTHS
@@ -199,13 +200,17 @@ def _propose(request: dict[str, Any], measure: Measure, deadline: float) -> None
         It ended before its first proposal.
     """
     rounds = 0
-    with tempfile.TemporaryFile() as log:
+    with (
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory(prefix="dietcode-seed-", ignore_cleanup_errors=True) as temporary,
+    ):
+        own = {"TVM_NUM_THREADS": "1", "TMPDIR": temporary}
         process = subprocess.Popen(
-            [sys.executable, "-m", "dietcode.search_space.cuda.metaschedule"],
+            [sys.executable, "-m", "dietcode.confinement.start", "dietcode.search_space.cuda.metaschedule"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=without_torch(dict(os.environ, TVM_NUM_THREADS="1")),
+            env=without_torch(kept_environment(os.environ) | own),
             start_new_session=True,
         )
         try:

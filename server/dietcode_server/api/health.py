@@ -9,6 +9,7 @@ from dietcode_server.api import examples
 from dietcode_server.api.openapi import problems, shows
 from dietcode_server.api.problems import Refusal
 from dietcode_server.api.services import ServicesOf
+from dietcode_server.process import unconfined
 
 router = APIRouter(tags=["health"])
 _OK = {"status": "ok"}
@@ -23,15 +24,19 @@ async def check_health() -> dict[str, str]:
 
 
 @router.get("/readyz", summary="Can the server work?", responses={200: shows(_OK), **problems(token=False)})
-def check_ready(services: ServicesOf) -> dict[str, str]:
-    """The database answers with the schema that this version needs, and the engine runs."""
+def check_ready(services: ServicesOf) -> dict[str, str | list[str]]:
+    """The database answers with the schema that this version needs, and the engine runs.
+
+    `unconfined` has a line for each thing that this machine does not keep what is built and measured from.
+    """
     if not services.database.at_head():
         raise Refusal(
             "unavailable", 503, "the database has another schema than this version needs; restart it"
         )
     if not services.supervisor.healthy():
         raise Refusal("unavailable", 503, "the engine that runs jobs has stopped; restart the server")
-    return _OK
+    missing = unconfined(services.settings)
+    return {**_OK, "unconfined": list(missing)} if missing else {**_OK}
 
 
 @router.get(

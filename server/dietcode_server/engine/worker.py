@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dietcode.bench.confined import Compare
+from dietcode.confinement.parents import hide_secrets
 from dietcode.errors import DietCodeError
 from dietcode.lean import leave_disco_out
-from dietcode.lifeline import die_with_parent
+from dietcode.lifeline import adopt_orphans, die_with_parent
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.protocol import JobState
 from dietcode.runtime.cache import cache_dir
@@ -188,6 +189,8 @@ def main() -> int:
     """Read the request and work."""
     request = json.load(sys.stdin)
     die_with_parent(request["parent_pid"])
+    hide_secrets()
+    adopt_orphans()
     leave_disco_out()
     configure_logs(request.get("log_format", "text"))
     database = Database(request["database_url"])

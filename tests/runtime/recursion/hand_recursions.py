@@ -182,7 +182,6 @@ def _described(
         "format": "dietcode-recursion/1",
         "name": name,
         "max_children": children,
-        "stacked": False,
         "x": {"dtype": "float32", "shape": [H]},
         "states": [{"dtype": "float32", "shape": [H]}] * states,
         "max_nodes": MAX_NODES,
@@ -256,6 +255,23 @@ def gated() -> Hand:
         weights,
         apply,
     )
+
+
+@functools.cache
+def own_leaves() -> Hand:
+    """The same with a form of its own for leaves, which reads nothing of the large product."""
+    hand = gated()
+    leaf = _step("leaf", {"next0": ("B", H)}, {"M": "B", "A": "N"}, X=("x", "N", H), order=("order", "B"),
+                 W=("W", 2, H, H))  # fmt: skip
+    graph = {
+        **_HOISTED,
+        "pa": {"slice": "P1", "axis": "g", "at": 0},
+        "pb": {"slice": "P1", "axis": "g", "at": 1},
+        "y": {"tanh": "pa"},
+        "h": {"mul": ["y", "pb"]},
+    }
+    specs = hand.specs | {"leaf": _spec("leaf", graph, ["h"], MAX_NODES, 2)}
+    return Hand(hand.description | {"leaf": [leaf]}, specs, hand.weights, hand.apply)
 
 
 @functools.cache

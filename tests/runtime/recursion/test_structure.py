@@ -70,18 +70,18 @@ def test_places_of_children(children: list[list[int]], num_slots: int) -> None:
         row = [*children[node], *[-1] * num_slots][:num_slots]
         wanted = [len(children) if one < 0 else structure.positions[one] for one in row]
         assert places[:, place].tolist() == wanted
-    assert (structure.child_places(num_slots, stacked=True) == places.T).all()
     assert structure.child_places(num_slots) is places
 
 
-@given(dags(), st.booleans(), st.booleans(), st.integers(1, 5))
+@given(dags(), st.booleans(), st.booleans(), st.integers(1, 5), st.booleans())
 def test_ranges_cover_each_node_once(
-    children: list[list[int]], has_before: bool, has_leaf: bool, max_rows: int
+    children: list[list[int]], has_before: bool, has_leaf: bool, max_rows: int, skips_leaves: bool
 ) -> None:
     structure = structure_of(children)
-    ranges = structure.ranges(has_before, has_leaf, max_rows).tolist()
-    if has_before:
-        assert ranges.pop(0) == [0, 0, len(children)]
+    ranges = structure.ranges(has_before, has_leaf, max_rows, skips_leaves).tolist()
+    first = structure.num_leaves if skips_leaves else 0
+    if has_before and first < len(children):
+        assert ranges.pop(0) == [0, first, len(children) - first]
     if has_leaf:
         assert ranges[0] == [1, 0, structure.num_leaves]
     at = 0

@@ -26,6 +26,10 @@ def maximum(lanes: int, a: Any, b: Any) -> Any:
     return call("larger_or_nan", a, b)
 
 
+def _called(function: str) -> Callable[[int, Any], Any]:
+    return lambda lanes, x: call(function, x)
+
+
 def _sigmoid(lanes: int, x: Any) -> Any:
     one = tirx.const(1.0, DTYPE)
     return one / (one + call("expf", tirx.const(0.0, DTYPE) - x))
@@ -36,6 +40,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "minimum": lambda lanes, a, b: call("smaller_or_nan", a, b),
     "relu": lambda lanes, x: call("larger_or_nan", x, tirx.const(0.0, DTYPE)),
     "exp": lambda lanes, x: call("expf", x),
+    **{name: _called(f"{name}f") for name in ("log", "sin", "cos", "floor", "ceil")},
+    "round": lambda lanes, x: call("rintf", x),
     "tanh": lambda lanes, x: call("tanhf", x),
     "sigmoid": _sigmoid,
 }

@@ -1,0 +1,171 @@
+"""What generated code may do where it is built and run: no network, bounded files, nobody's secrets.
+
+Specs come from strangers. They are data, and the code that is generated from them reads and writes its
+tensors only; this is for the day that one of those two is not true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import struct
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dietcode.confinement import landlock, places, system_calls
+
+# What the compiler, the linker, Python and the thread pools need.
+_KEPT = frozenset(
+    {
+        "CUDA_DEVICE_ORDER",
+        "CUDA_HOME",
+        "CUDA_VISIBLE_DEVICES",
+        "CXX",
+        "DIETCODE_CACHE",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LD_LIBRARY_PATH",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "PATH",
+        "PYTHONHASHSEED",
+        "PYTHONPATH",
+        "PYTHONWARNINGS",
+        "TMPDIR",
+        "TVM_BIND_THREADS",
+        "TVM_LIBRARY_PATH",
+        "TVM_NUM_THREADS",
+        "TZ",
+        "VIRTUAL_ENV",
+        "XDG_CACHE_HOME",
+    }
+)
+MEMORY_BYTES = 16 << 30  # of address space, for what builds and measures
+_FILE_BYTES = 1 << 30
+
+_CPU_SECS = 86_400  # of each core: a backstop, since what calls a process bounds each call
+_MORE_THREADS = 4096  # than the user has when a process is confined
+_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
+_CAPABILITIES_VERSION, _LAST_CAPABILITY, _READS_ALL = 0x20080522, 63, 1 << 1  # CAP_DAC_OVERRIDE
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What the kernel holds a process to.
+
+    Attributes
+    ----------
+    calls : bool
+        No network, no other processes' memory, no namespaces, nothing that only administrators need.
+    files : bool
+        No file but those that building and measuring need.
+    """
+
+    calls: bool
+    files: bool
+
+    def missing(self) -> tuple[str, ...]:
+        """Return what it does not hold it to, a line each."""
+        lines = (
+            (self.calls, "system calls are not filtered (seccomp): the network can be reached"),
+            (
+                self.files,
+                "files are not closed (Landlock): what the server's user may read and write is open",
+            ),
+        )
+        return tuple(line for holds, line in lines if not holds)
+
+
+def possible() -> Confinement:
+    """Return what this kernel, and a container around this process, can give."""
+    return Confinement(system_calls.can_filter(), landlock.version() > 0)
+
+
+def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a process that builds or measures is given of these variables: no tokens and the like."""
+    return {name: value for name, value in environment.items() if name in _KEPT}
+
+
+def confine(
+    max_bytes: int | None = None,
+    temporary: str | None = None,
+    *,
+    readable: Sequence[Path] = (),
+    writable: Sequence[Path] = (),
+    drives_gpu: bool = False,
+) -> Confinement:
+    """Confine this thread and what it starts, for good; call it before there are others.
+
+    Parameters
+    ----------
+    max_bytes : int, optional
+        Of address space.
+    temporary : str, optional
+        Folder for temporary files in place of the system's.
+    readable, writable : sequence of Path
+        Folders and files that can be read, and written too, beside `temporary` and what every build needs.
+    drives_gpu : bool
+        Whether local sockets may be made and listened on, which the driver of a GPU does when it begins. None
+        can be connected, so that no service of this machine is reached. Files are not bounded then: a driver
+        maps memory by some.
+
+    Returns
+    -------
+    Confinement
+        What the kernel does of it; limits and variables are always set.
+    """
+    limits = [
+        (resource.RLIMIT_AS, max_bytes),
+        (resource.RLIMIT_FSIZE, None if drives_gpu else _FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, _CPU_SECS * (os.cpu_count() or 1)),
+    ]
+    if sys.platform == "linux" and os.getuid() != 0:  # the kernel counts none of root's
+        limits.append((resource.RLIMIT_NPROC, _num_threads() + _MORE_THREADS))
+    for kind, limit in limits:
+        if limit is not None:
+            with contextlib.suppress(ValueError, OSError):  # it is lower already
+                resource.setrlimit(kind, (limit, limit))
+    for name in set(os.environ) - set(kept_environment(os.environ)):
+        del os.environ[name]
+    if temporary is not None:
+        os.environ["TMPDIR"] = tempfile.tempdir = temporary
+    if sys.platform != "linux":
+        return Confinement(False, False)
+    to_read = [*places.readable(drives_gpu), *readable]
+    to_write = [*places.writable(drives_gpu), *writable, *([] if temporary is None else [Path(temporary)])]
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return Confinement(False, False)
+    has_files = landlock.keep_only(to_read, to_write)
+    _drop_capabilities(libc, _READS_ALL if has_files else 0)
+    return Confinement(system_calls.refuse_calls(drives_gpu), has_files)
+
+
+def _drop_capabilities(libc: ctypes.CDLL, kept: int) -> None:
+    """Have root be an ordinary user, less what is `kept`: opening others' files that Landlock leaves."""
+    for capability in range(_LAST_CAPABILITY + 1):
+        if not kept >> capability & 1:
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root
+    held = (ctypes.c_uint32 * 6)()
+    header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
+    if libc.capget(header, held) == 0:
+        low = kept & held[1]  # of what it may have
+        libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, 0, 0, 0))
+
+
+def _num_threads() -> int:
+    """Return how many this user's processes have; those of which the kernel says nothing are left out."""
+    num, user = 0, os.getuid()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if entry.stat().st_uid == user:
+                    num += int(Path(entry.path, "stat").read_text().rpartition(")")[2].split()[17])
+    return num

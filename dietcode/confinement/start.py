@@ -1,0 +1,26 @@
+"""``python -m dietcode.confinement.start MODULE [FOLDER …]``: confined before the module is imported.
+
+What compiles has threads as soon as it is imported, and no thread can confine another. It can write to
+the folders, and to ``$TMPDIR``.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from dietcode.confinement import confine
+
+
+def main() -> None:
+    """Confine this process, then run the module as its program."""
+    module, *folders = sys.argv[1:]
+    del sys.argv[1:]
+    confine(temporary=os.environ["TMPDIR"], writable=[Path(folder) for folder in folders])
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""What a program's plain Python means, compiled: the form beside the function itself, without tensor code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from needs import of_extra
+from program_runs import assert_same
+
+import dietcode
+from dietcode.errors import ModelError
+from dietcode.programs.forming import form_program
+from dietcode.programs.interpreter import FormRun, InstanceError
+from dietcode.programs.recording import Recording
+
+torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
+
+
+@dataclass
+class Pair:
+    first: Any
+    second: Any = 7
+
+
+def form_of(function: Callable[..., Any], samples: list[Any]) -> dict[str, Any]:
+    recording = Recording(function)
+    recording.run(samples)
+    return form_program(recording).form
+
+
+def compiled(function: Callable[..., Any], samples: list[Any], given: list[Any] | None = None) -> list[Any]:
+    """Return what the form of a function returns for instances."""
+    run = FormRun(form_of(function, samples), [], lambda *_: [])
+    return run.run([[one] for one in (samples if given is None else given)])
+
+
+def collatz(n: int) -> int:
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+def numbers(x: float) -> tuple[Any, ...]:
+    y = -x
+    return abs(y), min(x, 1, 0.5), max(x, 2), int(x), float(3), bool(x), x**2, 7 // 2, -7 % 3, x / 4
+
+
+def swapped(n: int) -> tuple[int, int]:
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a, b
+
+
+def loops(items: list[int]) -> list[Any]:
+    found: list[Any] = []
+    for at, one in enumerate(items):
+        if one < 0:
+            continue
+        if one > 90:
+            break
+        found.append((at, one))
+    for one, other in zip(items, reversed(items), strict=True):
+        found.append(one - other)
+    for at in range(len(items) - 1, -1, -2):
+        found.append(items[at])
+    found.append([one * 2 for one in items if one > 0])
+    found.append(list(reversed(items)))
+    return found
+
+
+def lists(items: list[int]) -> Any:
+    own = items[1:]
+    same = own
+    same.append(5)
+    own[0] = 9
+    last = own.pop()
+    first = own.pop(0) if len(own) > 1 else None
+    return own, same, last, first, items[-1], (first, 2) + (3,), own + [4]  # noqa: RUF005
+
+
+def short_circuits(n: int) -> tuple[Any, ...]:
+    items: list[int] = []
+    is_empty = len(items) == 0 or items[0] == 1
+    both = n > 2 and 10 // n > 2
+    return is_empty, both, not both, n if n > 2 else -n
+
+
+def records(pair: Pair) -> Any:
+    made = Pair(pair.second)
+    made.first = (pair.first, made.second)
+    pair.second = 1 if pair.first is None else 2
+    return made, pair.second
+
+
+def ackermann(given: tuple[int, int]) -> int:
+    m, n = given
+    if m == 0:
+        return n + 1
+    if n == 0:
+        return ackermann((m - 1, 1))
+    return ackermann((m - 1, ackermann((m, n - 1))))
+
+
+def maybe(n: int, before: int | None = None) -> int:
+    if before is None:
+        return maybe(n, 1)
+    if n == 0:
+        return before
+    return maybe(n - 1, before * 2)
+
+
+def power(n: int) -> int:
+    return maybe(n)
+
+
+def doubled(n: int) -> int:
+    return n * 2
+
+
+def side_by_side(items: list[int]) -> Any:
+    one, other = dietcode.concurrent(collatz(items[0]), collatz(items[1]))
+    return dietcode.map(doubled, items), one + other
+
+
+def nested(n: int) -> list[int]:
+    found = []
+    for i in range(n):
+        for j in range(i):
+            if j == 2:
+                break
+            found.append(i * 10 + j)
+    return found
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "while": (collatz, [1, 6, 27]),
+    "numbers": (numbers, [2.5, -0.25]),
+    "assigned together": (swapped, [0, 1, 10]),
+    "loops": (loops, [[1, -2, 3, 95, 4], [5], []]),
+    "lists": (lists, [[1, 2, 3], [4, 5]]),
+    "and, or": (short_circuits, [0, 3, 9]),
+    "recursion": (ackermann, [(2, 2), (1, 0), (0, 3)]),
+    "none or a number": (power, [0, 3]),
+    "side by side": (side_by_side, [[6, 7, 8], [1, 2]]),
+    "nested loops": (nested, [0, 5]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_form_does_what_python_does(name: str) -> None:
+    function, given = CASES[name]
+    wanted = [function(_copied(one)) for one in given]
+    found = compiled(function, [_copied(one) for one in given], [_copied(one) for one in given])
+    for own, right in zip(found, wanted, strict=True):
+        assert_same(own, right)
+
+
+def _copied(value: Any) -> Any:
+    return list(value) if isinstance(value, list) else value
+
+
+def test_records_are_made_read_and_changed() -> None:
+    given = [Pair(None, 3), Pair(4, 5)]
+    found = compiled(records, [Pair(1), Pair(None)], given)
+    assert [(one[0].fields, one[1]) for one in found] == [
+        ({"second": 7, "first": (None, 7)}, 1),
+        ({"second": 7, "first": (4, 7)}, 2),
+    ]
+
+
+def test_few_registers_are_left() -> None:
+    (function,) = form_of(numbers, [2.5])["functions"]
+    assert function["registers"] < 14  # ten results, and what they are made of
+    assert len(function["lines"]) == len(function["code"])
+
+
+def test_deep_recursion_needs_no_stack() -> None:
+    (found,) = compiled(power, [3], [5000])
+    assert found == 2**5000
+
+
+def failing(n: int) -> int:
+    items = [1, 2]
+    if n > 100:
+        raise ValueError(f"{n} is too much")
+    assert n != 50
+    if n > 60:
+        return 0
+    return items[n]
+
+
+def test_an_instance_fails_alone_with_its_line() -> None:
+    found = compiled(failing, [0, 1], [1, 7, 101, 50, 70, 0])
+    assert [one if isinstance(one, int) else str(one).partition(": ")[2] for one in found] == [
+        2,
+        "IndexError: list index out of range",
+        "ValueError: {n} is too much",
+        "AssertionError: n != 50",
+        "RuntimeError: no sample reached this line; give samples that do",
+        1,
+    ]
+    lines = [str(one).partition(": ")[0] for one in found if isinstance(one, InstanceError)]
+    first = failing.__code__.co_firstlineno
+    assert lines == [f"test_control_flow.py:{first + at}" for at in (7, 3, 4, 6)]
+
+
+# ---- What is refused ----
+
+
+def with_dict(n: int) -> Any:
+    return {"a": n}
+
+
+def with_lambda(n: int) -> Any:
+    twice = lambda x: 2 * x  # noqa: E731
+    return twice(n)
+
+
+def with_try(n: int) -> Any:
+    try:
+        return n
+    finally:
+        n = 0
+
+
+def with_print(n: int) -> Any:
+    print(n)  # noqa: T201
+    return n
+
+
+def with_set(n: int) -> Any:
+    for one in {n}:
+        n += one
+    return n
+
+
+def with_starred(items: list[int]) -> Any:
+    first, *others = items
+    return first, others
+
+
+def with_random(n: int) -> Any:
+    return torch.rand(3) * n
+
+
+def with_in_place(x: Any) -> Any:
+    x.add_(1)
+    return x
+
+
+def with_list_of_any_length(items: list[Any]) -> Any:
+    return torch.stack(items)
+
+
+def with_two_shapes(x: Any) -> Any:
+    return torch.tanh(x)
+
+
+def with_wide_condition(x: Any) -> Any:
+    return 1 if x > 0 else 2
+
+
+def with_unknown_name(n: int) -> Any:
+    return n + nothing_of_this_name  # type: ignore[name-defined]  # noqa: F821
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
+    "a dict": (with_dict, [1], "dict `{'a': n}`; allowed: functions"),
+    "a lambda": (with_lambda, [1], "lambda `lambda x: 2 * x`; allowed"),
+    "try": (with_try, [1], "try"),
+    "print": (with_print, [1], "calls 'print'; allowed"),
+    "a set": (with_set, [1], "set"),
+    "a starred target": (with_starred, [[1, 2, 3]], "2 names for 3 values"),
+    "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),
+    "a change in place": (with_in_place, [torch.ones(2)], "add_ changes a tensor in place; allowed: add"),
+    "a list in tensor code": (with_list_of_any_length, [[torch.ones(2)]], "go over a list by a loop"),
+    "two shapes": (
+        with_two_shapes,
+        [torch.ones(2), torch.ones(3)],
+        "in different samples; allowed: one shape at a place of the text",
+    ),
+    "a condition of several": (with_wide_condition, [torch.ones(2)], "allowed: one number"),
+    "an unknown name": (with_unknown_name, [1], "stands for nothing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_compiled_is_refused_with_its_line(name: str) -> None:
+    function, samples, words = REFUSED[name]
+    with pytest.raises(ModelError) as caught:
+        form_of(function, samples)
+    message = str(caught.value)
+    assert message.startswith("test_control_flow.py:")
+    line = int(message.split(":")[1])
+    assert 0 < line - function.__code__.co_firstlineno < 5
+    assert words in message

@@ -1,0 +1,49 @@
+"""What a server says and does where jobs cannot be confined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dietcode.confinement import landlock
+from dietcode.errors import RequestError
+from dietcode_server.process import check_confined, unconfined
+from dietcode_server.settings import Settings
+from dietcode_server.store import tokens
+from dietcode_server.store.database import Database
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.delenv("DIETCODE_SERVE_UNCONFINED_JOBS", raising=False)
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    database = Database(f"sqlite:///{tmp_path}/dietcode.db")
+    database.upgrade()
+    yield database
+    database.dispose()
+
+
+def test_others_jobs_are_not_run_unconfined(database: Database, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    check_confined(settings, database)  # nobody but this machine's users
+    with database.write() as session:
+        tokens.create(session, "alice", ["read"], None)
+    with pytest.raises(RequestError, match=r"Landlock.*DIETCODE_SERVE_UNCONFINED_JOBS=1") as raised:
+        check_confined(settings, database)
+    assert "\n" not in str(raised.value)
+    check_confined(Settings(data_dir=tmp_path, unconfined_jobs=True), database)
+    check_confined(Settings(data_dir=tmp_path, jobs=False), database)
+
+
+def test_readiness_says_what_is_not_confined(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    client: TestClient = service.client
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    found = client.get("/readyz").json()
+    assert found["status"] == "ok"
+    assert found["unconfined"] == list(unconfined(service.settings))
+    assert any("Landlock" in line for line in found["unconfined"])
+    monkeypatch.setattr(landlock, "version", lambda: 1)
+    assert not any("Landlock" in line for line in client.get("/readyz").json().get("unconfined", ()))
