@@ -6,6 +6,7 @@ python -m benchmarks.recursion_page
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,8 +64,10 @@ Figures 8, 9 and 11 and Table 4 are of GPUs.
         ),
         "## Roofline (the paper's appendix C)\n",
         f"""FLOPs are those of the products that a model needs. Both cores give {_PEAK:.0f} GFLOP/s of fused
-multiply-adds in registers; so nothing that computes these products can be faster over PyTorch than the last
-column, whatever it does besides.
+multiply-adds in registers, by the time that threads had a core; so nothing that computes these products can
+be faster over PyTorch than the last column, whatever it does besides. Where that is below two:
+
+{_below_two(two)}.
 """,
         _table(
             [
@@ -129,6 +132,16 @@ def _roofline(rows: Rows) -> Iterable[Sequence[Any]]:
             *(f"{row['mflops'] / ours / 1e3:.0f}", f"{theirs:.0f}"),
             *(f"{torch_secs / ours:.2f}", f"{_PEAK / theirs:.2f}"),
         )
+
+
+def _below_two(rows: Rows) -> str:
+    """Return the rows for which two times PyTorch's speed is beyond the cores."""
+    found = [
+        f"{_NAMES[row['model']]} {row['hidden']} of {row['inputs']} at batch {row['batch']}"
+        for row in rows
+        if 2 * row["mflops"] / _best(row, "by level") / 1e3 > _PEAK
+    ]
+    return textwrap.fill(", ".join(found) or "nowhere", 110)
 
 
 def _ratios(rows: Rows) -> Iterable[Sequence[Any]]:
