@@ -15,6 +15,7 @@ from dietcode_server.store import jobs, wire
 from dietcode_server.store.database import Database
 
 POLL_SECS = 0.25
+_MAX_KEPT = 500  # events of a job
 
 
 @dataclass
@@ -91,6 +92,8 @@ class Followers:
             followed = self._jobs.get(job_id)
             if followed is not None and reached >= last >= followed.last:
                 followed.state, followed.last = state, last
-                if found:
-                    followed.newest = found
+                older = [event for event in followed.newest if found and event.id < found[0].id]
+                follows = older and older[-1].id + 1 == found[0].id
+                if found:  # streams that are a little behind need the ones before, too
+                    followed.newest = [*(older if follows else ()), *found][-_MAX_KEPT:]
         return found, state in FINAL_STATES and reached >= last
