@@ -62,6 +62,7 @@ class PartFacts:
     name, operator : str
     library : LibraryRow
     calls : int
+        0 where a loop calls it as often as values say.
     categories : int
     share : float or None
         Of the time of all parts in a call with the largest shapes, by FLOPs and predicted throughput.
@@ -196,7 +197,7 @@ def _facts(
             str(part["name"]),
             f"{part['kind']}: {part['operator']}",
             rows[part["digest"]],
-            int(part["calls"]),
+            int(part["calls"] or 0),
             rows[part["digest"]].num_micro_kernels,
             secs[part["digest"]] / total if part["digest"] in secs and total > 0 else None,
             ratios.get(rows[part["digest"]].id),
