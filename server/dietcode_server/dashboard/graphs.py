@@ -46,11 +46,11 @@ class RunOfSteps:
     ----------
     count : int
         How often; from 1.
-    steps : tuple of GraphStep
+    shown : tuple of GraphStep
     """
 
     count: int
-    steps: tuple[GraphStep, ...]
+    shown: tuple[GraphStep, ...]
 
 
 @dataclass(frozen=True)
@@ -103,22 +103,22 @@ def graph_of(session: Session, bundle: LibraryRow) -> GraphView | None:
     if model is None or report is None:
         return None
     try:
-        steps = list(graph_steps(model["steps"]))
+        listed = list(graph_steps(model["steps"]))
         parts = _facts(session, bundle, report["parts"])
     except (KeyError, TypeError, ValueError) as error:
         _log.error("graph of %s@%s: %s", bundle.name, bundle.version, error)
         return None
-    if len(steps) > MOST_STEPS or any(one.part and one.part not in parts for one in steps):
+    if len(listed) > MOST_STEPS or any(one.part and one.part not in parts for one in listed):
         return None
-    return GraphView(runs_of(steps), parts, len(steps))
+    return GraphView(runs_of(listed), parts, len(listed))
 
 
-def graph_steps(steps: Sequence[Mapping[str, Any]], within: str = "") -> Iterator[GraphStep]:
+def graph_steps(bundled: Sequence[Mapping[str, Any]], within: str = "") -> Iterator[GraphStep]:
     """Yield parts in the order of their calls, and between them what the host computes.
 
     Parameters
     ----------
-    steps : sequence of mapping
+    bundled : sequence of mapping
         As in a bundle's ``model.json``.
     within : str
         The branch or loop that they are in.
@@ -131,7 +131,7 @@ def graph_steps(steps: Sequence[Mapping[str, Any]], within: str = "") -> Iterato
             yield GraphStep("", f"{within}: {words}" if within else words)
             host.clear()
 
-    for step in steps:
+    for step in bundled:
         if "kernel" in step:
             yield from between()
             yield GraphStep(step["kernel"], within)
@@ -156,25 +156,25 @@ def _inner(step: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Mapping[str,
         yield "loop", loop["body"]
 
 
-def runs_of(steps: Sequence[GraphStep]) -> list[RunOfSteps]:
+def runs_of(ordered: Sequence[GraphStep]) -> list[RunOfSteps]:
     """Return steps with those that repeat as they are put together: the longest stretch first found wins.
 
     So twelve equal layers are one run with count 12.
     """
     found: list[RunOfSteps] = []
     at = 0
-    while at < len(steps):
+    while at < len(ordered):
         width, count = 1, 1
-        for wide in range(1, min(_LONGEST_RUN, (len(steps) - at) // 2) + 1):
+        for wide in range(1, min(_LONGEST_RUN, (len(ordered) - at) // 2) + 1):
             times = 1
-            while list(steps[at + times * wide : at + (times + 1) * wide]) == list(steps[at : at + wide]):
+            while list(ordered[at + times * wide : at + (times + 1) * wide]) == list(ordered[at : at + wide]):
                 times += 1
             if times > 1 and times * wide > count * width:
                 width, count = wide, times
         if count == 1 and found and found[-1].count == 1:
-            found[-1] = RunOfSteps(1, (*found[-1].steps, steps[at]))
+            found[-1] = RunOfSteps(1, (*found[-1].shown, ordered[at]))
         else:
-            found.append(RunOfSteps(count, tuple(steps[at : at + width])))
+            found.append(RunOfSteps(count, tuple(ordered[at : at + width])))
         at += width * count
     return found
 
