@@ -22,8 +22,8 @@ def test_layers_that_repeat_are_one_run() -> None:
     steps = list(graph_steps([_host("take"), _host("take"), _kernel("norm"), *LAYER * 12, _kernel("head")]))
     runs = runs_of(steps)
     assert [(run.count, len(run.shown)) for run in runs] == [(1, 2), (12, 4), (1, 1)]
-    assert runs[0].steps[0] == GraphStep("", "2 take")
-    assert [step.part or step.words for step in runs[1].steps] == ["qkv", "attention", "2 add", "ffn"]
+    assert runs[0].shown[0] == GraphStep("", "2 take")
+    assert [step.part or step.words for step in runs[1].shown] == ["qkv", "attention", "2 add", "ffn"]
     assert sum(run.count * len(run.shown) for run in runs) == len(steps)
 
 
