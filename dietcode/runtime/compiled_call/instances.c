@@ -55,8 +55,11 @@ static int push(Words *words, int64_t first, int64_t second) {
   return 0;
 }
 
+/* All bits of an address are mixed: objects that were made one after the other lie at regular distances. */
 static size_t position_of(const Numbers *numbers, const PyObject *key) {
-  size_t mask = numbers->capacity - 1, at = (size_t)(((uintptr_t)key >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & mask;
+  uint64_t bits = (uint64_t)(uintptr_t)key;
+  bits = (bits ^ bits >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
+  size_t mask = numbers->capacity - 1, at = (size_t)(bits ^ bits >> 33) & mask;
   while (numbers->keys[at] && numbers->keys[at] != key) at = (at + 1) & mask;
   return at;
 }
