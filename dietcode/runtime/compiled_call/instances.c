@@ -26,6 +26,7 @@ typedef struct {
   Words roots, objects, tensors;
   Numbers numbers, tensor_numbers;
   PyObject **waiting; /* owned: every object, in the order of their numbers */
+  Words stack; /* numbers of those whose items are not written yet, in pairs with 0 */
   size_t num_waiting, waiting_capacity, num_types;
   Expected types[MAX_TYPES];
   int64_t shapes[MAX_TYPES][MAX_NDIM];
@@ -55,8 +56,11 @@ static int push(Words *words, int64_t first, int64_t second) {
   return 0;
 }
 
+/* All bits of an address are mixed: objects that were made one after the other lie at regular distances. */
 static size_t position_of(const Numbers *numbers, const PyObject *key) {
-  size_t mask = numbers->capacity - 1, at = (size_t)(((uintptr_t)key >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & mask;
+  uint64_t bits = (uint64_t)(uintptr_t)key;
+  bits = (bits ^ bits >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
+  size_t mask = numbers->capacity - 1, at = (size_t)(bits ^ bits >> 33) & mask;
   while (numbers->keys[at] && numbers->keys[at] != key) at = (at + 1) & mask;
   return at;
 }
@@ -110,6 +114,7 @@ static int write_object(Writer *w, Words *words, PyObject *value, int64_t kind) 
       w->waiting_capacity = capacity;
     }
     w->waiting[w->num_waiting++] = Py_NewRef(value);
+    if (push(&w->stack, number, 0) != 0) return -1;
   }
   return push(words, kind, number);
 }
@@ -188,15 +193,16 @@ static int write_value(Writer *w, Words *words, PyObject *value) {
   return is_tensor ? (is_tensor > 0 ? 0 : -1) : write_other(w, words, value);
 }
 
-/* An object's record, length and items. */
-static int write_items(Writer *w, PyObject *value) {
+/* An object's record, length, number and items. */
+static int write_items(Writer *w, int64_t own) {
   Words *words = &w->objects;
+  PyObject *value = w->waiting[own];
   PyObject *record = PyDict_GetItemWithError(w->records, (PyObject *)Py_TYPE(value));
   if (!record) {
     if (PyErr_Occurred()) return -1;
     int is_list = PyList_Check(value);
     Py_ssize_t count = is_list ? PyList_Size(value) : PyTuple_Size(value);
-    if (count < 0 || push(words, 0, count) != 0) return -1;
+    if (count < 0 || push(words, 0, count) != 0 || push(words, own, 0) != 0) return -1;
     for (Py_ssize_t i = 0; i < count; i++) {
       PyObject *item = is_list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i);
       if (!item) return -1; /* a list that another thread has made shorter */
@@ -209,7 +215,7 @@ static int write_items(Writer *w, PyObject *value) {
   }
   PyObject *names = PyTuple_GetItem(record, 1), *number = PyTuple_GetItem(record, 0);
   Py_ssize_t count = names ? PyTuple_Size(names) : -1;
-  if (count < 0 || push(words, PyLong_AsLongLong(number), count) != 0) return -1;
+  if (count < 0 || push(words, PyLong_AsLongLong(number), count) != 0 || push(words, own, 0) != 0) return -1;
   Py_INCREF(names); /* the dict may be cleared meanwhile */
   int status = 0;
   for (Py_ssize_t i = 0; i < count && status == 0; i++) {
@@ -259,7 +265,6 @@ static void set_instance(PyObject *on_error, Py_ssize_t instance) {
 }
 
 static int write_instances(Writer *w, PyObject *instances, Py_ssize_t num_parameters, int is_alone, PyObject *on_error) {
-  size_t next = 0;
   for (Py_ssize_t i = 0; i < PyList_Size(instances); i++) {
     PyObject *instance = Py_NewRef(PyList_GetItem(instances, i));
     int status = 0;
@@ -272,7 +277,10 @@ static int write_instances(Writer *w, PyObject *instances, Py_ssize_t num_parame
       PyObject *value = PyTuple_GetItem(instance, k);
       status = value ? write_value(w, &w->roots, value) : -1;
     }
-    for (; status == 0 && next < w->num_waiting; next++) status = write_items(w, w->waiting[next]);
+    while (status == 0 && w->stack.count) { /* depth first: what lies together was mostly made together */
+      w->stack.count -= 2;
+      status = write_items(w, w->stack.data[w->stack.count]);
+    }
     Py_DECREF(instance);
     if (status == 0) continue;
     set_instance(on_error, i);
@@ -315,7 +323,7 @@ static PyObject *encode(PyObject *module, PyObject *args) {
   }
   for (size_t i = 0; i < w->num_waiting; i++) Py_DECREF(w->waiting[i]);
   Py_XDECREF(w->own_texts), Py_XDECREF(w->kept);
-  free(w->roots.data), free(w->objects.data), free(w->tensors.data), free(w->waiting);
+  free(w->roots.data), free(w->objects.data), free(w->tensors.data), free(w->stack.data), free(w->waiting);
   free(w->numbers.keys), free(w->numbers.values), free(w->tensor_numbers.keys), free(w->tensor_numbers.values);
   free(w);
   return result;

@@ -1,12 +1,13 @@
 /* Values that come in and go out: as words, an object's items in a row behind the objects before it.
  *
  * A value is two words: its kind, in whose higher bits is a tensor's type, and a number: an int, the bits of a float, a
- * text's number, that of an object, or that of a tensor. An object is its record, its length, and its items. */
+ * text's number, that of an object, or that of a tensor. An object is its record, its length, and its items; one that comes
+ * in has its number and a word that says nothing before these items, and may come in any order. */
 #include "machine.h"
 
 #include <string.h>
 
-enum { VALUE_WORDS = 2, OBJECT_WORDS = 2, TYPE_SHIFT = 8 };
+enum { VALUE_WORDS = 2, OBJECT_WORDS = 2, INPUT_WORDS = 4, TYPE_SHIFT = 8 };
 
 static int holds_object(int32_t kind) { return kind == V_TUPLE || kind == V_LIST || kind == V_RECORD; }
 
@@ -29,13 +30,14 @@ int read_instances(Workplace *w, const Input *input, Value *roots) {
   Object **objects = reserve(w, &w->objects_room, (input->num_objects + 1) * (int64_t)sizeof *objects);
   if (!objects) return -1;
   const int64_t *first = input->words + VALUE_WORDS * num_roots, *words = first;
-  for (int64_t i = 0; i < input->num_objects; i++, words += OBJECT_WORDS + VALUE_WORDS * words[1])
-    if (!(objects[i] = new_object(w, words[1], (int32_t)words[0]))) return -1;
+  for (int64_t i = 0; i < input->num_objects; i++, words += INPUT_WORDS + VALUE_WORDS * words[1])
+    if (!(objects[words[2]] = new_object(w, words[1], (int32_t)words[0]))) return -1;
   words = first;
   for (int64_t i = 0; i < input->num_objects; i++) {
-    words += OBJECT_WORDS;
-    for (int64_t k = 0; k < objects[i]->length; k++, words += VALUE_WORDS)
-      objects[i]->items[k] = read_value(objects, first_tensor, input->tensors, words);
+    Object *object = objects[words[2]];
+    words += INPUT_WORDS;
+    for (int64_t k = 0; k < object->length; k++, words += VALUE_WORDS)
+      object->items[k] = read_value(objects, first_tensor, input->tensors, words);
   }
   for (int64_t i = 0; i < num_roots; i++)
     roots[i] = read_value(objects, first_tensor, input->tensors, input->words + VALUE_WORDS * i);

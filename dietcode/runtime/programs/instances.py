@@ -2,7 +2,7 @@
 
 A value is two words: its kind, and a number: an int, the bits of a float, the number of a text, of an object
 or of a tensor. First come the values of the entry's parameters, of each instance; then the objects, each its
-record, its length, and its items. An object that is met again is the same one.
+record, its length, its number, a 0, and its items. An object that is met again is the same one.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class _InstanceWriter:
     def _object(self, value: Any) -> None:
         number, names = self._encoder.records.get(type(value), (0, None))
         items = value if names is None else [getattr(value, name) for name in names]
-        words = [number, len(items)]
+        words = [number, len(items), self._numbers[id(value)], 0]
         for one in items:
             words += self._value(one)
         self._words.extend(words)
