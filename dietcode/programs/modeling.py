@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.program_model import BlockModel, ProgramModel
 from dietcode.programs.forming import form_program
-from dietcode.programs.model import BlockModel, ProgramModel
 from dietcode.programs.module import Program
 from dietcode.programs.profiling import phases_of, profile
 from dietcode.programs.recording import Recording
