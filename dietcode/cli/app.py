@@ -149,11 +149,19 @@ def tune(
 def inspect(folder: Folder, as_json: Json = False) -> None:
     """Categories, dispatch rule, predicted performance and sizes of a library; the parts of a whole model."""
     from dietcode.cli.show import show_library
-    from dietcode.runtime.manifest import DISPATCH, REPORT, is_bundle, is_recursion, read_json, read_manifest
+    from dietcode.runtime.manifest import (
+        DISPATCH,
+        REPORT,
+        is_bundle,
+        is_program,
+        is_recursion,
+        read_json,
+        read_manifest,
+    )
     from dietcode.runtime.signed import signed_manifest
 
     signed_manifest(folder)
-    if is_bundle(folder) or is_recursion(folder):
+    if is_bundle(folder) or is_recursion(folder) or is_program(folder):
         _inspect_model(folder, as_json)
         return
     manifest = read_manifest(folder)
@@ -166,7 +174,8 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
 
 def _inspect_model(folder: Path, as_json: bool) -> None:
     from dietcode.cli.show_model import show_model
-    from dietcode.runtime.manifest import RECURSION, kind_of_bundle
+    from dietcode.cli.show_program import show_program
+    from dietcode.runtime.manifest import PROGRAM, RECURSION, kind_of_bundle, read_json
     from dietcode.runtime.models.loading import described_bundle
 
     kind = kind_of_bundle(folder)
@@ -175,6 +184,8 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
         report["levels"] = _levels(folder, manifest, report)
     if as_json:
         print_json({"manifest": manifest, "report": report})
+    elif kind[1] == PROGRAM:
+        show_program(manifest, report, read_json(folder / PROGRAM))
     else:
         show_model(manifest, report)
 

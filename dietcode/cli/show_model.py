@@ -17,9 +17,7 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         console.print(f"input       {name}: {type_}")
     for type_ in report["outputs"]:
         console.print(f"output      {type_}")
-    where = "in the bundle" if "weights.safetensors" in manifest["files"] else "apart: load(…, weights=FILE)"
-    weights = f"{report['num_weights']}, {_bytes(report['weight_bytes'])}, {where}"
-    console.print(f"weights     {weights if report['num_weights'] else 'none'}")
+    console.print(f"weights     {weights_text(manifest, report)}")
     if "kernels" in report:  # of a recursion, whose memory grows with its structures
         counts = ((word, report["kernels"].get(word, 0)) for word in ("before", "leaf", "cell"))
         kernels = ", ".join(f"{word} {number}" for word, number in counts)
@@ -35,7 +33,7 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     host = ", ".join(f"{name} {number}" for name, number in sorted(report["host_operators"].items()))
     console.print(f"on the host {host or 'nothing'}")
     if parts:
-        _show_parts(parts)
+        show_parts(parts)
         if report.get("levels"):
             _show_levels(report["levels"])
         if report.get("warning"):
@@ -43,7 +41,15 @@ def show_model(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
 
 
-def _show_parts(parts: Any) -> None:
+def weights_text(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """Return how many weights a bundle has, and where."""
+    where = "in the bundle" if "weights.safetensors" in manifest["files"] else "apart: load(…, weights=FILE)"
+    weights = f"{report['num_weights']}, {_bytes(report['weight_bytes'])}, {where}"
+    return weights if report["num_weights"] else "none"
+
+
+def show_parts(parts: Any) -> None:
+    """Print the libraries of a bundle."""
     columns = [
         *(TableColumn("part", whole=True), TableColumn("operator")),
         *(

@@ -16,6 +16,8 @@ from dietcode.runtime.manifest import (
     FILES,
     FORMAT,
     PART_PREFIX,
+    PROGRAM_FILES,
+    PROGRAM_FORMAT,
     RECURSION_FILES,
     RECURSION_FORMAT,
     blob_name,
@@ -24,7 +26,12 @@ from dietcode.workload.text import clip, one_line
 
 MAX_MANIFEST_BYTES = 8 << 20
 MAX_FILE_BYTES = 512 << 20
-_FILES_OF = {FORMAT: FILES, BUNDLE_FORMAT: BUNDLE_FILES, RECURSION_FORMAT: RECURSION_FILES}
+_FILES_OF = {
+    FORMAT: FILES,
+    BUNDLE_FORMAT: BUNDLE_FILES,
+    RECURSION_FORMAT: RECURSION_FILES,
+    PROGRAM_FORMAT: PROGRAM_FILES,
+}
 _MAX_PARTS = 10_000
 _DIGEST = re.compile(r"[0-9a-f]{1,64}")
 _PART = re.compile(rf"{PART_PREFIX}[a-z0-9][a-z0-9_-]{{0,63}}")

@@ -20,7 +20,7 @@ from dietcode.client.listing import Listing, check_facts
 from dietcode.errors import DietCodeError, LibraryError, RequestError
 from dietcode.protocol import FileFacts
 from dietcode.runtime.cache import cache_dir
-from dietcode.runtime.manifest import BUNDLE_FILES, FILES, RECURSION_FILES, pretty_json
+from dietcode.runtime.manifest import BUNDLE_FILES, FILES, PROGRAM_FILES, RECURSION_FILES, pretty_json
 from dietcode.workload.text import clip
 
 FORMAT = "dietcode-lock/1"
@@ -123,11 +123,10 @@ def _check_entry(path: Path, name: str, entry: LockEntry) -> None:
         normal_url(entry.server)
     except RequestError as error:
         raise LibraryError(f"{where}: {error}") from None
-    if set(entry.files) not in (set(FILES), set(BUNDLE_FILES), set(RECURSION_FILES)):
-        allowed = (
-            f"{', '.join(FILES)}, or {' or '.join(sorted({*BUNDLE_FILES, *RECURSION_FILES}))} of a model"
-        )
-        raise LibraryError(f"{where}: files: allowed: {allowed}")
+    of_models = (BUNDLE_FILES, RECURSION_FILES, PROGRAM_FILES)
+    if set(entry.files) not in (set(FILES), *map(set, of_models)):
+        names = " or ".join(sorted({name for files in of_models for name in files}))
+        raise LibraryError(f"{where}: files: allowed: {', '.join(FILES)}, or {names} of a model")
     for what, facts in {"manifest": entry.manifest, "runtime": entry.runtime, **entry.files}.items():
         if facts is not None:
             check_facts(facts, f"{where}: {what}")

@@ -161,9 +161,12 @@ def _unpacked(lowering: Writer, node: ast.AST, value: Register) -> Value:
             found = lowering.code.emit("get", (value, Known(at)))
             items.append(_unpacked(lowering, node, Register(found.number, own, value.is_made)))
         return Several(tuple(items))
-    what = (
-        words(kind) if kind is None or isinstance(kind, str) or kind[0] != "mixed" else " or ".join(kind[1])
-    )
+    if isinstance(kind, tuple) and kind[0] == "mixed":
+        what = " and ".join(kind[1])
+        raise lowering.refuse(
+            node, f"is {what} in different samples; allowed: one shape at a place of the text"
+        )
+    what = words(kind)
     advice = "tensors, numbers, and tuples of them; go over a list by a loop"
     raise lowering.refuse(node, f"tensor code is given {what}; allowed: {advice}")
 

@@ -211,7 +211,6 @@ def _description(
         "format": RECURSION_FORMAT,
         "name": cells.name,
         "max_children": cells.children,
-        "stacked": False,
         "x": x,
         "states": [{"dtype": "float32", "shape": list(shape)} for shape in cells.states],
         "max_nodes": max_nodes,

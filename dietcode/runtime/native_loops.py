@@ -228,9 +228,7 @@ def linearize(children: Positions) -> tuple[Positions, Positions, Positions, Pos
     return order, positions, begins[: num_levels + 1], roots[:num_roots], (PROBLEMS[problem], node)
 
 
-def place_children(
-    children: Positions, order: Positions, positions: Positions, num_slots: int, stacked: bool
-) -> Positions:
+def place_children(children: Positions, order: Positions, positions: Positions, num_slots: int) -> Positions:
     """Return where each node's children lie, in linear order; `nodes` for those that are not there.
 
     Parameters
@@ -239,13 +237,15 @@ def place_children(
         As `linearize` takes and returns them.
     num_slots : int
         Children that a cell takes; at least as many as there are columns.
-    stacked : bool
-        Whether the result is [nodes, num_slots]; otherwise it is [num_slots, nodes].
+
+    Returns
+    -------
+    int32 array [num_slots, nodes]
     """
     num_nodes, num_columns = children.shape
-    out = np.empty((num_nodes, num_slots) if stacked else (num_slots, num_nodes), np.int32)
+    out = np.empty((num_slots, num_nodes), np.int32)
     given = address_of(children), num_nodes, num_columns, address_of(order), address_of(positions)
-    loop_function("place_children")(*given, num_slots, int(stacked), address_of(out))
+    loop_function("place_children")(*given, num_slots, address_of(out))
     return out
 
 

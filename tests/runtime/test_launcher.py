@@ -43,23 +43,34 @@ def tame() -> None:
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_many_calls_at_once_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     """Each element of each loop is written once, errors reach their caller, and a forked child calls too."""
+    options = [] if "address" in sanitizer else ["without a fork"]
+    run_sanitized(tmp_path, sanitizer, compile_launcher.SOURCES, "stress.c", options)
+
+
+@pytest.mark.sampled(keep=1)
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_loops_over_structures_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
+    """Structures that are none, very wide, very deep or random stay in their memory; so do programs."""
+    run_sanitized(tmp_path, sanitizer, compile_launcher.LOOP_SOURCES, "loops_stress.c", [])
+
+
+def run_sanitized(folder: Path, sanitizer: str, sources: Path, main: str, options: list[str]) -> None:
+    """Compile a program with the C code of a folder and a sanitizer, and run it."""
     compiler, program = (
         ["cc", "-std=c11", "-g", "-O1", "-pthread", f"-fsanitize={sanitizer}"],
-        tmp_path / "stress",
+        folder / "stress",
     )
-    (tmp_path / "empty.c").write_text("int main(void) { return 0; }")
-    probe = subprocess.run([*compiler, tmp_path / "empty.c", "-o", program], capture_output=True, check=False)
+    (folder / "empty.c").write_text("int main(void) { return 0; }")
+    probe = subprocess.run([*compiler, folder / "empty.c", "-o", program], capture_output=True, check=False)
     found = probe.returncode == 0 and subprocess.run([program], preexec_fn=tame, check=False).returncode == 0
     if not found:
         pytest.skip(f"this machine's compiler has no -fsanitize={sanitizer}")
-    sources = sorted(compile_launcher.SOURCES.glob("*.c"))
     library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
     flags = ["-Wall", "-Wextra", "-Werror", *(f"-I{path}" for path in tvm_ffi.libinfo.include_paths())]
-    flags += [f"-I{compile_launcher.SOURCES}", f"-Wl,-rpath,{library.parent}"]
-    subprocess.run(
-        [*compiler, *flags, HERE / "stress.c", *sources, library, "-o", program, "-ldl"], check=True
-    )
-    command = [program] if "address" in sanitizer else [program, "without a fork"]
+    flags += [f"-I{sources}", f"-Wl,-rpath,{library.parent}"]
+    code = [HERE / main, *sorted(sources.glob("*.c"))]
+    subprocess.run([*compiler, *flags, *code, library, "-o", program, "-ldl"], check=True)
+    command = [program, *options]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120, preexec_fn=tame)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-3000:]
 

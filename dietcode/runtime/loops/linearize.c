@@ -153,15 +153,14 @@ Problem linearize(Structure *s) {
   return problem;
 }
 
-void place_children(const Structure *s, int64_t num_slots, int is_stacked, int32_t *out) {
-  int64_t along_nodes = is_stacked ? num_slots : 1, along_slots = is_stacked ? 1 : s->num_nodes;
+void place_children(const Structure *s, int64_t num_slots, int32_t *out) {
   for (int64_t i = 0; i < s->num_nodes; i++) {
     if (i + AHEAD < s->num_nodes) prefetch_children(s, s->order[i + AHEAD]);
     if (i + AHEAD / 2 < s->num_nodes) prefetch_of_children(s, s->positions, s->order[i + AHEAD / 2]);
     const int32_t *children = children_of(s, s->order[i]);
     for (int64_t k = 0; k < num_slots; k++) {
       int32_t child = k < s->num_columns ? children[k] : -1;
-      out[i * along_nodes + k * along_slots] = child < 0 ? (int32_t)s->num_nodes : s->positions[child];
+      out[i + k * s->num_nodes] = child < 0 ? (int32_t)s->num_nodes : s->positions[child];
     }
   }
 }

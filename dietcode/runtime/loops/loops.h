@@ -25,9 +25,8 @@ typedef struct {
 } Structure;
 
 Problem linearize(Structure *structure);
-/* Where the children of each node lie: [num_slots, num_nodes], or [num_nodes, num_slots] where they are stacked; a child
- * that is not there lies behind all nodes. */
-void place_children(const Structure *structure, int64_t num_slots, int is_stacked, int32_t *out);
+/* Where the children of each node lie, [num_slots, num_nodes]; a child that is not there lies behind all nodes. */
+void place_children(const Structure *structure, int64_t num_slots, int32_t *out);
 
 /* program.c */
 typedef struct Program Program;

@@ -36,14 +36,14 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_linearize(void *self, const TVMFFIAny *args, in
   return 0;
 }
 
-/* place_children(children, num_nodes, num_columns, order, positions, num_slots, is_stacked, out) */
+/* place_children(children, num_nodes, num_columns, order, positions, num_slots, out) */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_place_children(void *self, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result) {
   (void)self, (void)result;
-  if (!are_integers(args, num_args, 8)) return fail("TypeError", "place_children: takes eight integers");
+  if (!are_integers(args, num_args, 7)) return fail("TypeError", "place_children: takes seven integers");
   Structure structure = {.children = address(&args[0]), .num_nodes = args[1].v_int64, .num_columns = args[2].v_int64,
                          .order = address(&args[3]), .positions = address(&args[4])};
   if (!is_structure(&structure)) return fail("ValueError", "place_children: more nodes than positions of 32 bits count");
-  place_children(&structure, args[5].v_int64, args[6].v_int64 != 0, address(&args[7]));
+  place_children(&structure, args[5].v_int64, address(&args[6]));
   return 0;
 }
 

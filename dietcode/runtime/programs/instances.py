@@ -234,9 +234,8 @@ class _Writer:
             return _number(value)[:2]
         if cls is str:
             return TEXT, self._text(value)
-        known = RECORD if cls in self._encoder.records else {list: LIST, tuple: TUPLE}.get(cls)
-        if known is not None:
-            return known, self._numbered(value)
+        if cls is list or cls is tuple or cls in self._encoder.records:
+            return LIST if cls is list else TUPLE if cls is tuple else RECORD, self._numbered(value)
         kind, number, kept, is_torch = self._encoder.other(value)
         self._found.beside_torch |= is_torch
         if kind in (RECORD, LIST, TUPLE):

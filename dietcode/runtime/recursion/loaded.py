@@ -131,7 +131,7 @@ class LoadedRecursion(Reopened):
             )
         if structure.num_nodes > own.max_nodes:
             raise ShapeError(f"structure: {structure.num_nodes} nodes; allowed: up to {own.max_nodes}")
-        structure.prepared(own.max_children, own.stacked, self._phases)
+        structure.prepared(own.max_children, self._phases)
         if own.x is None:
             if x is not None:
                 raise TensorError("x: given; allowed: nothing, this recursion's cell has no input")
@@ -172,7 +172,7 @@ class LoadedRecursion(Reopened):
     ) -> list[tuple[str, int, float]]:
         own = self.description
         program = self._programs[some_torch]
-        prepared = structure.prepared(own.max_children, own.stacked, self._phases)
+        prepared = structure.prepared(own.max_children, self._phases)
         addresses = {**given, **prepared.addresses}
         if x is not None:
             addresses["ids" if own.takes_ids else "x"] = address_of(x)

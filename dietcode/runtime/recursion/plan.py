@@ -1,6 +1,6 @@
 """The description of a recursion, read and checked: ``recursion.json`` of a bundle.
 
-    {"format", "name", "max_children", "stacked",    whether children's positions are one array [B, children]
+    {"format", "name", "max_children",
      "x": {"dtype", "shape"} or null,                of one node; int32 without a shape: a row of a table
      "states": [{"dtype", "shape"}],                 of one node
      "max_nodes", "max_level", "single_output",
@@ -16,7 +16,6 @@ of a range; and T, which is N + 1. Beside values that steps write, they read
     ids      [B]       the same where they are integers, of the rows
     order    [B]       int32: the user's numbers of the rows
     child0 … [B]       int32: where the rows' children lie in the tables, N where there is none
-    children [B, K]    the same where they are stacked
     state0 … [T, …]    tables of states, in linear order, whose last row is zeros
     next0 …  [B, …]    the rows of these tables; to be written
 
@@ -80,7 +79,6 @@ class RecursionDescription:
 
     name: str
     max_children: int
-    stacked: bool
     x: TensorType | None
     states: tuple[TensorType, ...]
     max_nodes: int
@@ -141,11 +139,8 @@ class RecursionDescription:
                 found["ids"] = ReadingRule("int32", (_ROWS,), True)
             else:
                 found["x"] = ReadingRule(self.x.dtype, (_NODES, *self.x.shape), False)
-        if self.stacked:
-            found["children"] = ReadingRule("int32", (_ROWS, Extent.of(self.max_children)), True)
-        else:
-            for number in range(self.max_children):
-                found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
+        for number in range(self.max_children):
+            found[f"child{number}"] = ReadingRule("int32", (_ROWS,), True)
         return found
 
     @property
@@ -200,7 +195,6 @@ def _read(data: Mapping[str, Any]) -> RecursionDescription:
     found = RecursionDescription(
         str(data["name"]),
         int(data["max_children"]),
-        bool(data["stacked"]),
         x,
         tuple(states),
         int(data["max_nodes"]),

@@ -80,7 +80,7 @@ class Structure:
         self.roots = found if roots is None else self._checked_roots(roots)
         for one in (self.children, self.order, self.positions, self.level_begins, self.roots):
             one.flags.writeable = False
-        self._places: dict[tuple[int, bool], Positions] = {}
+        self._places: dict[int, Positions] = {}
         self._ranges: dict[tuple[bool, bool, int, bool], NDArray[np.int64]] = {}
         self._prepared: dict[Any, PreparedStructure] = {}
         self._root_positions: Positions | None = None
@@ -149,22 +149,24 @@ class Structure:
             self._root_positions = self.positions[self.roots]
         return self._root_positions
 
-    def child_places(self, num_slots: int, stacked: bool = False) -> Positions:
+    def child_places(self, num_slots: int) -> Positions:
         """Return where the children lie in linear order; the number of nodes for those that are not there.
 
         Parameters
         ----------
         num_slots : int
             Children that a cell takes.
-        stacked : bool
-            Whether the result is [nodes, num_slots]; otherwise it is [num_slots, nodes].
+
+        Returns
+        -------
+        int32 array [num_slots, nodes]
 
         Raises
         ------
         ShapeError
             A node may have more children.
         """
-        found = self._places.get((num_slots, stacked))
+        found = self._places.get(num_slots)
         if found is None:
             if num_slots < self.max_children:
                 raise ShapeError(
@@ -172,7 +174,7 @@ class Structure:
                 )
             begin = time.perf_counter()
             own = self.children, self.order, self.positions
-            found = self._places[num_slots, stacked] = native_loops.place_children(*own, num_slots, stacked)
+            found = self._places[num_slots] = native_loops.place_children(*own, num_slots)
             self.linearize_secs += time.perf_counter() - begin
         return found
 
@@ -203,14 +205,12 @@ class Structure:
             found = self._ranges[key] = native_loops.ranges_of(pieces)
         return found
 
-    def prepared(
-        self, num_slots: int, stacked: bool, phases: tuple[bool, bool, int, bool]
-    ) -> PreparedStructure:
+    def prepared(self, num_slots: int, phases: tuple[bool, bool, int, bool]) -> PreparedStructure:
         """Return what a call needs.
 
         Parameters
         ----------
-        num_slots, stacked
+        num_slots : int
             As for `child_places`.
         phases
             As for `ranges`.
@@ -220,12 +220,11 @@ class Structure:
         ShapeError
             A node may have more children.
         """
-        key = (num_slots, stacked, phases)
+        key = (num_slots, phases)
         found = self._prepared.get(key)
         if found is None:
-            first = native_loops.address_of(self.child_places(num_slots, stacked))
-            names = ["children"] if stacked else [f"child{slot}" for slot in range(num_slots)]
-            addresses = {name: first + 4 * self.num_nodes * slot for slot, name in enumerate(names)}
+            first = native_loops.address_of(self.child_places(num_slots))
+            addresses = {f"child{slot}": first + 4 * self.num_nodes * slot for slot in range(num_slots)}
             addresses["order"] = native_loops.address_of(self.order)
             ranges = self.ranges(*phases)
             rows = int(ranges[ranges[:, 0] == 2, 2].max(initial=0))

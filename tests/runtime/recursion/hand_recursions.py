@@ -182,7 +182,6 @@ def _described(
         "format": "dietcode-recursion/1",
         "name": name,
         "max_children": children,
-        "stacked": False,
         "x": {"dtype": "float32", "shape": [H]},
         "states": [{"dtype": "float32", "shape": [H]}] * states,
         "max_nodes": MAX_NODES,

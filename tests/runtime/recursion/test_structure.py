@@ -70,7 +70,6 @@ def test_places_of_children(children: list[list[int]], num_slots: int) -> None:
         row = [*children[node], *[-1] * num_slots][:num_slots]
         wanted = [len(children) if one < 0 else structure.positions[one] for one in row]
         assert places[:, place].tolist() == wanted
-    assert (structure.child_places(num_slots, stacked=True) == places.T).all()
     assert structure.child_places(num_slots) is places
 
 

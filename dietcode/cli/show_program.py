@@ -1,0 +1,57 @@
+"""``dietcode inspect`` of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dietcode.cli.show_model import show_parts, weights_text
+from dietcode.cli.tables import TableColumn, print_table, terminal
+
+
+def show_program(
+    manifest: Mapping[str, Any], report: Mapping[str, Any], description: Mapping[str, Any]
+) -> None:
+    """Everything of a program's bundle that fits a screen; the description is ``program.json``."""
+    console = terminal()
+    functions = description["functions"]
+    entry = functions[description["entry"]]
+    many = entry["parameters"]
+    console.print(f"{manifest['name']}  a program of {many} parameter{'s' * (many != 1)}")
+    for one in description["records"]:
+        console.print(f"objects     {one['name']}({', '.join(one['fields'])})")
+    console.print(f"weights     {weights_text(manifest, report)}")
+    names = ", ".join(f"{one['name'].rpartition('.')[2]} {len(one['code'])}" for one in functions)
+    console.print(f"functions   {names}: instructions of each")
+    console.print(f"rows        up to {description['max_rows']} tensors of a type in a call")
+    console.print(f"samples     {report['samples']['instances']} instances, run together")
+    _show_blocks(report["blocks"])
+    if report["parts"]:
+        show_parts(report["parts"])
+        if report.get("warning"):
+            console.print(f"warning     {report['warning']}")
+        console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
+
+
+def _show_blocks(blocks: Any) -> None:
+    columns = [
+        *(TableColumn("block"), TableColumn("phase", right=True)),
+        *(TableColumn(name, right=True, whole=True) for name in ("kernels", "moves", "rows", "runs")),
+        TableColumn("rows of a run", right=True, whole=True),
+    ]
+    cells = [
+        (
+            *(one["name"], str(one["phase"]), str(one["kernels"]), str(one["moves"])),
+            *_of_buckets({int(rows): int(runs) for rows, runs in one["buckets"].items()}),
+        )
+        for one in blocks
+    ]
+    caption = "rows, runs: of the samples together; blocks of one depth are run at once, phase after phase"
+    print_table(columns, cells, title="Blocks", caption=caption)
+
+
+def _of_buckets(buckets: Mapping[int, int]) -> tuple[str, str, str]:
+    """Return the rows of all runs, the number of runs, and the rows of the smallest and of the largest."""
+    rows, runs = sum(many * count for many, count in buckets.items()), sum(buckets.values())
+    low, high = min(buckets, default=0), max(buckets, default=0)
+    return str(rows), str(runs), str(low) if low == high else f"{low}…{high}"
