@@ -14,9 +14,7 @@ from small_libraries import with_manifest
 from small_models import mlp
 
 from dietcode.errors import TuningError
-from dietcode.graph.graph import Graph
-from dietcode.graph.model_request import ModelRequest, model_from_data
-from dietcode.graph.recursive_model import RecursiveModel
+from dietcode.graph.model_request import Content, ModelRequest, kind_of_content, model_from_data
 from dietcode.measure import opening
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.tuner import tune
@@ -119,11 +117,11 @@ class FakeTuning:
         )
 
 
-def submit_model(database: Database, content: Graph | RecursiveModel | None = None, **options: Any) -> str:
-    """Queue a job about a model or a recursion; its id."""
-    budget = {"trials": 2, "seconds": 2.0}
-    key = "recursion" if isinstance(content, RecursiveModel) else "graph"
-    model: ModelRequest = model_from_data({key: (content or mlp()).to_json(), "budget": budget})
+def submit_model(database: Database, content: Content | None = None, **options: Any) -> str:
+    """Queue a job about a model, a recursion or a program; its id."""
+    budget, asked = {"trials": 2, "seconds": 2.0}, content or mlp()
+    data = {kind_of_content(asked): asked.to_json(), "budget": budget}
+    model: ModelRequest = model_from_data(data)
     request: dict[str, Any] = {"force": False, "idempotency_key": None} | options
     with database.write() as session:
         row, _ = jobs.submit(session, spec=model, target=DEVICE[2], device=DEVICE, runnable=True, **request)

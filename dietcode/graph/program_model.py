@@ -23,6 +23,7 @@ MAX_SHOWN = 400  # buckets of the run that is kept
 _MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
 _IDS = ("int32", "int64")
 _FORM = ("types", "records", "names", "constants", "tensors", "functions", "entry")
+_FUNCTION_FIELDS = ("name", "file", "parameters", "registers", "code", "lines")
 _FIELDS = ("name", "form", "blocks", "num_samples", "max_rows", "shown")
 _BLOCK_FIELDS = ("graph", "operands", "results", "is_made", "phase", "buckets", "together")
 
@@ -170,6 +171,8 @@ def _form(data: Any) -> dict[str, Any]:
         if not is_number and one is not None and type(one) not in (bool, float, str):
             allowed = "null, true, false, a number of 64 bits, or a text"
             raise ModelError(f"form.constants.{at}: given {clip(one)}; allowed: {allowed}")
+    for at, one in enumerate(lists["functions"]):
+        _mapping(one, f"form.functions.{at}", _FUNCTION_FIELDS)
     _whole(form.get("entry"), "form.entry", 0, len(lists["functions"]) - 1)
     return form
 
@@ -221,11 +224,8 @@ def _type(data: Any, field: str, dtypes: Sequence[str]) -> Type:
     dtype, shape = data if isinstance(data, list) and len(data) == 2 else (None, None)
     is_dtype = isinstance(dtype, str) and dtype in dtypes
     is_shape = isinstance(shape, list) and len(shape) <= _MAX_AXES
-    if (
-        not is_dtype
-        or not is_shape
-        or any(type(one) is not int or not 1 <= one <= MAX_EXTENT for one in shape)
-    ):
+    is_shape = is_shape and all(type(one) is int and 1 <= one <= MAX_EXTENT for one in shape)
+    if not is_dtype or not is_shape:
         allowed = f"{' or '.join(dtypes)}, and up to {_MAX_AXES} extents"
         raise ModelError(f"{field}: given {clip(data)}; allowed: {allowed}")
     if math.prod(shape) > MAX_EXTENT:
