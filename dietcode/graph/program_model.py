@@ -19,6 +19,7 @@ Type = tuple[str, tuple[int, ...]]
 Bucket = tuple[int, int, int, int]
 MAX_ROWS = 1 << 20
 MAX_BLOCKS, MAX_OPERANDS, MAX_PHASE = 256, 32, 100
+_TABLE_ELEMENTS = 1 << 29
 MAX_SHOWN = 400  # buckets of the run that is kept
 _MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
 _IDS = ("int32", "int64")
@@ -107,6 +108,13 @@ class ProgramModel:
             "max_rows": self.max_rows,
             "shown": [list(one) for one in self.shown],
         }
+
+
+def rows_of_tables(blocks: Sequence[BlockModel]) -> int:
+    """Return how many rows a table may have: the tables that a block reads are of 2 GiB together."""
+    sizes = (sum(math.prod(shape) for _, shape in one.operands) for one in blocks)
+    most = _TABLE_ELEMENTS // max(sizes, default=1)
+    return max(2, min(MAX_ROWS, 1 << (max(1, most).bit_length() - 1)))
 
 
 def read_program_model(data: Any) -> ProgramModel:
@@ -221,16 +229,15 @@ def _check_types(field: str, types: Sequence[TensorType], wanted: Sequence[Type]
 
 def _type(data: Any, field: str, dtypes: Sequence[str]) -> Type:
     """Return a type of tensors."""
-    dtype, shape = data if isinstance(data, list) and len(data) == 2 else (None, None)
+    dtype, shape = data if isinstance(data, list) and len(data) == 2 else ("", None)
     is_dtype = isinstance(dtype, str) and dtype in dtypes
-    is_shape = isinstance(shape, list) and len(shape) <= _MAX_AXES
-    is_shape = is_shape and all(type(one) is int and 1 <= one <= MAX_EXTENT for one in shape)
-    if not is_dtype or not is_shape:
+    extents = shape if isinstance(shape, list) and len(shape) <= _MAX_AXES else [0]
+    if not is_dtype or any(type(one) is not int or not 1 <= one <= MAX_EXTENT for one in extents):
         allowed = f"{' or '.join(dtypes)}, and up to {_MAX_AXES} extents"
         raise ModelError(f"{field}: given {clip(data)}; allowed: {allowed}")
-    if math.prod(shape) > MAX_EXTENT:
+    if math.prod(extents) > MAX_EXTENT:
         raise ModelError(f"{field}: given {clip(data)}; allowed: up to {MAX_EXTENT} elements")
-    return str(dtype), tuple(shape)
+    return str(dtype), tuple(extents)
 
 
 def _check_weights(model: ProgramModel) -> None:
