@@ -35,7 +35,7 @@ def plain_library(spec: Spec, code: bytes = b"code") -> dict[str, bytes]:
     """Files of a library of one micro-kernel, which can be published and not run."""
     variables = dict.fromkeys(spec.variables, 1)
     instance = {"shape_vars": variables, "weight": 1.0, "category": 0, "micro_kernel": "4x32"}
-    rates = {"f_local": 1e9, "f_spatial": 1.0, "f_pad": 1.0, "predicted_gflops": 20.0}
+    rates = {"f_local": 1e9, "f_spatial": 1.0, "f_pad": 1.0, "flops": 4e4, "predicted_gflops": 20.0}
     best = {"best_micro_kernel": "4x32", "best_predicted_gflops": 20.0}
     kernel = {"micro_kernel": "4x32", "provenance": "a test", "bytes": 1, "category": 0}
     served = {"instances_preferring": 1, "instances_served": 1, "f_local": {}}
