@@ -30,7 +30,7 @@ def check_form(model: ProgramModel) -> None:
         for one in functions:
             read_function(one, around)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        what = one_line(f"{type(error).__name__}: {error}", 200)
-        raise ModelError(f"form.functions: no functions of a program: {what}") from error
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ModelError(f"form.functions: {one_line(what, 200)}") from error
     if around.parameters[form["entry"]] < 1:
         raise ModelError("form.entry: a function without parameters; allowed: one that takes an instance")
