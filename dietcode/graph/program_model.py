@@ -19,7 +19,7 @@ Type = tuple[str, tuple[int, ...]]
 Bucket = tuple[int, int, int, int]
 MAX_ROWS = 1 << 20
 MAX_BLOCKS, MAX_OPERANDS, MAX_PHASE = 256, 32, 100
-_TABLE_ELEMENTS = 1 << 29
+_TABLE_ELEMENTS = 1 << 28
 MAX_SHOWN = 400  # buckets of the run that is kept
 _MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
 _IDS = ("int32", "int64")
@@ -111,7 +111,7 @@ class ProgramModel:
 
 
 def rows_of_tables(blocks: Sequence[BlockModel]) -> int:
-    """Return how many rows a table may have: the tables that a block reads are of 2 GiB together."""
+    """Return how many rows a table may have: the tables that a block reads are of 1 GiB together."""
     sizes = (sum(math.prod(shape) for _, shape in one.operands) for one in blocks)
     most = _TABLE_ELEMENTS // max(sizes, default=1)
     return max(2, min(MAX_ROWS, 1 << (max(1, most).bit_length() - 1)))

@@ -127,5 +127,5 @@ def test_tables_are_bounded_by_bytes() -> None:
     leaf, merge = pair_program().blocks
     assert rows_of_tables([leaf, merge]) == MAX_ROWS
     wide = replace(merge, operands=(("float32", (256,)),) * 4)
-    assert rows_of_tables([leaf, wide]) == 1 << 19  # 4 KiB a row
+    assert rows_of_tables([leaf, wide]) == 1 << 18  # 4 KiB a row
     assert rows_of_tables([replace(merge, operands=(("float32", (1 << 15, 1 << 15)),))]) == 2

@@ -220,7 +220,7 @@ def _view(num_samples: int, max_rows: int, shown: Sequence[Any], built: _Built) 
         numbers,
         begins,
         _LEFT + _COLUMN * len(columns) + 8,
-        _TOP + _ROW * len(blocks),
+        _TOP + _ROW * len(blocks) + 8,
         len(shown) >= MAX_SHOWN,
         built.rows,
     )

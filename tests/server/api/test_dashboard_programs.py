@@ -54,7 +54,7 @@ def test_pages_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert buckets(page) == [  # a merge is two kernels: a sum and a product
             ("cat-1", "block0: 5 rows, category 1, 8x32, 10.0 µs predicted"),
             ("cat-0", "block1: 2 rows, category 0, 4x32, 8.0 µs predicted"),
-            ("cat-0", "block1: 1 rows, category 0, 4x32, 4.0 µs predicted"),
+            ("cat-0", "block1: 1 row, category 0, 4x32, 4.0 µs predicted"),
         ]
         assert "45.5 %" in page and "54.5 %" in page and "pairs.py:4" in page and "3…64" in page
         assert "left out" not in page and "waited for values" not in page
