@@ -44,20 +44,18 @@ def main() -> None:
         path, inputs = arguments.memory_of.split(":")
         print(peak_bytes(arguments.model, arguments.bundles[0], path, inputs, batches[0]))
         return
-    rows = []
+    rows = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
     for inputs in INPUTS[arguments.model]:
         for batch in batches:
             row = {"model": arguments.model, "inputs": inputs, "batch": batch, "threads": arguments.threads}
+            rows = [one for one in rows if not row.items() <= one.items()]
             row |= measure(arguments.model, arguments.bundles, inputs, batch, arguments)
             row["bytes"] = {
                 path: _peak_of(arguments, path, inputs, batch) for path in ("dietcode", "by level")
             }
             rows.append(row)
             print(row, flush=True)
-    before = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
-    again = [[row[word] for word in ("model", "inputs", "batch", "threads")] for row in rows]
-    kept = [r for r in before if [r[word] for word in ("model", "inputs", "batch", "threads")] not in again]
-    write(RESULT, {"rows": kept + rows})
+            write(RESULT, {"rows": rows})
 
 
 def measure(kind: str, bundles: list[Path], inputs: str, batch: int, arguments: Any) -> dict[str, Any]:

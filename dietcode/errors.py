@@ -80,6 +80,10 @@ class ProgramError(DietCodeError):
         Where it happened, and what.
     instance : int, optional
         Its position among the instances of the call; None where it is none of them alone.
+
+    Attributes
+    ----------
+    instance : int or None
     """
 
     def __init__(self, problem: str, instance: int | None = None) -> None:

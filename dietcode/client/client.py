@@ -21,6 +21,7 @@ from dietcode.client.blobs import BlobCache
 from dietcode.client.calls import Manifest
 from dietcode.client.events import PEEK_SECS, SILENCE_SECS, Follower, OnLost
 from dietcode.client.listing import check_facts
+from dietcode.client.patience import Patience
 from dietcode.client.pull import pull
 from dietcode.client.transport import AsyncTransport, Transport
 from dietcode.errors import ServerError
@@ -220,7 +221,9 @@ class Client:
         follower = Follower(job_id, after, reconnect_secs, on_lost)
         while True:
             try:
-                with self.transport.stream(follower.path, follower.headers, SILENCE_SECS) as response:
+                with self.transport.stream(
+                    follower.path, follower.headers, SILENCE_SECS, patience=follower.patience()
+                ) as response:
                     follower.connected()
                     if response.status_code == _NO_CONTENT:
                         return
@@ -242,7 +245,9 @@ class Client:
     def _is_over(self, follower: Follower) -> bool:
         """Return whether the event just seen is the last one of a job that does not go on."""
         try:
-            with self.transport.stream(follower.path, follower.headers, PEEK_SECS) as response:
+            with self.transport.stream(
+                follower.path, follower.headers, PEEK_SECS, patience=Patience(PEEK_SECS)
+            ) as response:
                 if response.status_code == _NO_CONTENT:
                     return True
                 for sse in httpx2.EventSource(response):
@@ -373,7 +378,9 @@ class AsyncClient:
         follower = Follower(job_id, after, reconnect_secs, on_lost)
         while True:
             try:
-                async with self.transport.stream(follower.path, follower.headers, SILENCE_SECS) as response:
+                async with self.transport.stream(
+                    follower.path, follower.headers, SILENCE_SECS, patience=follower.patience()
+                ) as response:
                     follower.connected()
                     if response.status_code == _NO_CONTENT:
                         return
@@ -395,7 +402,9 @@ class AsyncClient:
     async def _is_over(self, follower: Follower) -> bool:
         """See `Client._is_over`."""
         try:
-            async with self.transport.stream(follower.path, follower.headers, PEEK_SECS) as response:
+            async with self.transport.stream(
+                follower.path, follower.headers, PEEK_SECS, patience=Patience(PEEK_SECS)
+            ) as response:
                 if response.status_code == _NO_CONTENT:
                     return True
                 async for sse in httpx2.EventSource(response):

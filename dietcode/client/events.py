@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from dietcode.client import calls
 from dietcode.client.answers import UnreachableError, reason_of
+from dietcode.client.patience import Patience
 from dietcode.errors import ServerError
 from dietcode.protocol import FINAL_STATES, JobEvent, JobState
 
@@ -51,12 +52,18 @@ class Follower:
         self._failing_since: float | None = None
         self._connected_at = 0.0
         self._delay_secs = _FIRST_DELAY_SECS
+        self._patience = Patience(SILENCE_SECS, of_events=True)
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the next connection."""
         after = {"Last-Event-ID": str(self._after)} if self._after else {}
         return {"Accept": "text/event-stream", "Cache-Control": "no-store"} | after
+
+    def patience(self) -> Patience:
+        """Return what the next connection has: jobs may be silent for hours, but answer at once."""
+        self._patience = Patience(SILENCE_SECS, of_events=True)
+        return self._patience
 
     def connected(self) -> None:
         """The server answered."""
@@ -81,6 +88,7 @@ class Follower:
         if event.id <= self._after:
             return None
         self._after = event.id
+        self._patience.got_on()
         self._failing_since, self._delay_secs = None, _FIRST_DELAY_SECS
         if event.state is not None:
             self._state = event.state

@@ -6,7 +6,7 @@ Redirects are not followed, answers have a largest size, and nothing is decompre
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import httpx2
@@ -14,6 +14,7 @@ import httpx2
 from dietcode.client.address import API, Address
 from dietcode.client.answers import Answer, check_status, error_from, error_of_transport
 from dietcode.client.calls import RestCall
+from dietcode.client.patience import Patience, bound_waits
 from dietcode.errors import RequestError, ServerError
 from dietcode.workload.text import clip, one_line
 
@@ -67,6 +68,7 @@ class Transport(_Base):
     def __init__(self, address: Address, timeout_secs: float) -> None:
         super().__init__(address, timeout_secs)
         self._http = httpx2.Client(**self._options)
+        bound_waits(self._http)
 
     def close(self) -> None:
         """Close the connections."""
@@ -80,10 +82,12 @@ class Transport(_Base):
         DietCodeError
             As `error_from` says, or `ServerError` where there is no whole answer.
         """
-        with (
-            self._translated(),
-            self._http.stream(call.method, self._url(call.path), **self._arguments(call)) as response,
-        ):
+        with self._translated(), ExitStack() as stack:
+            patience = Patience(self.timeout_secs)
+            with patience.sending():
+                opened = self._http.stream(call.method, self._url(call.path), **self._arguments(call))
+                response = stack.enter_context(opened)
+            stack.enter_context(patience.reading(response))
             body = _Body(response, call.max_bytes)
             for chunk in response.iter_raw():
                 body.add(chunk)
@@ -91,7 +95,12 @@ class Transport(_Base):
 
     @contextmanager
     def stream(
-        self, path: str, headers: Mapping[str, str], read_secs: float | None = None, also: int | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        read_secs: float | None = None,
+        also: int | None = None,
+        patience: Patience | None = None,
     ) -> Iterator[httpx2.Response]:
         """Open a body to be read by the caller.
 
@@ -104,12 +113,16 @@ class Transport(_Base):
             Longest wait for a byte; by default that of all requests.
         also : int, optional
             A status of 300 or more that is not raised as an error.
+        patience : Patience, optional
+            With all of it; by default as long as one answer may take, and longer with each byte.
         """
         timeout = httpx2.Timeout(self.timeout_secs, read=read_secs or self.timeout_secs)
-        with (
-            self._translated(read_secs),
-            self._http.stream("GET", self._url(path), headers=dict(headers), timeout=timeout) as response,
-        ):
+        patience = patience or Patience(self.timeout_secs)
+        with self._translated(read_secs), ExitStack() as stack:
+            with patience.sending():
+                opened = self._http.stream("GET", self._url(path), headers=dict(headers), timeout=timeout)
+                response = stack.enter_context(opened)
+            stack.enter_context(patience.reading(response))
             if response.status_code >= 300 and response.status_code != also:
                 body = _Body(response, _MAX_PROBLEM_BYTES)
                 for chunk in response.iter_raw():
@@ -125,6 +138,7 @@ class AsyncTransport(_Base):
     def __init__(self, address: Address, timeout_secs: float) -> None:
         super().__init__(address, timeout_secs)
         self._http = httpx2.AsyncClient(**self._options)
+        bound_waits(self._http)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -133,9 +147,12 @@ class AsyncTransport(_Base):
     async def send(self, call: RestCall[T]) -> T:
         """Send as `Transport.send` does."""
         with self._translated():
-            async with self._http.stream(
-                call.method, self._url(call.path), **self._arguments(call)
-            ) as response:
+            async with AsyncExitStack() as stack:
+                patience = Patience(self.timeout_secs)
+                with patience.sending():
+                    opened = self._http.stream(call.method, self._url(call.path), **self._arguments(call))
+                    response = await stack.enter_async_context(opened)
+                stack.enter_context(patience.reading(response))
                 body = _Body(response, call.max_bytes)
                 async for chunk in response.aiter_raw():
                     body.add(chunk)
@@ -143,14 +160,21 @@ class AsyncTransport(_Base):
 
     @asynccontextmanager
     async def stream(
-        self, path: str, headers: Mapping[str, str], read_secs: float | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        read_secs: float | None = None,
+        patience: Patience | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         """Stream as `Transport.stream` does."""
         timeout = httpx2.Timeout(self.timeout_secs, read=read_secs or self.timeout_secs)
+        patience = patience or Patience(self.timeout_secs)
         with self._translated(read_secs):
-            async with self._http.stream(
-                "GET", self._url(path), headers=dict(headers), timeout=timeout
-            ) as response:
+            async with AsyncExitStack() as stack:
+                with patience.sending():
+                    opened = self._http.stream("GET", self._url(path), headers=dict(headers), timeout=timeout)
+                    response = await stack.enter_async_context(opened)
+                stack.enter_context(patience.reading(response))
                 if response.status_code >= 300:
                     body = _Body(response, _MAX_PROBLEM_BYTES)
                     async for chunk in response.aiter_raw():

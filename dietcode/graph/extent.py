@@ -251,15 +251,39 @@ def floor_divide(numerator: Extent, divisor: Extent) -> Extent:
         raise ValueError("an extent divided by 0")
     if numerator == divisor:
         return ONE
+    numerator, divisor = _without_nested(numerator, divisor)
     if len(divisor.terms) > 1:
         exact = _long_division(numerator, divisor)
         return _atom("//", numerator, divisor) if exact is None else exact
     exact, rest = _quotient_of_terms(numerator, divisor)
     if not rest.terms:
         return exact
-    if rest.is_constant and divisor.is_constant:
-        return exact + rest.constant // divisor.constant
+    if (
+        divisor.is_constant
+    ):  # one text for all that are equal: the number in the quotient is below the divisor
+        whole = sum(coefficient for coefficient, one in rest.terms if not one) // divisor.constant
+        exact, rest = exact + whole, rest - divisor * whole
+        if rest.is_constant:
+            return exact
     return exact + _atom("//", rest, divisor)
+
+
+def _without_nested(numerator: Extent, divisor: Extent) -> tuple[Extent, Extent]:
+    """Return a quotient of a quotient as one: ``(L // 5 + 1) // 2`` is ``(L + 5) // 10``."""
+    if not divisor.is_constant or divisor.constant <= 0:
+        return numerator, divisor
+    for coefficient, monomial in numerator.terms:
+        rest = numerator - Extent(((coefficient, monomial),))
+        if coefficient != 1 or len(monomial) != 1 or not rest.is_constant:
+            continue
+        ((factor, power),) = monomial
+        if power != 1 or isinstance(factor, str) or factor.function != "//" or not factor.second.is_constant:
+            continue
+        if factor.second.constant > 0:
+            return _without_nested(
+                factor.first + rest * factor.second, Extent.of(divisor.constant * factor.second.constant)
+            )
+    return numerator, divisor
 
 
 def _long_division(numerator: Extent, divisor: Extent) -> Extent | None:

@@ -92,7 +92,8 @@ def pooling_call(graph: Graph, nodes: Sequence[Node]) -> KernelCall | None:
     pool = nodes[0]
     x = _channels_last(graph, nodes)
     dilated = any(one != 1 for one in pool.attributes["dilation"])
-    if x is None or len(nodes) != 2 or dilated or pool.attributes["ceil"]:
+    flat = len(pool.attributes["window"]) != 2  # blocks pool over two axes
+    if x is None or len(nodes) != 2 or dilated or flat or pool.attributes["ceil"]:
         return None
     pads = pool.attributes["pads"]
     node: dict[str, Any] = {

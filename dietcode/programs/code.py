@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dietcode.programs.values import (
-    Group,
-    Known,
+    KnownValue,
     Operation,
+    OperationGroup,
     Pending,
     Register,
     Several,
@@ -36,7 +36,7 @@ class Instruction:
     rest : list
         What follows them in the form.
     line : int
-    group : Group or None
+    group : OperationGroup or None
         Of a block.
     target : Label or None
         Of a jump; for "label", itself.
@@ -47,7 +47,7 @@ class Instruction:
     reads: list[int]
     rest: list[Any] = field(default_factory=list)
     line: int = 0
-    group: Group | None = None
+    group: OperationGroup | None = None
     target: Label | None = None
 
 
@@ -67,7 +67,7 @@ class Code:
         self.variables = {name: number for number, name in enumerate(parameters)}
         self._current: dict[str, Value] = {}
         self._changed: set[str] = set()
-        self._group = Group()
+        self._group = OperationGroup()
 
     def fresh(self) -> int:
         """Return a new register."""
@@ -152,7 +152,7 @@ class Code:
 
     def flush(self) -> None:
         """Write the block of the tensor code that was collected."""
-        group, self._group = self._group, Group()
+        group, self._group = self._group, OperationGroup()
         if not group.operations:
             return
         group.results = [result for one in group.operations for result in one.results]
@@ -190,7 +190,7 @@ def _returned(operation: Operation, path: tuple[int, ...], kind: Any) -> Value:
     if isinstance(kind, tuple) and kind[0] == "tuple":
         return Several(tuple(_returned(operation, (*path, at), one) for at, one in enumerate(kind[1])))
     if kind == "none":
-        return Known(None)
+        return KnownValue(None)
     found = Pending(operation, path, kind)
     operation.results.append(found)
     return found

@@ -278,7 +278,7 @@ class Evaluation:
     def _applied(self, node: ast.Call, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
         role = role_of_call(function, [*args, *named.values()], self._recording.source_of)
         if role == "tensor":
-            target = function.function if isinstance(function, marks.Block) else function
+            target = function.function if isinstance(function, marks.MarkedBlock) else function
             return self._tensors(node, target, args, **named)
         if role == "":
             raise self._refuse(node, f"calls {clip(ast.unparse(node.func))}; allowed: {ALLOWED}")

@@ -15,7 +15,7 @@ from dietcode.models.importing.exported import import_exported
 from dietcode.models.nested import renamed
 from dietcode.programs.kinds import NUMBERS, Kind, is_tensor_kind, words
 from dietcode.programs.sources import is_module, is_tensor
-from dietcode.programs.values import Group, Known, Pending, arguments_of, leaves_of, resolved
+from dietcode.programs.values import KnownValue, OperationGroup, Pending, arguments_of, leaves_of, resolved
 
 Type = tuple[str, tuple[int, ...]]
 ADVICE = (
@@ -60,7 +60,7 @@ def type_of(kind: Kind) -> Type:
     raise ModelError(f"{words(kind)} goes from one block to another; allowed: float32, and whole numbers")
 
 
-def export_group(group: Group, weights: WeightNames) -> Graph:
+def export_group(group: OperationGroup, weights: WeightNames) -> Graph:
     """Return the graph of a block, of one instance: its inputs are ``a0``, ``a1``, … as the operands.
 
     Raises
@@ -96,7 +96,7 @@ def export_group(group: Group, weights: WeightNames) -> Graph:
     return found
 
 
-def _example(kind: Kind, group: Group) -> Any:
+def _example(kind: Kind, group: OperationGroup) -> Any:
     import torch
 
     if kind in ("int", "bool"):
@@ -110,13 +110,13 @@ def _example(kind: Kind, group: Group) -> Any:
     return torch.zeros(kind[2])
 
 
-def _known_of(group: Group) -> Iterator[Known]:
+def _known_of(group: OperationGroup) -> Iterator[KnownValue]:
     for one in group.operations:
         for argument in arguments_of(one):
-            yield from (leaf for leaf in leaves_of(argument) if isinstance(leaf, Known))
+            yield from (leaf for leaf in leaves_of(argument) if isinstance(leaf, KnownValue))
 
 
-def _module_of(group: Group) -> Any:
+def _module_of(group: OperationGroup) -> Any:
     """Return a module whose ``forward`` takes the operands and returns the results."""
     import torch
 
@@ -154,22 +154,24 @@ def _module_of(group: Group) -> Any:
             given = {one.number: value for one, value in zip(group.operands, operands, strict=True)}
             return run_group(group, given, self._of)
 
-        def _of(self, known: Known) -> Any:
+        def _of(self, known: KnownValue) -> Any:
             return getattr(self, self._places[id(known.value)]) if is_tensor(known.value) else known.value
 
     return Run()
 
 
-def run_group(group: Group, given: dict[int, Any], known: Any = lambda one: one.value) -> tuple[Any, ...]:
+def run_group(
+    group: OperationGroup, given: dict[int, Any], known: Any = lambda one: one.value
+) -> tuple[Any, ...]:
     """Compute a group's results.
 
     Parameters
     ----------
-    group : Group
+    group : OperationGroup
     given : dict of int to tensor
         The operands by their registers.
     known : callable
-        What a `Known` stands for.
+        What a `KnownValue` stands for.
     """
     made: dict[int, Any] = {}
 
@@ -179,7 +181,7 @@ def run_group(group: Group, given: dict[int, Any], known: Any = lambda one: one.
             for at in leaf.path:
                 found = found[at]
             return found
-        if isinstance(leaf, Known):
+        if isinstance(leaf, KnownValue):
             return known(leaf)
         is_bool = is_tensor_kind(leaf.kind) and leaf.kind[1] == "bool"  # tables have numbers
         return given[leaf.number] != 0 if is_bool else given[leaf.number]

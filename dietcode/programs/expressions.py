@@ -19,7 +19,7 @@ from dietcode.programs.roles import BINARY, COMPARE, UNARY
 from dietcode.programs.sites import Context, Path, Site
 from dietcode.programs.sources import Statics, is_frozen, is_tensor
 from dietcode.programs.tensor_calls import argmax_of, tensor_operation
-from dietcode.programs.values import Known, Register, Several, Value
+from dietcode.programs.values import KnownValue, Register, Several, Value
 
 UNREACHED = "RuntimeError: no sample reached this line; give samples that do"
 
@@ -65,7 +65,7 @@ class ExpressionLowering(ABC):
     def fail(self, text: str) -> None:
         """Write an error of the instance."""
         self.code.end_block()
-        self.code.emit("raise", (), Known(text), writes=0)
+        self.code.emit("raise", (), KnownValue(text), writes=0)
 
     def _unless(self, value: Value, good: Label) -> None:
         """Jump to a label where a value is true."""
@@ -75,7 +75,7 @@ class ExpressionLowering(ABC):
         """Write an expression; returns its value."""
         known, static = self.statics.find(node)
         if known:
-            return Known(static, ast.unparse(node))
+            return KnownValue(static, ast.unparse(node))
         return self.kinded(_EXPRESSIONS[type(node)](self, node), node)
 
     def kinded(self, found: Value, node: ast.AST) -> Value:
@@ -125,10 +125,10 @@ class ExpressionLowering(ABC):
         name = f" {node.lineno} {node.col_offset}"  # no name in the text has spaces
         otherwise, end = Label(), Label()
         self.condition(node.test, lambda value: self.code.jump_unless(value, otherwise))
-        self.code.write(name, self.value(node.body) if self._is_seen(node.body) else Known(None))
+        self.code.write(name, self.value(node.body) if self._is_seen(node.body) else KnownValue(None))
         self.code.jump(end)
         self.code.label(otherwise)
-        self.code.write(name, self.value(node.orelse) if self._is_seen(node.orelse) else Known(None))
+        self.code.write(name, self.value(node.orelse) if self._is_seen(node.orelse) else KnownValue(None))
         self.code.label(end)
         return self.code.read(name)
 
@@ -183,11 +183,11 @@ class ExpressionLowering(ABC):
 
     def _compared(self, node: ast.expr, value: Value) -> Value:
         """Return a side of a comparison with a tensor; constants are as float32 has them."""
-        if isinstance(value, Known) and isinstance(value.value, float):
+        if isinstance(value, KnownValue) and isinstance(value.value, float):
             import torch
 
-            return Known(float(torch.tensor(value.value)))
-        is_number = isinstance(value, Known) and not is_tensor(value.value)
+            return KnownValue(float(torch.tensor(value.value)))
+        is_number = isinstance(value, KnownValue) and not is_tensor(value.value)
         if is_number or not any(map(is_tensor_kind, self.site(node).kinds)):
             return value
         return self.number(value, "float")
@@ -198,12 +198,12 @@ class ExpressionLowering(ABC):
         base = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
             ends = [
-                Known(None) if one is None else self.value(one)
+                KnownValue(None) if one is None else self.value(one)
                 for one in (node.slice.lower, node.slice.upper)
             ]
             return self.code.emit("slice", (base, *ends))
         at = self.value(node.slice)
-        if isinstance(base, Several) and isinstance(at, Known) and not base.is_list:
+        if isinstance(base, Several) and isinstance(at, KnownValue) and not base.is_list:
             item: Value = base.items[at.value]
             return item
         return self.code.emit("get", (base, at))
@@ -213,12 +213,12 @@ class ExpressionLowering(ABC):
             return self._constant(node)
         base = self.value(node.value)
         if self.site(node).role == "tensor":
-            return self.tensors(node, getattr, [base, Known(node.attr)])
+            return self.tensors(node, getattr, [base, KnownValue(node.attr)])
         return self.code.emit("field", (base,), node.attr)
 
     def _constant(self, node: ast.expr) -> Value:
         found = self.site(node).value
-        return Several(tuple(map(Known, found))) if isinstance(found, tuple) else Known(found)
+        return Several(tuple(map(KnownValue, found))) if isinstance(found, tuple) else KnownValue(found)
 
     def _comprehension(self, node: ast.ListComp) -> Value:
         return lower_list_comprehension(self, node)
@@ -272,8 +272,8 @@ class ExpressionLowering(ABC):
         args = [self.value(one) for one in node.args]
         if role == "list.append":
             self.code.emit("append", (base, *args), writes=0)
-            return Known(None)
-        return self.code.emit("pop", (base, args[0] if args else Known(None)))
+            return KnownValue(None)
+        return self.code.emit("pop", (base, args[0] if args else KnownValue(None)))
 
     def _arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         args = [self.value(one) for one in node.args]
@@ -298,12 +298,12 @@ class ExpressionLowering(ABC):
         contexts = self.site(node).callees
         callee = self.lookup(next(iter(contexts)))
         args, named = self._arguments(node)
-        values: list[Value] = [*(Known(one) for one in bound), *args]
+        values: list[Value] = [*(KnownValue(one) for one in bound), *args]
         for at in range(len(values), len(callee.source.parameters)):
             name = callee.source.parameters[at]
-            values.append(named[name] if name in named else Known(callee.source.default(at)))
+            values.append(named[name] if name in named else KnownValue(callee.source.default(at)))
         return [
-            Known(None) if name in callee.statics or _is_object(value) else value
+            KnownValue(None) if name in callee.statics or _is_object(value) else value
             for name, value in zip(callee.source.parameters, values, strict=True)
         ]
 
@@ -332,12 +332,12 @@ class ExpressionLowering(ABC):
             raise self.refuse(node, f"{function.__name__} with names of arguments")
         if function is len:
             if isinstance(args[0], Several):
-                return Known(len(args[0].items))
+                return KnownValue(len(args[0].items))
             return self.code.emit("len", args)
         if function is list:
             if not args:
                 return self.code.emit("list", ())
-            return self.code.emit("slice", (args[0], Known(None), Known(None)))
+            return self.code.emit("slice", (args[0], KnownValue(None), KnownValue(None)))
         if function in (min, max):
             if len(args) < 2:
                 raise self.refuse(node, f"{function.__name__} of a list; write a loop")
@@ -358,16 +358,18 @@ class ExpressionLowering(ABC):
             if one.name in named:
                 values.append(named[one.name])
             elif one.default is not dataclasses.MISSING:
-                values.append(Known(one.default))
+                values.append(KnownValue(one.default))
             else:
                 raise self.refuse(node, f"leaves out {one.name} of {function.__name__}; give it")
         given = dict(zip((one.name for one in fields), values, strict=True))
         order = self.records[function.__name__]
-        return self.code.emit("record", [given.get(name, Known(None)) for name in order], function.__name__)
+        return self.code.emit(
+            "record", [given.get(name, KnownValue(None)) for name in order], function.__name__
+        )
 
 
 def _is_object(value: Value) -> bool:
-    return isinstance(value, Known) and is_frozen(value.value) and not is_tensor(value.value)
+    return isinstance(value, KnownValue) and is_frozen(value.value) and not is_tensor(value.value)
 
 
 def method_of(name: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from dietcode.programs.lowering import FunctionLowering
 from dietcode.programs.recording import Recording
 from dietcode.programs.registers import finished
 from dietcode.programs.sites import Context
-from dietcode.programs.values import Group
+from dietcode.programs.values import OperationGroup
 
 _SKIPPED = frozenset({"label"})
 
@@ -33,7 +33,7 @@ class FormedBlock:
     operands, results : tuple of Type
     is_made : list of bool
         Of each operand, whether a block computed it in any sample; others come with the instance.
-    group : Group
+    group : OperationGroup
         One of those that it is, for PyTorch.
     """
 
@@ -41,7 +41,7 @@ class FormedBlock:
     operands: tuple[Type, ...]
     results: tuple[Type, ...]
     is_made: list[bool]
-    group: Group
+    group: OperationGroup
 
 
 @dataclass
@@ -176,7 +176,7 @@ class _Forming:
             self._tensors.append(own)
         return self._tensors.index(own)
 
-    def _block(self, group: Group) -> int:
+    def _block(self, group: OperationGroup) -> int:
         try:
             results = tuple(type_of(one.kind) for one in group.results)
             operands = tuple(type_of(one.kind) for one in group.operands)

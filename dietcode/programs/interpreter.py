@@ -54,7 +54,7 @@ class _RaisedError(Exception):
 
 
 @dataclass(eq=False)
-class Node:
+class NotedBlock:
     """A block that is to run, or has run, for one instance.
 
     Attributes
@@ -75,7 +75,7 @@ class Node:
 class Row:
     """One result of a node."""
 
-    node: Node
+    node: NotedBlock
     number: int
 
 
@@ -131,7 +131,7 @@ class FormRun:
     buckets: list[tuple[int, int, int, int]] = field(default_factory=list)
     flushes: list[dict[int, int]] = field(default_factory=list)
     edges: set[tuple[int, int]] = field(default_factory=set)
-    _nodes: list[Node] = field(default_factory=list)
+    _nodes: list[NotedBlock] = field(default_factory=list)
     _fibers: list[_Fiber] = field(default_factory=list)
 
     def run(self, instances: Sequence[Sequence[Any]]) -> list[Any]:
@@ -166,7 +166,7 @@ class FormRun:
         if not nodes:
             return
         counts: dict[int, int] = {}
-        buckets: dict[tuple[int, int], list[Node]] = {}
+        buckets: dict[tuple[int, int], list[NotedBlock]] = {}
         for one in nodes:
             counts[one.block] = counts.get(one.block, 0) + 1
             buckets.setdefault((one.key, one.block), []).append(one)
@@ -177,13 +177,13 @@ class FormRun:
                 one.results = results
             self.buckets.append((len(self.flushes) - 1, key, block, len(bucket)))
 
-    def _note(self, block: int, operands: list[Any]) -> Node:
+    def _note(self, block: int, operands: list[Any]) -> NotedBlock:
         key = self.phases[block] * PHASE
         for one in operands:
             if isinstance(one, Row):
                 self.edges.add((block, one.node.block))
                 key = max(key, one.node.key + 1)
-        node = Node(block, max(key, 1), operands)
+        node = NotedBlock(block, max(key, 1), operands)
         self._nodes.append(node)
         return node
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs.calling import callable_of
 from dietcode.programs.code import Label
 from dietcode.programs.sources import is_frozen
-from dietcode.programs.values import Known, Several, Value
+from dietcode.programs.values import KnownValue, Several, Value
 
 if TYPE_CHECKING:
-    from dietcode.programs.writing import Writer
+    from dietcode.programs.writing import FunctionWriter
 
 _Item = Callable[[Value], Value]  # from the number of a round to what the loop's target is
 
 
-def lower_for(lowering: Writer, node: ast.For) -> None:
+def lower_for(lowering: FunctionWriter, node: ast.For) -> None:
     """Write a loop."""
     rounds = lowering.statics.unrolled(node)
     if rounds is None:
@@ -39,7 +39,7 @@ def lower_for(lowering: Writer, node: ast.For) -> None:
     lowering.code.label(end)
 
 
-def lower_list_comprehension(lowering: Writer, node: ast.ListComp) -> Value:
+def lower_list_comprehension(lowering: FunctionWriter, node: ast.ListComp) -> Value:
     """Write a comprehension as a loop that appends."""
     (loop,) = node.generators
     name = f" list {node.lineno} {node.col_offset}"
@@ -49,14 +49,14 @@ def lower_list_comprehension(lowering: Writer, node: ast.ListComp) -> Value:
         again = lowering.loops[-1][0]
         for one in loop.ifs:
             lowering.condition(one, lambda value: lowering.code.jump_unless(value, again))
-        value = lowering.value(node.elt) if lowering.site(node.elt).kinds or loop.ifs else Known(None)
+        value = lowering.value(node.elt) if lowering.site(node.elt).kinds or loop.ifs else KnownValue(None)
         lowering.code.emit("append", (lowering.code.read(name), value), writes=0)
 
     _loop(lowering, loop.target, loop.iter, body, f"{node.lineno} {node.col_offset}")
     return lowering.code.read(name)
 
 
-def lower_listed(lowering: Writer, node: ast.Call) -> Value:
+def lower_listed(lowering: FunctionWriter, node: ast.Call) -> Value:
     """Write ``list`` of what a loop may go over."""
     code, name = lowering.code, f" listed {node.lineno} {node.col_offset}"
     code.write(name, code.emit("list", ()))
@@ -69,7 +69,7 @@ def lower_listed(lowering: Writer, node: ast.Call) -> Value:
     return code.read(name)
 
 
-def lower_map(lowering: Writer, node: ast.Call) -> Value:
+def lower_map(lowering: FunctionWriter, node: ast.Call) -> Value:
     """Write calls that run side by side, and then a loop that waits for them."""
     bound = callable_of(lowering.statics.find(node.args[0])[1])[1]
     mark = f"{node.lineno} {node.col_offset}"
@@ -81,7 +81,7 @@ def lower_map(lowering: Writer, node: ast.Call) -> Value:
         raise lowering.refuse(
             node, "dietcode.map of tensor code, or of an empty list in all samples; write a list"
         )
-    given = [Known(None) if is_frozen(one) else Known(one) for one in bound]
+    given = [KnownValue(None) if is_frozen(one) else KnownValue(one) for one in bound]
 
     def begin(item: Value) -> None:
         task = lowering.code.emit("spawn", (*given, item), lowering.callee(node))
@@ -96,21 +96,21 @@ def lower_map(lowering: Writer, node: ast.Call) -> Value:
     return lowering.code.read(found)
 
 
-def _over(lowering: Writer, items: str, body: Callable[[Value], None], mark: str) -> None:
+def _over(lowering: FunctionWriter, items: str, body: Callable[[Value], None], mark: str) -> None:
     """Write a loop over the items of a list in a variable."""
     count = lowering.code.emit("len", (lowering.code.read(items),))
     _counted(
         lowering,
         f" {mark}",
-        Known(0),
+        KnownValue(0),
         count,
-        Known(1),
+        KnownValue(1),
         lambda at: body(lowering.code.emit("get", (lowering.code.read(items), at))),
     )
 
 
 def _loop(
-    lowering: Writer, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
+    lowering: FunctionWriter, target: ast.expr, iterable: ast.expr, body: Callable[[], None], mark: str
 ) -> None:
     start, stop, step, item = _rounds(lowering, iterable, f"{mark} {len(lowering.loops)}")
 
@@ -122,41 +122,41 @@ def _loop(
 
 
 def _counted(
-    lowering: Writer,
+    lowering: FunctionWriter,
     name: str,
     start: Value,
     stop: Value,
-    step: Known,
+    step: KnownValue,
     body: Callable[[Value], None],
 ) -> None:
     """Write a loop over whole numbers."""
     code = lowering.code
     code.write(name, start)
-    if not isinstance(stop, Known):
+    if not isinstance(stop, KnownValue):
         code.write(f"{name} stop", stop)
     test, again, end = Label(), Label(), Label()
     code.label(test)
-    until = stop if isinstance(stop, Known) else code.read(f"{name} stop")
+    until = stop if isinstance(stop, KnownValue) else code.read(f"{name} stop")
     inside = code.emit("binary", (code.read(name), until), "<" if step.value > 0 else ">")
     code.jump_unless(inside, end)
     lowering.loops.append((again, end))
     body(code.read(name))
     lowering.loops.pop()
     code.label(again)
-    code.write(name, code.emit("binary", (code.read(name), Known(step.value)), "+"))
+    code.write(name, code.emit("binary", (code.read(name), KnownValue(step.value)), "+"))
     code.jump(test)
     code.label(end)
 
 
-def _rounds(lowering: Writer, node: ast.expr, mark: str) -> tuple[Value, Value, Known, _Item]:
+def _rounds(lowering: FunctionWriter, node: ast.expr, mark: str) -> tuple[Value, Value, KnownValue, _Item]:
     """Return start, stop and step of a loop's numbers, and what the target is for each of them."""
     code = lowering.code
     function: Any = lowering.statics.find(node.func)[1] if isinstance(node, ast.Call) else None
     if isinstance(node, ast.Call) and function is range:
         args = [lowering.value(one) for one in node.args]
-        start, stop = (Known(0), args[0]) if len(args) == 1 else (args[0], args[1])
-        step = args[2] if len(args) > 2 else Known(1)
-        if not isinstance(step, Known) or not step.value:
+        start, stop = (KnownValue(0), args[0]) if len(args) == 1 else (args[0], args[1])
+        step = args[2] if len(args) > 2 else KnownValue(1)
+        if not isinstance(step, KnownValue) or not step.value:
             raise lowering.refuse(
                 node, "a range with a step that depends on the instance; allowed: a constant"
             )
@@ -177,28 +177,34 @@ def _rounds(lowering: Writer, node: ast.expr, mark: str) -> tuple[Value, Value, 
             stop = code.emit("binary", (stop, many), "min")
         items = [item for _, item in parts]
         if function is enumerate:
-            return Known(0), stop, Known(1), lambda at: Several((at, items[0](at)))
-        return Known(0), stop, Known(1), lambda at: Several(tuple(one(at) for one in items))
+            return KnownValue(0), stop, KnownValue(1), lambda at: Several((at, items[0](at)))
+        return KnownValue(0), stop, KnownValue(1), lambda at: Several(tuple(one(at) for one in items))
     if isinstance(node, ast.Call) and function is reversed:
         start, stop, step, item = _rounds(lowering, node.args[0], mark)
-        if start != Known(0) or step != Known(1):
+        if start != KnownValue(0) or step != KnownValue(1):
             raise lowering.refuse(node, "reversed of a range; write range(stop - 1, start - 1, -1)")
-        return code.emit("binary", (stop, Known(1)), "-"), Known(-1), Known(-1), item
+        return code.emit("binary", (stop, KnownValue(1)), "-"), KnownValue(-1), KnownValue(-1), item
     value = lowering.value(node)
     name = f" over {mark}"
     code.write(name, value)
-    stop = Known(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
-    return Known(0), stop, Known(1), lambda at: code.emit("get", (code.read(name), at))
+    stop = KnownValue(len(value.items)) if isinstance(value, Several) else code.emit("len", (value,))
+    return KnownValue(0), stop, KnownValue(1), lambda at: code.emit("get", (code.read(name), at))
 
 
 def _from_zero(
-    lowering: Writer, node: ast.expr, start: Value, stop: Value, step: Known, item: _Item, name: str
+    lowering: FunctionWriter,
+    node: ast.expr,
+    start: Value,
+    stop: Value,
+    step: KnownValue,
+    item: _Item,
+    name: str,
 ) -> tuple[Value, _Item]:
     """Return how many rounds a loop has, and its targets by the numbers of the rounds.
 
     Parameters
     ----------
-    lowering : Writer
+    lowering : FunctionWriter
     node : expression
     start, stop, step, item
         As `_rounds` gives them.
@@ -206,7 +212,7 @@ def _from_zero(
         Of a variable that keeps the start.
     """
     code = lowering.code
-    if start == Known(0) and step == Known(1):
+    if start == KnownValue(0) and step == KnownValue(1):
         return stop, item
     if step.value not in (1, -1):
         raise lowering.refuse(

@@ -10,7 +10,7 @@ from dietcode.programs.code import Code, Label
 from dietcode.programs.expressions import UNREACHED, ExpressionLowering
 from dietcode.programs.loops import lower_for
 from dietcode.programs.roles import BINARY
-from dietcode.programs.values import Known, Several, Value
+from dietcode.programs.values import KnownValue, Several, Value
 
 
 class FunctionLowering(ExpressionLowering):
@@ -25,7 +25,7 @@ class FunctionLowering(ExpressionLowering):
             The function has what cannot be compiled; names file and line.
         """
         self.body(self.source.tree.body)
-        self.code.emit("return", (Known(None),), writes=0)
+        self.code.emit("return", (KnownValue(None),), writes=0)
         return self.code
 
     def body(self, body: Sequence[ast.stmt]) -> None:
@@ -65,7 +65,7 @@ class FunctionLowering(ExpressionLowering):
         elif isinstance(node, ast.For):
             lower_for(self, node)
         elif isinstance(node, ast.Return):
-            value = Known(None) if node.value is None else self.value(node.value)
+            value = KnownValue(None) if node.value is None else self.value(node.value)
             self.code.emit("return", (value,), writes=0)
         elif isinstance(node, ast.Assert):
             good = Label()
@@ -123,7 +123,7 @@ class FunctionLowering(ExpressionLowering):
             many = len(target.elts)
             known = value.items if isinstance(value, Several) else None
             if known is None:
-                known = tuple(self.code.emit("get", (value, Known(at))) for at in range(many))
+                known = tuple(self.code.emit("get", (value, KnownValue(at))) for at in range(many))
             for one, own in zip(target.elts, known, strict=True):
                 self.store(one, own)
         elif isinstance(target, ast.Subscript):

@@ -37,7 +37,7 @@ class Program:
             return self.function(*args)
 
 
-class Block:
+class MarkedBlock:
     """A function of tensors, which is compiled as one piece; called, it is the plain function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -56,9 +56,9 @@ def program(function: Callable[..., Any]) -> Program:
     return Program(function)
 
 
-def block(function: Callable[..., Any]) -> Block:
+def block(function: Callable[..., Any]) -> MarkedBlock:
     """Mark a function of tensors, without control flow that depends on values, as one block."""
-    return Block(function)
+    return MarkedBlock(function)
 
 
 def concurrent(*results: Any) -> tuple[Any, ...]:

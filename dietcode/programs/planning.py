@@ -30,7 +30,7 @@ Type = tuple[str, tuple[int, ...]]
 
 
 @dataclass
-class RowBlock:
+class BatchedBlock:
     """A block as a graph of rows.
 
     Attributes
@@ -90,7 +90,7 @@ def plan_program(model: ProgramModel, fields: Mapping[str, Any], *, hoist: bool 
     ModelError
         A block cannot be compiled; all reasons are named.
     """
-    blocks: list[RowBlock] = []
+    blocks: list[BatchedBlock] = []
     splits: list[_Split | int] = []
     for number, one in enumerate(model.blocks):
         splits.append(_rows_of(model, number, one, blocks, hoist))
@@ -117,7 +117,7 @@ def _max_batch(counts: Mapping[int, int]) -> int:
 
 
 def _rows_of(
-    model: ProgramModel, number: int, block: BlockModel, blocks: list[RowBlock], hoist: bool
+    model: ProgramModel, number: int, block: BlockModel, blocks: list[BatchedBlock], hoist: bool
 ) -> _Split | int:
     """Add the row blocks that a block becomes."""
     name = f"block{number}"
@@ -133,7 +133,7 @@ def _rows_of(
     if not wanted:
         own = distinct_outputs(_ranged(graph, _max_batch(block.buckets)))
         blocks.append(
-            RowBlock(
+            BatchedBlock(
                 name,
                 own,
                 list(block.operands),
@@ -152,7 +152,7 @@ def _rows_of(
     first_types = [block.operands[k] for k in first]
     hoisted: list[Type] = [("float32", shape) for shape in shapes]
     blocks.append(
-        RowBlock(
+        BatchedBlock(
             f"{name}{FIRST}", _renumbered(before, first), first_types, hoisted, 0, dict(block.together), batch
         )
     )
@@ -160,7 +160,7 @@ def _rows_of(
     rest = distinct_outputs(_with_tables(_renumbered(after, second), wanted, len(second), own_batch))
     types = [block.operands[k] for k in second] + hoisted
     blocks.append(
-        RowBlock(name, rest, types, list(block.results), block.phase, dict(block.buckets), own_batch)
+        BatchedBlock(name, rest, types, list(block.results), block.phase, dict(block.buckets), own_batch)
     )
     return _Split(len(blocks) - 2, len(blocks) - 1, first, second, len(wanted))
 
@@ -239,7 +239,7 @@ def _with_tables(graph: Graph, values: Sequence[str], begin: int, most: int) -> 
     return found
 
 
-def _lowered(block: RowBlock) -> LoweredRows:
+def _lowered(block: BatchedBlock) -> LoweredRows:
     outside = {name: f"next{at}" for at, name in enumerate(block.graph.outputs)}
     weights = row_weights(block.counts, block.max_batch)
     return lower_rows(block.graph, block.name, outside, weights)
@@ -278,7 +278,7 @@ def _description(
     model: ProgramModel,
     functions: list[dict[str, Any]],
     types: list[Type],
-    blocks: Sequence[RowBlock],
+    blocks: Sequence[BatchedBlock],
     lowered: Sequence[LoweredRows],
 ) -> dict[str, Any]:
     values: dict[str, TensorType] = {}
@@ -332,7 +332,7 @@ def _typed(types: Mapping[str, TensorType]) -> dict[str, Any]:
 def _facts(
     model: ProgramModel,
     description: Mapping[str, Any],
-    blocks: Sequence[RowBlock],
+    blocks: Sequence[BatchedBlock],
     lowered: Sequence[LoweredRows],
 ) -> dict[str, Any]:
     sizes = [one["shape"] for one in description["weights"].values()]

@@ -51,7 +51,7 @@ def role_of_call(function: Any, args: Sequence[Any], source_of: Callable[[Any], 
     source_of : callable
         The source of a function.
     """
-    marked = {marks.Block: "tensor", marks.Program: "call"}.get(type(function))
+    marked = {marks.MarkedBlock: "tensor", marks.Program: "call"}.get(type(function))
     if marked or any(function is one for one in BUILTINS):
         return marked or "builtin"
     if is_module(function):

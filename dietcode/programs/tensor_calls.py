@@ -11,11 +11,20 @@ from dietcode.programs import module as marks
 from dietcode.programs.code import argument_of
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, is_tuple_kind, words
 from dietcode.programs.sources import is_tensor
-from dietcode.programs.values import Indices, Known, Operation, Register, Several, Value, leaves_of, resolved
+from dietcode.programs.values import (
+    Indices,
+    KnownValue,
+    Operation,
+    Register,
+    Several,
+    Value,
+    leaves_of,
+    resolved,
+)
 from dietcode.workload.text import one_line
 
 if TYPE_CHECKING:
-    from dietcode.programs.writing import Writer
+    from dietcode.programs.writing import FunctionWriter
 
 _RANDOM = (
     "rand",
@@ -31,7 +40,7 @@ _RANDOM = (
 
 
 def tensor_operation(
-    lowering: Writer,
+    lowering: FunctionWriter,
     node: ast.AST,
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -41,7 +50,7 @@ def tensor_operation(
 
     Parameters
     ----------
-    lowering : Writer
+    lowering : FunctionWriter
     node : node
         Where it is in the text.
     function : callable
@@ -55,7 +64,7 @@ def tensor_operation(
     ModelError
         An argument is no tensor or number, or has another shape in another sample.
     """
-    if isinstance(function, marks.Block):
+    if isinstance(function, marks.MarkedBlock):
         function = function.function
     if getattr(function, "__name__", "") in _RANDOM:
         raise lowering.refuse(node, f"{function.__name__} gives random numbers; give them with the instance")
@@ -66,7 +75,7 @@ def tensor_operation(
         if isinstance(first, Register) and (first.kind in NUMBERS or is_tensor_kind(first.kind)):
             return first
     leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
-    if all(isinstance(leaf, Known) for leaf in leaves):
+    if all(isinstance(leaf, KnownValue) for leaf in leaves):
         return _constant(lowering, node, function, given, named)
     if function is operator.getitem and isinstance(given[1], Register) and given[1].kind in NUMBERS:
         function = _row_at
@@ -90,7 +99,7 @@ def _row_at(tensor: Any, index: Any) -> Any:
     return tensor.index_select(0, index.reshape(1)).squeeze(0)
 
 
-def _kind(lowering: Writer, node: ast.AST) -> Any:
+def _kind(lowering: FunctionWriter, node: ast.AST) -> Any:
     kinds = lowering.site(node).kinds
     if len(kinds) != 1:
         found = " and ".join(sorted(map(words, kinds)))
@@ -105,11 +114,13 @@ def _kind(lowering: Writer, node: ast.AST) -> Any:
     return kind
 
 
-def _constant(lowering: Writer, node: ast.AST, function: Callable[..., Any], args: Any, kwargs: Any) -> Value:
+def _constant(
+    lowering: FunctionWriter, node: ast.AST, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Value:
     """Compute at once what depends on no instance."""
     import torch
 
-    def find(leaf: Known) -> Any:
+    def find(leaf: KnownValue) -> Any:
         return leaf.value
 
     try:
@@ -128,27 +139,27 @@ def _known(found: Any, name: str) -> Value:
     if isinstance(found, tuple | list):
         return Several(tuple(_known(one, name) for one in found))
     if is_tensor(found) and not found.dim() and not found.is_floating_point():
-        return Known(found.item())
-    return Known(found, name)
+        return KnownValue(found.item())
+    return KnownValue(found, name)
 
 
-def _argument(lowering: Writer, node: ast.AST, given: Any) -> Any:
+def _argument(lowering: FunctionWriter, node: ast.AST, given: Any) -> Any:
     """Return an argument of tensor code."""
     if isinstance(given, ast.expr):
         return _index(lowering, node, given)
     value = argument_of(given)
-    if isinstance(value, Known) and isinstance(value.value, tuple | list):
+    if isinstance(value, KnownValue) and isinstance(value.value, tuple | list):
         is_list = isinstance(value.value, list)
-        value = Several(tuple(Known(one, value.name) for one in value.value), is_list)
+        value = Several(tuple(KnownValue(one, value.name) for one in value.value), is_list)
     if isinstance(value, Several):
         return Several(tuple(_argument(lowering, node, one) for one in value.items), value.is_list)
     return _unpacked(lowering, node, value) if isinstance(value, Register) else value
 
 
-def _unpacked(lowering: Writer, node: ast.AST, value: Register) -> Value:
+def _unpacked(lowering: FunctionWriter, node: ast.AST, value: Register) -> Value:
     kind = value.kind
     if kind == "none":
-        return Known(None)
+        return KnownValue(None)
     if kind in NUMBERS or is_tensor_kind(kind):
         if is_tensor_kind(kind) and kind[1] == "int32":
             raise lowering.refuse(
@@ -158,7 +169,7 @@ def _unpacked(lowering: Writer, node: ast.AST, value: Register) -> Value:
     if is_tuple_kind(kind):
         items = []
         for at, own in enumerate(kind[1]):
-            found = lowering.code.emit("get", (value, Known(at)))
+            found = lowering.code.emit("get", (value, KnownValue(at)))
             items.append(_unpacked(lowering, node, Register(found.number, own, value.is_made)))
         return Several(tuple(items))
     if isinstance(kind, tuple) and kind[0] == "mixed":
@@ -171,12 +182,12 @@ def _unpacked(lowering: Writer, node: ast.AST, value: Register) -> Value:
     raise lowering.refuse(node, f"tensor code is given {what}; allowed: {advice}")
 
 
-def _index(lowering: Writer, node: ast.AST, given: ast.expr) -> Any:
+def _index(lowering: FunctionWriter, node: ast.AST, given: ast.expr) -> Any:
     if isinstance(given, ast.Tuple):
         return Several(tuple(_index(lowering, node, one) for one in given.elts))
     if isinstance(given, ast.Slice):
         ends = [
-            Known(None) if one is None else _argument(lowering, node, lowering.value(one))
+            KnownValue(None) if one is None else _argument(lowering, node, lowering.value(one))
             for one in (given.lower, given.upper, given.step)
         ]
         if any(isinstance(one, Register) for one in ends):
@@ -185,7 +196,7 @@ def _index(lowering: Writer, node: ast.AST, given: ast.expr) -> Any:
     return _argument(lowering, node, lowering.value(given))
 
 
-def argmax_of(lowering: Writer, node: ast.Call, function: Any) -> Value | None:
+def argmax_of(lowering: FunctionWriter, node: ast.Call, function: Any) -> Value | None:
     """Return the tensor whose largest element a call finds; None for other calls."""
     import torch
 

@@ -10,7 +10,7 @@ from dietcode.programs.kinds import Kind
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownValue:
     """A number, text or None that stands in the text; or a module, function or weight."""
 
     value: Any
@@ -63,7 +63,7 @@ class Pending:
     register: int | None = None
 
 
-Value: TypeAlias = "Known | Register | Several | Pending"
+Value: TypeAlias = "KnownValue | Register | Several | Pending"
 
 
 @dataclass(eq=False)
@@ -119,7 +119,7 @@ def resolved(argument: Any, find: Callable[[Any], Any]) -> Any:
 
 
 @dataclass(eq=False)
-class Group:
+class OperationGroup:
     """A run of tensor code that becomes one block.
 
     Attributes

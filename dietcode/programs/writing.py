@@ -13,7 +13,7 @@ from dietcode.programs.sources import FunctionSource, Statics
 from dietcode.programs.values import Value
 
 
-class Writer(Protocol):
+class FunctionWriter(Protocol):
     """A function that is being written, as `dietcode.programs.lowering.FunctionLowering` is."""
 
     context: Context

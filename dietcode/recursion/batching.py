@@ -249,26 +249,14 @@ def _conv(b: Batching, node: Node, operands: list[Any]) -> str:
         raise GraphError(f"has windows of more than {_MOST_OFFSETS} elements")
     if any(map(any, attributes["pads"])):
         x = b.rows("pad", x, pads=((0, 0),) * 3 + tuple(attributes["pads"]), value=0.0)
-    rank, axes = len(window), list(range(3, 3 + len(window)))
+    rank = len(window)
     parts = []
     for group in range(groups):
         own = x if groups == 1 else _piece(b, x, 2, depth * group, depth * (group + 1), 1)
-        offsets = []
-        for at in itertools.product(*(range(one.constant) for one in window)):
-            piece = own
-            for axis, k, step, apart, count in zip(
-                axes, at, attributes["strides"], attributes["dilation"], spatial, strict=True
-            ):
-                start = k * apart
-                stop = start + (count.constant - 1) * step + 1
-                piece = _piece(b, piece, axis, Extent.of(start), Extent.of(stop), step)
-            order = (0, 1, *axes, 2)  # what a product adds up comes last
-            offsets.append(b.rows("transpose", piece, axes=order))
-        read = b.rows("concat", *offsets, axis=rank + 2) if len(offsets) > 1 else offsets[0]
+        read = _windows(b, node, own, window)
         per = Extent.of(rows.constant // groups)
-        mine = (
-            w if groups == 1 else b.add("slice", w, axis=0, start=per * group, stop=per * (group + 1), step=1)
-        )
+        own_rows = {"axis": 0, "start": per * group, "stop": per * (group + 1), "step": 1}
+        mine = w if groups == 1 else b.add("slice", w, **own_rows)
         mine = b.add("transpose", mine, axes=(0, *range(2, rank + 2), 1))
         mine = b.add("reshape", mine, shape=(per, _product_of((*window, depth))))
         flat = b.reshaped(read, (many * _product_of(spatial), _product_of((*window, depth))))
@@ -278,6 +266,21 @@ def _conv(b: Batching, node: Node, operands: list[Any]) -> str:
         made = b.rows("add", made, bias[0])
     made = b.reshaped(made, (many, *spatial, rows))
     return b.rows("transpose", made, axes=(0, 1, rank + 2, *range(2, rank + 2)))
+
+
+def _windows(b: Batching, node: Node, x: str, window: Sequence[Extent]) -> str:
+    """Return what each window of x [B, n, c, spatial…] reads, as [B, n, spatial…, elements · c]."""
+    spatial = b.old.types[node.result].shape[2:]
+    axes = list(range(3, 3 + len(window)))
+    offsets = []
+    for at in itertools.product(*(range(one.constant) for one in window)):
+        piece = x
+        options = node.attributes["strides"], node.attributes["dilation"], spatial
+        for axis, k, step, apart, count in zip(axes, at, *options, strict=True):
+            stop = k * apart + (count.constant - 1) * step + 1
+            piece = _piece(b, piece, axis, Extent.of(k * apart), Extent.of(stop), step)
+        offsets.append(b.rows("transpose", piece, axes=(0, 1, *axes, 2)))  # what is added up comes last
+    return b.rows("concat", *offsets, axis=len(window) + 2) if len(offsets) > 1 else offsets[0]
 
 
 def _piece(b: Batching, x: str, axis: int, start: Extent, stop: Extent, step: int) -> str:

@@ -88,7 +88,7 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
             )
     module, loaded_by = _code(path, manifest)
     attach(loaded_by)
-    uncounted = _table_sizes(manifest)
+    uncounted = table_sizes(manifest)
     functions = {"run": threads.bind(module["run"], uncounted=uncounted), "select": module["select"]}
     for facts in manifest["packed"].values():
         name = packing_function(facts)
@@ -97,7 +97,7 @@ def _library(path: Path, manifest: dict[str, Any], threads: Threads) -> Library:
     return Library(path, manifest, functions, beside_torch)
 
 
-def _table_sizes(manifest: Mapping[str, Any]) -> int:
+def table_sizes(manifest: Mapping[str, Any]) -> int:
     """Return a bit for each shape variable that is only the rows of tables, which time hardly depends on.
 
     A recursion's table is as large as its structure: with its size, each structure would be timed anew.

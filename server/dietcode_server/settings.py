@@ -91,6 +91,11 @@ class Settings(BaseSettings):
     max_submissions_per_minute: int = Field(
         600, ge=1, description="Most submissions of one owner within a minute; an admin has no such limit."
     )
+    max_streams_per_owner: int = Field(
+        100,
+        ge=1,
+        description="Most event streams that one owner has open; a server without tokens has no limit.",
+    )
     max_wrong_tokens_per_minute: int = Field(
         60, ge=1, description="Most requests with a wrong token from one address within a minute."
     )

@@ -95,6 +95,13 @@ def _rows(size: int) -> tuple[Any, ...]:
     return torch.randn(size, 4), order, torch.randn(size, 4)
 
 
+def _every_second(x: Any, at: Any, v: Any) -> Any:
+    x = x.clone()
+    x[1:3:2] = v[1:3:2]
+    x[:, 0::2] = v[:, 2:]
+    return x
+
+
 PUT: list[Function] = [
     lambda x, at, v: x.index_put((at,), v),
     lambda x, at, v: x.index_put((at // 2,), v, accumulate=True),
@@ -109,6 +116,10 @@ PUT: list[Function] = [
     lambda x, at, v: x.scatter_reduce(0, (at // 2)[:, None].expand(-1, 4), v, "amax"),
     lambda x, at, v: x.scatter_reduce(0, (at // 2)[:, None].expand(-1, 4), v, "prod"),
     lambda x, at, v: x.index_put((x > 0,), torch.tensor(2.0)),
+    lambda x, at, v: x.index_put((at > 1,), v[0]),
+    lambda x, at, v: x.index_put((x > 0,), v[x > 0]),
+    lambda x, at, v: x.index_put((at > 1,), v[at > 1] * 2, accumulate=True),
+    _every_second,
 ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from dietcode.graph.extent import Extent, smaller
 from dietcode.graph.graph import Graph, Value
 from dietcode.graph.tensor_type import DTYPES, GraphError
@@ -28,6 +30,7 @@ class Importer(GraphBuilder):
         super().__init__(graph)
         self.symbols = symbols
         self.values: dict[str, Any] = {}
+        self.constants: dict[str, np.ndarray[Any, Any]] = {}  # weights that rules add
         self.around = ""  # the source of the node that calls this function, for nodes that have none
 
     def value(self, argument: Any) -> Value:
@@ -117,6 +120,8 @@ def dtype_name(dtype: Any) -> str:
         Models do not have it.
     """
     name = str(dtype).removeprefix("torch.")
+    if name.startswith("complex"):
+        raise GraphError(f"dtype {name}; allowed: within a model; give and return torch.view_as_real(x)")
     if name not in DTYPES:
         raise GraphError(f"dtype {name}; allowed: {', '.join(DTYPES)} (convert with model.float())")
     return name

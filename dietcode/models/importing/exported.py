@@ -16,7 +16,20 @@ from dietcode.graph.graph import Graph
 from dietcode.graph.signature import CONSTANTS, described_tree
 from dietcode.graph.tensor_type import GraphError, TensorType
 from dietcode.models.exporting import dimension_names
-from dietcode.models.importing import layers, layout, pointwise, resizing, scattering  # noqa: F401 - rules
+from dietcode.models.importing import (  # noqa: F401 - rules
+    fourier,
+    layers,
+    layout,
+    pointwise,
+    resizing,
+    scattering,
+)
+from dietcode.models.importing.complex_numbers import (
+    ComplexPair,
+    complex_weight,
+    is_complex,
+    translated_complex,
+)
 from dietcode.models.importing.context import RULES, Importer, dtype_name
 from dietcode.models.importing.dimensions import Dimensions
 from dietcode.models.importing.flow import FLOW, check_results
@@ -99,6 +112,7 @@ def import_exported(program: Any, name: str, ranges: Mapping[str, tuple[int, int
         program.call_spec.in_spec, program.call_spec.out_spec, _argument_trees(program), results
     )
     graph.without_unused()
+    weights.update(importer.constants)
     return graph, {key: value for key, value in weights.items() if key in graph.weights}
 
 
@@ -174,6 +188,10 @@ def _add_inputs(program: Any, importer: Importer) -> Weights:
         fake = node.meta.get("val")
         if not hasattr(fake, "shape"):
             importer.values[node.name] = fake
+            continue
+        if node.name in stored and fake.dtype.is_complex:
+            key = stored[node.name]
+            importer.values[node.name] = complex_weight(importer, key, state[key].detach().cpu().numpy())
             continue
         try:
             type_ = TensorType(dtype_name(fake.dtype), importer.symbols_shape(fake.shape))
@@ -280,6 +298,8 @@ def _controlled(importer: Importer, node: Any, fake: Any, problems: dict[str, No
 
 
 def _translated(importer: Importer, node: Any, fake: Any) -> Any:
+    if is_complex(importer, node, fake):
+        return translated_complex(importer, _word(node.target), _arguments(node), fake)
     found = RULES.get(_word(node.target))
     if found is None:
         raise GraphError("not known")
@@ -331,6 +351,10 @@ def _outputs(importer: Importer, returned: list[Any]) -> list[str | None]:
     """Add the outputs to the graph; returns ``*`` or None for each leaf."""
     found: list[str | None] = []
     for one in returned:
+        if isinstance(importer.values.get(getattr(one, "name", "")), ComplexPair):
+            raise ModelError(
+                "an output of complex numbers; allowed: real ones, as torch.view_as_real(output)"
+            )
         value = importer.value(one)
         if value is not None and not isinstance(value, str):
             raise ModelError(f"an output that is {value!r}; allowed: tensors")

@@ -323,6 +323,12 @@ def _max_pool2d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _pooled(m, "max_pool", a, 2)
 
 
+@rule("aten.max_pool2d_with_indices.default")
+def _max_pool2d_alone(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return the largest elements; a node that reads their positions finds none."""
+    return _pooled(m, "max_pool", a, 2), None
+
+
 @rule("aten.avg_pool1d.default")
 def _avg_pool1d(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     return _pooled(m, "avg_pool", a, 1, count_pads=a["count_include_pad"])

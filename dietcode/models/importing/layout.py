@@ -365,3 +365,33 @@ def _extreme_so_far(name: str) -> Rule:
 
 for _name in ("cummax", "cummin"):
     rule(f"aten.{_name}.default")(_extreme_so_far(_name))
+
+
+@rule("aten.diagonal.default", "aten.linalg_diagonal.default")
+def _diagonal(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    x = m.tensor(a.get("self", a.get("A")))
+    first, second = axis_of(a["dim1"], m.rank(x)), axis_of(a["dim2"], m.rank(x))
+    rest = [k for k in range(m.rank(x)) if k not in (first, second)]
+    count, offset = m.symbols.extent(fake.shape[-1]), a["offset"]
+    own = [
+        m.add("arange", start=Extent.of(one), stop=count + one) for one in (-min(offset, 0), max(offset, 0))
+    ]
+    taken = m.add("take_points", m.transpose(x, [first, second, *rest]), *own)
+    return m.transpose(taken, [*range(1, m.rank(taken)), 0])
+
+
+@rule("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+def _places(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    """Return how many of the sorted numbers come before each value."""
+    bounds = m.tensor(a["boundaries"] if "boundaries" in a else a["sorted_sequence"])
+    x = m.tensor(a["self"])
+    if a.get("sorter") is not None:
+        raise GraphError("searchsorted with a sorter; allowed: a sequence that is sorted")
+    shape = m.type(bounds).shape
+    if len(shape) > 1:
+        bounds = m.reshape(bounds, (*shape[:-1], ONE, shape[-1]))
+    wide = m.reshape(x, (*m.type(x).shape, ONE))
+    up_to = a["right"] or a.get("side") == "right"
+    before = m.add("less_equal" if up_to else "less", bounds, wide)
+    total = m.add("sum", m.cast(before, "int64"), axes=(m.rank(wide) - 1,))
+    return m.cast(total, dtype_name(fake.dtype))

@@ -10,6 +10,7 @@ from dietcode.graph.graph import Value
 from dietcode.graph.tensor_type import GraphError
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
 from dietcode.models.importing.spelled_out import (
+    arc_tangent,
     clipped,
     elu,
     hard_sigmoid,
@@ -377,3 +378,14 @@ def _native_dropout(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     if a["train"] and a["p"] > 0:
         raise GraphError("dropout of a model in training mode; call model.eval() before the export")
     return m.tensor(a["input"]), None
+
+
+@rule("aten.atan2.default")
+def _atan2(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    y, x = (str(m.cast(m.tensor(a[key]), dtype_name(fake.dtype))) for key in ("self", "other"))
+    return arc_tangent(m, y, x)
+
+
+@rule("aten.hypot.default")
+def _hypot(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
+    return m.add("sqrt", m.add("add", *(m.add("square", m.tensor(a[key])) for key in ("self", "other"))))

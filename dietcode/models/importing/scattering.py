@@ -8,6 +8,7 @@ from typing import Any
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.tensor_type import INTEGERS, GraphError, axis_of, broadcast
 from dietcode.models.importing.context import Imported, Importer, Rule, dtype_name, rule
+from dietcode.models.importing.spelled_out import flattened
 
 _MOST_ROWS = 4096
 _CONCAT = 64  # operands of one concat
@@ -79,14 +80,12 @@ def _index_put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     axes = [axis for axis, one in enumerate(given) if one is not None]
     positions = [one for one in given if one is not None]
     shape = m.type(x).shape
-    if [m.type(one).dtype for one in positions] == ["bool"] and not m.rank(source):
-        if axes != [0] or a["accumulate"]:
+    if [m.type(one).dtype for one in positions] == ["bool"]:
+        if axes != [0]:
             raise GraphError("an index by truth values behind another axis; allowed: from the first axis on")
-        mask = m.type(positions[0]).shape
-        wide = m.reshape(positions[0], (*mask, *[ONE] * (len(shape) - len(mask))))
-        return m.add("where", wide, source, x, dtype=m.type(x).dtype)
+        return _put_where(m, x, positions[0], source, add=a["accumulate"])
     if any(m.type(one).dtype not in INTEGERS for one in positions):
-        raise GraphError("values put where truth values hold; allowed: one number there, as torch.where")
+        raise GraphError("an index by truth values beside others; allowed: one alone, or whole numbers")
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise GraphError("an index by several tensors on axes apart; allowed: on neighbouring axes")
     before, behind = shape[: axes[0]], shape[axes[-1] + 1 :]
@@ -99,6 +98,34 @@ def _index_put(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     by = "add" if a["accumulate"] else "set"
     changed = m.add("scatter_points", m.transpose(x, order), source, *positions, by=by)
     return m.transpose(changed, [order.index(k) for k in range(len(order))])
+
+
+def _put_where(m: Importer, x: str, mask: str, source: str, add: bool) -> str:
+    """Return x with values where truth values over its first axes hold: one for all, or a row for each.
+
+    Parameters
+    ----------
+    m : Importer
+    x : str
+    mask : str
+    source : str
+        Broadcast to ``[number that holds, *axes behind the mask]``.
+    add : bool
+        Whether values are added to those that are there.
+    """
+    type_, own = m.type(x), m.type(mask).shape
+    behind = type_.shape[len(own) :]
+    if m.rank(source) > len(behind) and m.type(source).shape[0] != ONE:
+        # Row k is for the k-th truth; row 0, before them, is for elements where none has been yet.
+        source = m.add("expand", source, shape=(*m.type(source).shape[:1], *behind))
+        none = m.add("full", shape=(ONE, *behind), value=0, dtype=m.type(source).dtype)
+        rows = m.add("concat", none, source, axis=0)
+        flat = flattened(m, mask, 0, len(own) - 1)
+        place = m.add("cumsum", m.cast(flat, "int64"), axis=0)
+        source = m.add("take", rows, m.reshape(place, own), axis=0)
+    wide = m.reshape(mask, (*own, *[ONE] * len(behind)))
+    kept = m.add("add", x, source) if add else source
+    return m.add("where", wide, kept, x, dtype=type_.dtype)
 
 
 def _triangle_positions(lower: bool) -> Rule:
@@ -160,12 +187,16 @@ def _slice_scatter(m: Importer, a: Mapping[str, Any], fake: Any) -> Imported:
     x, source = m.tensor(a["self"]), m.tensor(a["src"])
     axis = axis_of(a["dim"], m.rank(x))
     length = m.type(x).shape[axis]
-    if a["step"] != 1:
-        raise GraphError(f"a slice with step {a['step']} that is written; allowed: 1")
     huge = isinstance(a["end"], int) and a["end"] >= 2**62
     start = m.within(a["start"], length, Extent())
     stop = m.within(None if huge else a["end"], length, length)
-    return _between(m, x, axis, start, stop, source)
+    if a["step"] == 1:
+        return _between(m, x, axis, start, stop, source)
+    order = [axis, *(k for k in range(m.rank(x)) if k != axis)]
+    positions = m.add("arange", start=start, stop=stop, step=a["step"])
+    front, rows = m.transpose(x, order), m.transpose(source, order)
+    changed = m.add("scatter_points", front, rows, positions, by="set")
+    return m.transpose(changed, [order.index(k) for k in range(len(order))])
 
 
 @rule("aten.select_scatter.default")

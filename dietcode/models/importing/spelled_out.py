@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import reduce
 
@@ -47,6 +48,16 @@ def clipped(b: GraphBuilder, x: str, low: Value, high: Value) -> str:
             x = x if bound is None else b.add(operator, x, bound)
         return x
     return b.add("clip", x, low=low, high=high)
+
+
+def arc_tangent(b: GraphBuilder, y: str, x: str) -> str:
+    """Return the angle of points (x, y), from -π to π."""
+    dtype = b.type(y).dtype
+    plain = b.add("atan", b.add("div", y, x))
+    left = b.add("where", b.add("less", y, 0.0), -math.pi, math.pi, dtype=dtype)
+    upright = b.add("mul", b.add("sign", y), math.pi / 2)
+    behind = b.add("where", b.add("less", x, 0.0), b.add("add", plain, left), upright, dtype=dtype)
+    return b.add("where", b.add("less", 0.0, x), plain, behind, dtype=dtype)
 
 
 def hard_sigmoid(b: GraphBuilder, x: str) -> str:

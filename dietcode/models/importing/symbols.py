@@ -27,6 +27,11 @@ class UnknownSizeError(ValueError):
     """A size that no extent is equal to, as one that depends on values; the message is its text."""
 
 
+def _is_quotient(expression: Any) -> bool:
+    name, arguments = type(expression).__name__, expression.args
+    return name == "FloatTrueDiv" and bool(arguments[1].is_Float or arguments[1].is_Integer)
+
+
 class Symbols:
     """The dimensions of a model, and sizes that follow from them.
 
@@ -89,11 +94,25 @@ class Symbols:
             return floor_divide(self._of(numerator), self._of(denominator))
         if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return reduce(operator.mul, [self._of(expression.args[0])] * int(expression.args[1]))
+        if kind in ("TruncToInt", "FloorToInt", "CeilToInt") and _is_quotient(expression.args[0]):
+            return self._quotient(expression, kind)
         if kind in ("TruncToInt", "FloorToInt"):
             return self._part(expression)
         if kind not in _FUNCTIONS:
             raise UnknownSizeError(str(expression))
         return reduce(_FUNCTIONS[kind], [self._of(one) for one in expression.args])
+
+    def _quotient(self, expression: Any, kind: str) -> Extent:
+        """Return the rounded quotient of a size by a whole number, as arange computes its own extent."""
+        size, divisor = expression.args[0].args
+        if type(size).__name__ != "ToFloat" or kind == "TruncToInt" or float(divisor) % 1 or not divisor:
+            raise UnknownSizeError(str(expression))
+        number, numerator = int(float(divisor)), self._of(size.args[0])
+        if number < 0:
+            number, numerator = -number, numerator * -1
+        if kind == "CeilToInt":
+            numerator = numerator + (number - 1)
+        return floor_divide(numerator, Extent.of(number))
 
     def _part(self, expression: Any) -> Extent:
         """Return a size times a number, rounded down; the number is one whose products no float rounds."""

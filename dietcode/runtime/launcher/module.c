@@ -10,10 +10,11 @@
 
 typedef enum { OWN, AUTO, HOST, POOL } Team; /* as `bind` says */
 
-/* Nanoseconds on several threads, and whether the last time was slower than one thread. */
+/* Nanoseconds on several threads; whether the last time was slower than one thread, and whether others than they ran the
+ * loop since then. */
 typedef struct {
   _Atomic int64_t mean;
-  atomic_int was_slow;
+  atomic_int was_slow, is_back;
 } Mean;
 
 /* Nanoseconds of a loop whose function is called with some integers, which are a library's shape. */
@@ -113,8 +114,13 @@ static void note_alone(Timing *timing, int64_t nsecs) {
 }
 
 /* Of several threads the mean counts: one that sleeps, or that has lost its core, is waited for by all. What happens once
- * counts less, and how long it took then is chance. */
+ * counts less, and how long it took then is chance. The first time after a while on one thread does not count: they slept,
+ * and do not the next time. */
 static void note_together(Mean *several, int64_t nsecs, int64_t alone) {
+  if (several->is_back && several->mean) {
+    several->is_back = 0;
+    return;
+  }
   int is_slow = nsecs > alone, weight = is_slow && several->was_slow ? 4 : 16;
   if (!several->was_slow && nsecs / MOST_SLOW > alone) nsecs = MOST_SLOW * alone;
   several->mean += several->mean ? (nsecs - several->mean) / weight : nsecs < alone ? nsecs : alone;
@@ -134,6 +140,7 @@ static int64_t note_run(Timing *timing, const Job *job, int on_host) {
 static int pays(Mean *several, int64_t alone) {
   if (several->mean <= alone) return 1;
   several->mean -= several->mean / 64;
+  several->is_back = 1;
   return 0;
 }
 

@@ -46,7 +46,7 @@ int read_instances(Workplace *w, const Input *input, Value *roots) {
 
 typedef struct {
   Workplace *w;
-  int64_t num_objects;
+  int64_t num_objects, instance;
 } Writer;
 
 static int64_t number_of(Writer *writer, Object *object) {
@@ -67,33 +67,49 @@ static int64_t returned_row(Workplace *w, const Value *tensor) {
   return (*count)++;
 }
 
-static int write_value(Writer *writer, const Value *value) {
+static int write_value(Writer *writer, const Value *value, int64_t at) {
   Workplace *w = writer->w;
-  int64_t *words = reserve(w, &w->output_room, (w->num_words + VALUE_WORDS) * (int64_t)sizeof *words), payload = value->i;
-  if (!words) return -1;
-  if (holds_object(value->kind)) payload = number_of(writer, value->object);
-  if (value->kind == V_TENSOR) payload = returned_row(w, value);
+  Value own = *value;
+  if (own.kind == V_TASK) { /* which is nothing outside of its call */
+    Failure failure = {.kind = F_KINDS, .pc = -1};
+    fail_instance(w, (int32_t)writer->instance, &failure);
+    own = (Value){.kind = V_NONE};
+  }
+  if (holds_object(own.kind)) own.i = number_of(writer, own.object);
+  if (own.kind == V_TENSOR) own.i = returned_row(w, &own);
   if (w->ending != DONE) return -1;
-  words[w->num_words++] = value->kind | (value->kind == V_TENSOR ? (int64_t)value->type << TYPE_SHIFT : 0);
-  words[w->num_words++] = payload;
+  int64_t *words = (int64_t *)w->output_room.data + at;
+  words[0] = own.kind | (own.kind == V_TENSOR ? (int64_t)own.type << TYPE_SHIFT : 0);
+  words[1] = own.i;
   return 0;
 }
 
+static int write_object(Writer *writer, const Object *object) {
+  Workplace *w = writer->w;
+  int64_t wanted = w->num_words + OBJECT_WORDS + VALUE_WORDS * object->length;
+  int64_t *words = reserve(w, &w->output_room, wanted * (int64_t)sizeof *words);
+  if (!words) return -1;
+  words[w->num_words++] = object->record;
+  words[w->num_words++] = object->length;
+  for (int64_t k = 0; k < object->length; k++, w->num_words += VALUE_WORDS)
+    if (write_value(writer, &object->items[k], w->num_words) != 0) return -1;
+  return 0;
+}
+
+/* The results of all instances come first; objects are numbered as they are met. */
 int write_results(Workplace *w) {
-  Writer writer = {w, 0};
+  Writer writer = {w, 0, 0};
   const Value nothing = {.kind = V_NONE};
-  w->num_words = 0;
+  int64_t written = 0;
+  w->num_words = VALUE_WORDS * w->num_instances;
   memset(w->type_counts, 0, w->machine->num_types * sizeof *w->type_counts);
-  for (int64_t i = 0; i < w->num_instances; i++)
-    if (write_value(&writer, w->failures[i].kind == FINE ? &w->results[i] : &nothing) != 0) return -1;
-  for (int64_t i = 0; i < writer.num_objects; i++) {
-    Object *object = ((Object **)w->objects_room.data)[i];
-    int64_t *words = reserve(w, &w->output_room, (w->num_words + OBJECT_WORDS) * (int64_t)sizeof *words);
-    if (!words) return -1;
-    words[w->num_words++] = object->record;
-    words[w->num_words++] = object->length;
-    for (int64_t k = 0; k < object->length; k++)
-      if (write_value(&writer, &object->items[k]) != 0) return -1;
+  if (w->num_instances && !reserve(w, &w->output_room, w->num_words * (int64_t)sizeof(int64_t))) return -1;
+  for (int64_t i = 0; i < w->num_instances; i++) {
+    writer.instance = i;
+    const Value *result = w->failures[i].kind == FINE ? &w->results[i] : &nothing;
+    if (write_value(&writer, result, VALUE_WORDS * i) != 0) return -1;
+    for (; written < writer.num_objects; written++)
+      if (write_object(&writer, ((Object **)w->objects_room.data)[written]) != 0) return -1;
   }
   return 0;
 }

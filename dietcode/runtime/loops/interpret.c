@@ -1,100 +1,13 @@
 /* Fibers: instructions run one after the other until a number is waited for. Frames are on the fiber's own stack. */
 #include "machine.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
 enum { MAX_ACTIVATIONS = 1000000, BUDGET = 1 << 16 /* instructions between two looks at limits */, MAX_OPERANDS = 64 };
 static const int64_t PATIENCE_NSECS = 20000000; /* between two looks at signals */
 
-/* ---- Fibers ---- */
-
-static void enqueue(Queue *queue, Fiber *fiber) {
-  fiber->next = NULL;
-  if (queue->last) queue->last->next = fiber;
-  else queue->first = fiber;
-  queue->last = fiber;
-}
-
-static Fiber *dequeue(Queue *queue) {
-  Fiber *fiber = queue->first;
-  queue->first = fiber->next;
-  if (!queue->first) queue->last = NULL;
-  return fiber;
-}
-
-static Value *enter(Workplace *w, Fiber *fiber, const Function *function, int64_t base, int32_t d) {
-  int64_t wanted = (base + function->num_registers) * (int64_t)sizeof(Value);
-  Value *stack = reserve(w, &fiber->stack, wanted);
-  Activation *activations = reserve(w, &fiber->activations, (fiber->num_activations + 1) * (int64_t)sizeof *activations);
-  if (!stack || !activations) return NULL;
-  activations[fiber->num_activations++] = (Activation){function, 0, base, d};
-  memset(stack + base, 0, function->num_registers * sizeof *stack);
-  return stack + base;
-}
-
-Fiber *new_fiber(Workplace *w, int32_t instance, const Function *function, const Value *stack,
-                 const int32_t *arguments) {
-  Fiber *fiber = w->unused;
-  if (fiber) {
-    w->unused = fiber->next_all;
-  } else {
-    fiber = calloc(1, sizeof *fiber);
-    if (!fiber || (int64_t)sizeof *fiber > w->max_bytes - w->num_bytes) {
-      free(fiber);
-      w->ending = NO_BYTES;
-      return NULL;
-    }
-    w->num_bytes += sizeof *fiber;
-    fiber->next_all = w->all;
-    w->all = fiber;
-  }
-  if (!fiber->stack.data && w->over) {
-    Fiber *other = w->over;
-    w->over = other->next_over;
-    fiber->stack = other->stack;
-    fiber->activations = other->activations;
-    other->stack = other->activations = (Room){NULL, 0};
-  }
-  fiber->waiters = NULL;
-  fiber->instance = instance;
-  fiber->is_done = fiber->is_root = 0;
-  fiber->num_activations = 0;
-  Value *registers = enter(w, fiber, function, 0, 0);
-  if (!registers) return NULL;
-  for (int32_t i = 0; i < function->num_parameters; i++) registers[i] = stack[arguments ? arguments[i] : i];
-  enqueue(&w->ready, fiber);
-  return fiber;
-}
-
-void free_fibers(Workplace *w) {
-  while (w->all) {
-    Fiber *next = w->all->next_all;
-    free(w->all->stack.data);
-    free(w->all->activations.data);
-    free(w->all);
-    w->all = next;
-  }
-}
-
-static void finish(Workplace *w, Fiber *fiber, const Value *result) {
-  fiber->is_done = 1;
-  fiber->result = *result;
-  if (fiber->is_root) w->results[fiber->instance] = *result;
-  for (Fiber *one = fiber->waiters; one;) {
-    Fiber *next = one->next;
-    enqueue(&w->ready, one);
-    one = next;
-  }
-  fiber->waiters = NULL;
-  fiber->next_over = w->over;
-  w->over = fiber;
-}
-
-void fail_instance(Workplace *w, int32_t instance, const Failure *failure) {
-  if (w->failures[instance].kind == FINE) w->failures[instance] = *failure;
-}
+/* ---- Limits ---- */
 
 int check_patience(Workplace *w) {
   int64_t time = now();
@@ -103,6 +16,15 @@ int check_patience(Workplace *w) {
   if (TVMFFIEnvCheckSignals() == 0) return 0;
   w->ending = RAISED;
   return -1;
+}
+
+static int spend(Workplace *w, int64_t steps) {
+  w->num_steps += steps;
+  if (w->num_steps > w->max_steps) {
+    w->ending = NO_STEPS;
+    return -1;
+  }
+  return check_patience(w);
 }
 
 /* ---- What instructions do with objects ---- */
@@ -229,15 +151,6 @@ static FailureKind take_numbers(Workplace *w, const Value *given, int32_t op, Va
   return FINE;
 }
 
-static int spend(Workplace *w, int64_t steps) {
-  w->num_steps += steps;
-  if (w->num_steps > w->max_steps) {
-    w->ending = NO_STEPS;
-    return -1;
-  }
-  return check_patience(w);
-}
-
 /* ---- The loop ---- */
 
 /* Until the fiber is done or waits; -1 where the call ends. */
@@ -289,7 +202,7 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
           break;
         }
         top->pc = pc;
-        Value *entered = enter(w, fiber, called, base + function->num_registers, i->d);
+        Value *entered = enter(w, fiber, called, NULL, base + function->num_registers, i->d);
         if (!entered) return -1;
         r = (Value *)fiber->stack.data + base;
         for (int32_t k = 0; k < i->count; k++) entered[k] = r[i->list[k]];
@@ -300,8 +213,10 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
       case I_RETURN: {
         Value result = r[i->a];
         int32_t d = top->d;
+        if (top->task) end_task(w, top->task, &result);
         if (--fiber->num_activations == 0) {
-          finish(w, fiber, &result);
+          fiber->next = w->idle;
+          w->idle = fiber;
           return spend(w, BUDGET - budget);
         }
         top = (Activation *)fiber->activations.data + fiber->num_activations - 1;
@@ -390,26 +305,32 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
         problem = i->op == I_VALUE ? take_number(w, &value, i->b, &r[i->d]) : take_numbers(w, &value, i->op, &r[i->d]);
         break;
       case I_SPAWN: {
-        top->pc = pc;
-        Fiber *task = new_fiber(w, fiber->instance, &m->functions[i->b], r, i->list);
+        Task *task = new_task(w, fiber->instance, &m->functions[i->b], r, i->list);
         if (!task) return -1;
         r[i->d] = (Value){.kind = V_TASK, .task = task};
         break;
       }
-      case I_WAIT:
+      case I_WAIT: {
+        Task *task = r[i->a].task;
         failure.b = r[i->a].kind;
         if (r[i->a].kind != V_TASK) {
           problem = F_KINDS;
-        } else if (r[i->a].task->is_done) {
-          r[i->d] = r[i->a].task->result;
+        } else if (task->state == OVER) {
+          r[i->d] = task->result;
+        } else if (task->state == NEW && fiber->num_activations < MAX_ACTIVATIONS) { /* as a call */
+          top->pc = pc;
+          r = begin_task(w, fiber, task, top->base + function->num_registers, i->d);
+          if (!r) return -1;
+          top = (Activation *)fiber->activations.data + fiber->num_activations - 1;
+          function = task->function, pc = 0;
         } else {
-          Fiber *task = r[i->a].task;
           top->pc = pc - 1;
           fiber->next = task->waiters;
           task->waiters = fiber;
           return spend(w, BUDGET - budget);
         }
         break;
+      }
       case I_RAISE: problem = F_RAISED, failure.a = i->a; break;
     }
     if (problem) {
@@ -424,9 +345,11 @@ static int run_fiber(Workplace *w, Fiber *fiber) {
 }
 
 int run_fibers(Workplace *w) {
-  while (w->ready.first) {
-    Fiber *fiber = dequeue(&w->ready);
+  for (;;) {
+    Task *task = w->ready.first ? NULL : next_task(w);
+    if (!task && !w->ready.first) return 0;
+    Fiber *fiber = task ? new_fiber(w, task) : dequeue(&w->ready);
+    if (!fiber) return -1;
     if (w->failures[fiber->instance].kind == FINE && run_fiber(w, fiber) != 0) return -1;
   }
-  return 0;
 }

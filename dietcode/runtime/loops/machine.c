@@ -207,9 +207,7 @@ static int reset(Workplace *w, int64_t num_instances) {
   memset(w->deepest, 0, sizeof w->deepest);
   memset(w->block_counts, 0, m->num_blocks * sizeof *w->block_counts);
   reset_arena(w);
-  w->ready = w->waiting = (Queue){NULL, NULL};
-  w->unused = w->all;
-  w->over = NULL;
+  reset_fibers(w);
   w->num_instances = num_instances;
   w->patient_until = now() + 20000000;
   w->failures = reserve(w, &w->failures_room, (num_instances + 1) * (int64_t)sizeof *w->failures);
@@ -228,18 +226,18 @@ static int run_all(Workplace *w, const Input *input) {
   Value *roots = w->results + input->num_instances;
   if (read_instances(w, input, roots) != 0) return -1;
   for (int64_t i = 0; i < input->num_instances; i++) {
-    Fiber *fiber = new_fiber(w, (int32_t)i, entry, roots + i * entry->num_parameters, NULL);
-    if (!fiber) return -1;
-    fiber->is_root = 1;
+    Task *task = new_task(w, (int32_t)i, entry, roots + i * entry->num_parameters, NULL);
+    if (!task) return -1;
+    task->is_root = 1;
   }
-  while (w->ready.first || w->num_nodes) {
+  while (w->ready.first || w->first_task || w->num_nodes) {
     if (run_fibers(w) != 0 || flush(w) != 0) return -1;
     w->ready = w->waiting;
     w->waiting = (Queue){NULL, NULL};
   }
   for (int64_t i = 0; i < input->num_instances; i++) {
-    Failure failure = {.kind = w->results[i].kind == V_NOTHING ? F_DEADLOCK : F_KINDS, .a = -1, .pc = -1};
-    if (w->results[i].kind == V_NOTHING || w->results[i].kind == V_TASK) fail_instance(w, (int32_t)i, &failure);
+    Failure failure = {.kind = F_DEADLOCK, .pc = -1};
+    if (w->results[i].kind == V_NOTHING) fail_instance(w, (int32_t)i, &failure);
   }
   return write_results(w);
 }

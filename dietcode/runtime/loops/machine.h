@@ -16,6 +16,7 @@ typedef enum { V_NOTHING = -1, V_NONE, V_BOOL, V_INT, V_FLOAT, V_TEXT, V_TUPLE, 
 
 typedef struct Object Object;
 typedef struct Fiber Fiber;
+typedef struct Task Task;
 
 typedef struct {
   int32_t kind, type; /* the type of a tensor */
@@ -23,7 +24,7 @@ typedef struct {
     int64_t i; /* a bool, an int, a text's number, a tensor's handle */
     double f;
     Object *object;
-    Fiber *task;
+    Task *task;
   };
 } Value;
 
@@ -136,8 +137,20 @@ typedef struct {
   int64_t num_rows, capacity /* rows */, capacity_bytes;
 } Table;
 
+/* A call that may run beside others: begun by who waits for it first, or by a fiber of its own. In the arena. */
+struct Task {
+  Task *next;     /* of those that are to be begun */
+  Fiber *waiters; /* for its result */
+  const Function *function;
+  int32_t instance, is_root;
+  enum { NEW, BEGUN, OVER } state;
+  Value result;
+  Value arguments[];
+};
+
 typedef struct {
   const Function *function;
+  Task *task;       /* that ends with it; NULL for a plain call */
   int64_t pc, base; /* of its registers on the stack */
   int32_t d;        /* the caller's register */
 } Activation;
@@ -149,14 +162,11 @@ typedef struct {
 } Room;
 
 struct Fiber {
-  Fiber *next;     /* in a queue, or among a task's waiters */
+  Fiber *next;     /* in a queue, among a task's waiters, or of those that have nothing to do */
   Fiber *next_all; /* of all that were ever made */
-  Fiber *next_over; /* of those that are done, whose rooms another one may have */
-  Fiber *waiters;  /* for its result */
-  int32_t instance, is_done, is_root;
+  int32_t instance;
   int64_t num_activations;
   Room activations, stack;
-  Value result;
 };
 
 typedef struct {
@@ -187,7 +197,8 @@ typedef struct {
   int32_t deepest[128];
   int64_t *block_counts, *addresses;
   Queue ready, waiting;
-  Fiber *all, *unused, *over; /* every fiber, those of them that this call has not used, those that are done */
+  Task *first_task, *last_task; /* to be begun, in the order in which they were made */
+  Fiber *all, *idle;
   /* Of the instances. */
   int64_t num_instances;
   Failure *failures;
@@ -214,13 +225,23 @@ FailureKind apply_unary(int32_t op, const Value *a, Value *out);
 FailureKind apply_binary(Workplace *w, int32_t op, const Value *a, const Value *b, Value *out);
 FailureKind truth_of(const Value *value, int *truth);
 
+/* fibers.c */
+void enqueue(Queue *queue, Fiber *fiber);
+Fiber *dequeue(Queue *queue);
+Task *new_task(Workplace *w, int32_t instance, const Function *function, const Value *values,
+               const int32_t *registers); /* to be begun; of values in order, or of registers */
+Task *next_task(Workplace *w);            /* that nobody has begun; NULL for none */
+Fiber *new_fiber(Workplace *w, Task *task);
+Value *enter(Workplace *w, Fiber *fiber, const Function *function, Task *task, int64_t base, int32_t d);
+Value *begin_task(Workplace *w, Fiber *fiber, Task *task, int64_t base, int32_t d); /* on a fiber's stack */
+void end_task(Workplace *w, Task *task, const Value *result);
+void fail_instance(Workplace *w, int32_t instance, const Failure *failure);
+void reset_fibers(Workplace *w);
+void free_fibers(Workplace *w);
+
 /* interpret.c */
-Fiber *new_fiber(Workplace *w, int32_t instance, const Function *function, const Value *stack,
-                 const int32_t *arguments); /* ready; arguments are registers on a stack, or NULL for those in order */
 int run_fibers(Workplace *w); /* until all are done or wait; -1 where the call ends */
 int check_patience(Workplace *w);
-void fail_instance(Workplace *w, int32_t instance, const Failure *failure);
-void free_fibers(Workplace *w);
 
 /* schedule.c */
 int32_t new_row(Workplace *w, int32_t type, const void *data); /* a handle, or -1 where the call ends */

@@ -109,7 +109,7 @@ class InstanceEncoder:
                     f"instance {number}: {given}; allowed: a tuple of {count}, one for each parameter"
                 )
         if not self._in_c:
-            return _Writer(self).written(instances, count, self._plan.changes)
+            return _InstanceWriter(self).written(instances, count, self._plan.changes)
         asked = self.other, in_instance
         words, num_objects, tensors, texts, beside_torch, kept = compiled_call.encode(
             instances, count, self._plan.changes, self.texts, self.records, self._facts, np.ndarray, asked
@@ -188,7 +188,7 @@ class InstanceEncoder:
         return TENSOR | (type_ or 0) << _TYPE_SHIFT, address_of(own), own, is_torch
 
 
-class _Writer:
+class _InstanceWriter:
     """The words of one call: objects are numbered as they are met, and written in that order."""
 
     def __init__(self, encoder: InstanceEncoder) -> None:

@@ -9,7 +9,8 @@ from collections import OrderedDict
 
 from sqlalchemy.orm import Session
 
-from dietcode_server.api.callers import Caller
+from dietcode_server.api.callers import EVERYBODY, Caller
+from dietcode_server.api.followers import Followers
 from dietcode_server.api.problems import Refusal
 from dietcode_server.settings import Settings
 from dietcode_server.store.owners import num_open
@@ -98,3 +99,17 @@ def check_open(session: Session, settings: Settings, caller: Caller, owner: str)
 def too_many(detail: str, wait_secs: int) -> Refusal:
     """Return the answer to a caller who exceeds a rate."""
     return Refusal("too-many", 429, detail, {"Retry-After": str(wait_secs)})
+
+
+def check_streams(followers: Followers, settings: Settings, caller: Caller) -> None:
+    """Refuse one event stream too many, also of an admin: each costs the server its time.
+
+    Raises
+    ------
+    Refusal
+        The owner has as many open as are allowed.
+    """
+    if caller is not EVERYBODY and followers.num_of(caller.owner) >= settings.max_streams_per_owner:
+        most = settings.max_streams_per_owner
+        detail = f"{caller.owner} has {most} event streams open, the most that are allowed; close some"
+        raise too_many(detail, 1)

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from dietcode_server.api.followers import Followers
 from dietcode_server.api.metrics import Metrics
 from dietcode_server.api.quotas import Rates
 from dietcode_server.engine.targets import Targets
@@ -45,6 +46,7 @@ class Services:
     targets: Targets = field(default_factory=Targets)
     metrics: Metrics = field(default_factory=Metrics)
     rates: Rates = field(default_factory=Rates)
+    followers: Followers = field(default_factory=Followers)
     stopping: threading.Event = field(default_factory=threading.Event)
 
 

@@ -19,6 +19,7 @@ from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_job_id
 from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.actions import actions
+from dietcode_server.dashboard.graphs import GraphView, graph_of
 from dietcode_server.dashboard.jobs import duration_secs
 from dietcode_server.dashboard.program_view import program_of
 from dietcode_server.dashboard.render import page
@@ -26,7 +27,7 @@ from dietcode_server.dashboard.structures import structure_of
 from dietcode_server.store import history, jobs, wire
 from dietcode_server.store.clock import clock
 from dietcode_server.store.history import Point, TimelineEntry, View
-from dietcode_server.store.tables import JobRow, LibraryRow
+from dietcode_server.store.tables import MODEL, JobRow, LibraryRow
 
 STAGES = {
     "calibrate": "how well this machine's cores work side by side (κ)",
@@ -140,6 +141,7 @@ def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
         "actions": actions(job, caller),
         "structure": _shown_of(session, row, "recursion", structure_of),
         "program": _shown_of(session, row, "program", program_of),
+        "graph": _graph(session, row),
         "took": duration_secs(job, now),
         "stages": stages_of(job, found.timeline, end),
         "advice": advice_for(job),
@@ -157,6 +159,14 @@ def _shown_of(
         return None
     library = None if row.library_id is None else session.get(LibraryRow, row.library_id)
     return view(session, row.workload, library)
+
+
+def _graph(session: Session, row: JobRow) -> GraphView | None:
+    """Return what is shown of a model's graph; None before its bundle is there, and of other jobs."""
+    if row.kind != MODEL or row.library_id is None:
+        return None
+    library = session.get(LibraryRow, row.library_id)
+    return None if library is None else graph_of(session, library)
 
 
 def _end(row: JobRow, now: datetime) -> datetime:

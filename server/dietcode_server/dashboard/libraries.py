@@ -20,6 +20,7 @@ from dietcode.trust.statements import open_library
 from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
+from dietcode_server.dashboard.graphs import graph_of
 from dietcode_server.dashboard.program_view import program_of
 from dietcode_server.dashboard.render import is_fragment, page, server_url
 from dietcode_server.dashboard.snippet import snippet, variables_of
@@ -127,6 +128,7 @@ def show_library(
         info, manifest = wire.library_to_wire(session, row), libraries.manifest_bytes(session, row)
         is_bundle = row.kind == BUNDLE
         structure = structure_of(session, row.workload, row) if is_bundle else None
+        graph = graph_of(session, row) if is_bundle else None
         program = program_of(session, row.workload, row) if is_bundle else None
     signed = _signed(services, info, manifest)
     facts = json.loads(manifest)
@@ -138,6 +140,7 @@ def show_library(
         files=_files(facts, info),
         signed=signed,
         structure=structure,
+        graph=graph,
         program=program,
         server=server_url(request),
         with_token=caller.owner != "local",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.measure.records import Records
-from dietcode_server.store import architectures
+from dietcode_server.store import architectures, device_headers
 from dietcode_server.store.database import Database
 from dietcode_server.store.records import SqlRecords, records_of_others
 from dietcode_server.store.tables import JobRow
@@ -78,7 +78,7 @@ def known_records(database: Database, job: JobRow) -> Records | None:
         return None
     with database.read() as session:
         row = architectures.measured_on(session, job.workload, job.target, whole=job.measure)
-        device = None if row is None else architectures.header_of(row)
+        device = None if row is None else device_headers.header_of(row)
     if device is None:
         return None
     return SqlRecords(database, job.workload, device, spec=job.spec).records

@@ -29,7 +29,7 @@ from dietcode.target.nvrtc import missing_packages
 from dietcode.workload.identity import canonical_bytes
 from dietcode.workload.spec import TargetSpec
 from dietcode.workload.text import one_line
-from dietcode_server.store import architectures
+from dietcode_server.store import device_headers
 
 if TYPE_CHECKING:
     from dietcode.measure.engine import Device, Engine
@@ -295,7 +295,7 @@ def _on_engine(engine: Engine, plain: Any) -> dict[str, Any]:
 
 def _described(device: Device, engine: Engine | None = None) -> dict[str, Any]:
     """Describe a device as plain data; nothing is measured on an emulated one."""
-    device_id, name, target = architectures.device_row(device.record)
+    device_id, name, target = device_headers.device_row(device.record)
     return {
         "target": device.target.to_json(),
         "device": {"id": device_id, "name": name, "target": target},

@@ -14,43 +14,21 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
-from dietcode.measure.formats import format_of_target
 from dietcode.protocol import JobState
 from dietcode.target.kinds import KINDS, kind_of_target
 from dietcode_server.store import runners
-from dietcode_server.store.runners import DeviceIdentity
+from dietcode_server.store.device_headers import DeviceIdentity
 from dietcode_server.store.tables import IS_CALIBRATION, DeviceRow, JobRow, TuningRecord
 
 _KINDS = [kind.name for kind in KINDS.values() if kind.names_architecture]
 JOB_NAMES_ONE: ColumnElement[bool] = func.coalesce(JobRow.target["kind"].as_string(), "").in_(_KINDS)
 _DEVICE_HAS_ONE: ColumnElement[bool] = DeviceRow.target["kind"].as_string().in_(_KINDS)
-_SYNTHETIC = "synthetic"
 _MAX_DEVICES = 100  # devices that are looked at, of those that measured a workload
 
 
 def names_one(target: Mapping[str, Any]) -> bool:
     """Return whether a target, of a job or of a device, names an architecture."""
     return kind_of_target(target).names_architecture
-
-
-def device_row(device: Mapping[str, Any]) -> DeviceIdentity:
-    """Id, name and target of a device by the header of its records: its row has all that the header says."""
-    facts = {name: device[name] for name in _kept_facts(device["target"])}
-    return str(device["id"]), str(device["name"]), {**device["target"], **facts}
-
-
-def header_of(row: DeviceRow) -> dict[str, Any]:
-    """The device of a header of records; the inverse of `device_row`."""
-    kept = _kept_facts(row.target)
-    target = {name: value for name, value in row.target.items() if name not in kept}
-    facts = {name: row.target[name] for name in kept}
-    # Synthetic ones are never stored.
-    facts |= {name: False for name in format_of_target(target).header_facts if name == _SYNTHETIC}
-    return {"id": row.id, "name": row.name, "target": target, **facts}
-
-
-def _kept_facts(target: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name for name in format_of_target(target).header_facts if name != _SYNTHETIC)
 
 
 def fits(device: Mapping[str, Any], target: Mapping[str, Any]) -> bool:

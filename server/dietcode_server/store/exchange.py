@@ -21,7 +21,7 @@ from dietcode.measure.records import FORMAT, Records
 from dietcode.workload.identity import workload_digest
 from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
-from dietcode_server.store import architectures, waiting
+from dietcode_server.store import architectures, device_headers, waiting
 from dietcode_server.store.clock import clock
 from dietcode_server.store.records import check_measured, name_of
 from dietcode_server.store.subjects import remember_device, remember_workload
@@ -176,7 +176,7 @@ def _remember(session: Session, records: Records, spec: Spec | None, now: dateti
         remember_workload(session, records.workload, spec.to_json(), now)
     else:
         _check_known(session, records.workload)
-    device_id, name, target = architectures.device_row(records.device)
+    device_id, name, target = device_headers.device_row(records.device)
     remember_device(session, device_id, name, target, now)
     device = session.get_one(
         DeviceRow, device_id, with_for_update={"key_share": True}
@@ -232,7 +232,7 @@ def export_records(session: Session, workload: str, device_id: str) -> list[dict
             f"records of {clip(workload, 80)} on {clip(device_id)}: none; leave out the device to list those "
             "that measured it"
         )
-    return [{"format": FORMAT, "workload": workload, "device": architectures.header_of(device)}, *lines]
+    return [{"format": FORMAT, "workload": workload, "device": device_headers.header_of(device)}, *lines]
 
 
 def _lines(session: Session, workload: str, device_id: str, *, whole: bool = False) -> list[dict[str, Any]]:

@@ -20,11 +20,11 @@ from dietcode.workload.spec import Spec
 from dietcode.workload.text import clip
 from dietcode_server.store import architectures
 from dietcode_server.store.clock import clock
+from dietcode_server.store.device_headers import DeviceIdentity
 from dietcode_server.store.events import add_event
 from dietcode_server.store.job_lists import count_by_state, list_jobs, page_of_jobs
 from dietcode_server.store.leases import claim, finish, heartbeat, next_queued, require, running
 from dietcode_server.store.locks import one_at_a_time
-from dietcode_server.store.runners import DeviceIdentity
 from dietcode_server.store.subjects import (
     asked_of,
     job_identity,

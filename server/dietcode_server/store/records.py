@@ -18,7 +18,7 @@ from dietcode.measure.checks import WRONG, reason
 from dietcode.measure.formats import RecordFormat
 from dietcode.measure.records import Records
 from dietcode.workload.text import clip
-from dietcode_server.store import architectures, leases
+from dietcode_server.store import device_headers, leases
 from dietcode_server.store.database import Database, StoreError
 from dietcode_server.store.events import count_measured
 from dietcode_server.store.patience import patiently
@@ -135,7 +135,7 @@ class SqlRecords:
         with self._database.write() as session:
             now = utc_now()
             remember_workload(session, self.records.workload, spec, now)
-            remember_device(session, *architectures.device_row(self.records.device), now)
+            remember_device(session, *device_headers.device_row(self.records.device), now)
 
     def _store(self, columns: dict[str, Any], again: bool) -> None:
         """Insert one row, unless an earlier try did, and lost its connection before it heard so."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
 from dietcode_server.store.clock import clock
+from dietcode_server.store.device_headers import DeviceIdentity
 from dietcode_server.store.locks import replace_where
 from dietcode_server.store.subjects import remember_device
 from dietcode_server.store.tables import RunnerRow
-
-DeviceIdentity: TypeAlias = tuple[str, str, dict[str, Any]]
-"""Id, name and target of a device."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from dietcode.protocol import JobState
 from dietcode_server.store import architectures, runners
 from dietcode_server.store.clock import clock
-from dietcode_server.store.runners import AnnouncedDevice, DeviceIdentity
+from dietcode_server.store.device_headers import DeviceIdentity
+from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import asked_of, job_identity, remember_device
 from dietcode_server.store.tables import DeviceRow, JobRow, TuningRecord
 from dietcode_server.store.transitions import enter, locked

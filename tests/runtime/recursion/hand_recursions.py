@@ -258,6 +258,23 @@ def gated() -> Hand:
 
 
 @functools.cache
+def own_leaves() -> Hand:
+    """The same with a form of its own for leaves, which reads nothing of the large product."""
+    hand = gated()
+    leaf = _step("leaf", {"next0": ("B", H)}, {"M": "B", "A": "N"}, X=("x", "N", H), order=("order", "B"),
+                 W=("W", 2, H, H))  # fmt: skip
+    graph = {
+        **_HOISTED,
+        "pa": {"slice": "P1", "axis": "g", "at": 0},
+        "pb": {"slice": "P1", "axis": "g", "at": 1},
+        "y": {"tanh": "pa"},
+        "h": {"mul": ["y", "pb"]},
+    }
+    specs = hand.specs | {"leaf": _spec("leaf", graph, ["h"], MAX_NODES, 2)}
+    return Hand(hand.description | {"leaf": [leaf]}, specs, hand.weights, hand.apply)
+
+
+@functools.cache
 def chain() -> Hand:
     """A sequence of ids."""
     weights = _random(E=(NUM_IDS, H), V=(H, H))

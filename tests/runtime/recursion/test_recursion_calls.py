@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -23,6 +24,7 @@ from hand_recursions import (
     bundle,
     chain,
     gated,
+    own_leaves,
     random_forest,
     tree_lstm,
 )
@@ -30,10 +32,11 @@ from small_libraries import SAFE_ERROR, error
 
 import dietcode
 from dietcode.errors import ShapeError, TensorError
+from dietcode.runtime.loading import table_sizes
 from dietcode.runtime.recursion.loaded import LoadedRecursion
 from dietcode.runtime.recursion.structure import Structure
 
-RECURSIONS = [tree_lstm, gated, chain]
+RECURSIONS = [tree_lstm, gated, own_leaves, chain]
 
 
 def load(make: Callable[[], Hand], **options: Any) -> LoadedRecursion:
@@ -74,6 +77,24 @@ def test_a_level_above_the_leaves_that_is_larger_than_a_range() -> None:
     x = tree_lstm().draw(pairs)
     of_levels = [(phase, rows) for phase, rows, _ in model.range_secs(pairs, x)]
     assert of_levels == [("leaf", 2), ("cell", MAX_LEVEL), ("cell", MAX_LEVEL), ("cell", 3)]
+
+
+def test_the_large_product_leaves_out_what_nobody_reads() -> None:
+    model, structure = load(own_leaves), Structure([[-1, -1], [-1, -1], [0, 1], [2, -1], [-1, -1]])
+    phases = [one[:2] for one in model.range_secs(structure, own_leaves().draw(structure))]
+    assert phases == [("before", 2), ("leaf", 3), ("cell", 1), ("cell", 1)]
+    alone = Structure([[-1, -1]])
+    assert [one[:2] for one in model.range_secs(alone, own_leaves().draw(alone))] == [("leaf", 1)]
+
+
+def test_a_tables_size_is_no_part_of_a_shape() -> None:
+    """Or else each structure's levels would be timed anew."""
+    found = {}
+    for manifest in bundle(tree_lstm).glob("libraries/*/manifest.json"):
+        content = json.loads(manifest.read_text())
+        bits, names = table_sizes(content), content["variable_order"]
+        found[content["name"]] = {name for bit, name in enumerate(names) if bits >> bit & 1}
+    assert found == {"cell": {"A", "T"}, "leaf": {"A"}}
 
 
 def test_fewer_children_than_a_cell_takes() -> None:

@@ -401,3 +401,11 @@ def test_yank(closed, problem):
         ("%00/1/yank", 404, "not-found"),
     ):
         problem(closed.client.post(f"/api/v1/libraries/{path}", headers=yann), status, kind)
+
+
+def test_overtaking_others_takes_an_admin(closed, problem):
+    mallory = bearer(closed, "mallory", ["read", "submit", "publish"])
+    refused = submit(closed, mallory, "in-a-hurry", priority=1)
+    assert "admin" in problem(refused, 403, "forbidden")["detail"]
+    assert submit(closed, mallory, "in-a-hurry", priority=-5).json()["priority"] == -5
+    assert submit(closed, bearer(closed, "ops", ["admin"]), "urgent-for-ops", priority=100).status_code == 201

@@ -49,6 +49,10 @@ def test_pages_and_routes_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
             address = f"/libraries/{part.library.name.replace(':', '%3A')}/{part.library.version}"
             assert address in shown and part.name in shown
             assert part.library.name in get(address)
+    for shown in (get(f"/jobs/{job_id}"), get("/libraries/mlp/1")):
+        graph = shown[shown.index('id="graph-title"') :]
+        found = [graph.find(f'<code class="muted">{part.digest[:8]}') for part in job.parts]
+        assert min(found) > 0, graph
     get(f"/jobs/{job_id}/result", 404)
     get("/libraries/mlp/1/result", 404)
     listed = get("/libraries")

@@ -83,6 +83,14 @@ def test_the_servers_side_of_the_engine_imports_no_compiler() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_child_that_resolves_imports_no_database() -> None:
+    code = "import sys, dietcode_server.engine.targets; print({'sqlalchemy', 'tvm'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
 def test_questions_come_one_at_a_time_and_the_same_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
     at_once: list[int] = []

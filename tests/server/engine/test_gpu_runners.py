@@ -41,7 +41,16 @@ from dietcode_server.engine.holding import HeldChildren
 from dietcode_server.engine.keeper import SqlKeeper
 from dietcode_server.engine.placement import Placement
 from dietcode_server.engine.targets import Resolved, Targets
-from dietcode_server.store import architectures, exchange, jobs, leases, runners, waiting, wire
+from dietcode_server.store import (
+    architectures,
+    device_headers,
+    exchange,
+    jobs,
+    leases,
+    runners,
+    waiting,
+    wire,
+)
 from dietcode_server.store.database import Database
 from dietcode_server.store.runners import AnnouncedDevice
 from dietcode_server.store.subjects import remember_device, utc_now
@@ -249,7 +258,7 @@ def test_partial_records_of_a_job_that_goes_on_are_not_built_from(
 def test_other_devices_do_not_hide_who_measured(database: Database, has_gpu: list[Gpu]) -> None:
     submitted(database)
     imported(database)
-    workload, (_, _, target) = made_records().workload, architectures.device_row(device())
+    workload, (_, _, target) = made_records().workload, device_headers.device_row(device())
     with database.write() as session:
         for number in range(101):
             remember_device(session, f"{number:04}", "another GPU", target, utc_now())

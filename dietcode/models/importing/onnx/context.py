@@ -87,7 +87,17 @@ class OnnxImporter(GraphBuilder):
         first = array.flat[0].item() if array.size else 0
         if array.size <= 1 or bool((array == first).all()):
             return self.add("full", shape=array.shape, value=first, dtype=str(array.dtype))
-        return self.add_weight("constant", array).weight
+        return self.tensor(self.add_weight("constant", array))
+
+    def new_size(self, most: Extent) -> Extent:
+        """Return a dimension that a node sets, between 0 and an extent."""
+        number = 0
+        while f"u{number}" in self.graph.ranges:
+            number += 1
+        name = f"u{number}"
+        self.graph.ranges[name] = (0, max(0, most.bounds(self.graph.ranges)[1]))
+        self.graph.sizes[name] = most
+        return Extent.of(name)
 
     def _size(self, extent: Extent, dtype: str) -> str:
         if extent.is_constant:

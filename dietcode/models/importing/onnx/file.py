@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    inliner,
+    numpy_helper,
+    version_converter,
+)
 from onnx.defs import onnx_opset_version
 
 from dietcode.errors import ModelError
@@ -17,7 +27,8 @@ from dietcode.models.importing.onnx.context import ONNX_RULES, dtype_of
 from dietcode.models.importing.onnx.known import Array
 from dietcode.workload.text import clip, one_line
 
-OLDEST_OPSET = 13  # before it some operators mean something else
+OLDEST_OPSET = 7  # before it operands were not broadcast as today
+_KNOWN_OPSET = 13  # before it some operators have other forms; such files are converted
 _MOST_BYTES = 2**31  # protobuf has no longer messages; larger models keep their weights apart
 STANDARD = ("", "ai.onnx")
 
@@ -45,13 +56,31 @@ def load_onnx(path: Path) -> ModelProto:
     if not OLDEST_OPSET <= opset <= onnx_opset_version():
         raise ModelError(
             f"{path}: operators of version {opset}; allowed: {OLDEST_OPSET} to {onnx_opset_version()} "
-            "(convert with onnx.version_converter)"
+            "(export the model again, with opset_version=17)"
         )
+    if opset < _KNOWN_OPSET:
+        model = _converted(model, path)
     try:
         return inlined(model)
     except Exception as error:
         raise ModelError(
             f"{path}: its functions cannot be put in place: {one_line(str(error), 120)}"
+        ) from None
+
+
+def _converted(model: ModelProto, path: Path) -> ModelProto:
+    """Return a model of older operators with those of the oldest version that has rules."""
+    if any(one.data_location == TensorProto.EXTERNAL for one in model.graph.initializer):
+        raise ModelError(
+            f"{path}: operators of version {opset_of(model)} and weights in other files; allowed: "
+            f"version {_KNOWN_OPSET} with such, or weights within the file"
+        )
+    try:
+        return version_converter.convert_version(model, _KNOWN_OPSET)
+    except Exception as error:
+        raise ModelError(
+            f"{path}: operators of version {opset_of(model)} that cannot be converted: "
+            f"{one_line(str(error), 120)}; export the model again, with opset_version=17"
         ) from None
 
 
@@ -65,9 +94,10 @@ def inlined(model: ModelProto) -> ModelProto:
     if model.functions:
         model = inliner.inline_local_functions(model)
     opset = opset_of(model)
-    unknown = {one.op_type for one in model.graph.node if one.domain in STANDARD} - set(ONNX_RULES)
+    nodes = list(_nodes(model.graph))
+    unknown = {one.op_type for one in nodes if one.domain in STANDARD} - set(ONNX_RULES)
     composed = sorted(one for one in unknown if _is_composed(one, opset))
-    for node in model.graph.node:
+    for node in nodes:
         if node.op_type in composed and node.domain in STANDARD:
             _with_defaults(node, opset)
     if composed:
@@ -75,6 +105,15 @@ def inlined(model: ModelProto) -> ModelProto:
             model, [("", one) for one in composed], inline_schema_functions=True
         )
     return model
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph and of graphs within it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
 
 
 def _is_composed(operator: str, opset: int) -> bool:
@@ -139,5 +178,14 @@ def metadata(node: Any, key: str) -> str:
 
 
 def attribute_of(node: Any, name: str) -> Any:
-    """Return an attribute of a node, as a sub-graph."""
-    return next(helper.get_attribute_value(one) for one in node.attribute if one.name == name)
+    """Return an attribute of a node, as a sub-graph.
+
+    Raises
+    ------
+    GraphError
+        The node lacks it.
+    """
+    for one in node.attribute:
+        if one.name == name:
+            return helper.get_attribute_value(one)
+    raise GraphError(f"without {name}; allowed: a node that has it")

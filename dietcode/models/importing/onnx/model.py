@@ -13,7 +13,13 @@ from dietcode.errors import ModelError
 from dietcode.graph.extent import Extent, parse_extent
 from dietcode.graph.graph import Graph
 from dietcode.graph.tensor_type import GraphError, TensorType
-from dietcode.models.importing.onnx import layers, layout, pointwise, recurrent  # noqa: F401 - their rules
+from dietcode.models.importing.onnx import (  # noqa: F401 - their rules
+    layers,
+    layout,
+    pointwise,
+    recurrent,
+    sizes,
+)
 from dietcode.models.importing.onnx.context import (
     ONNX_RULES,
     OnnxImporter,
@@ -22,7 +28,8 @@ from dietcode.models.importing.onnx.context import (
     OnnxValue,
     dtype_of,
 )
-from dietcode.models.importing.onnx.file import STANDARD, array_of, attribute_of, metadata, opset_of
+from dietcode.models.importing.onnx.file import STANDARD, array_of, metadata, opset_of
+from dietcode.models.importing.onnx.flow import ONNX_FLOW
 from dietcode.models.importing.onnx.known import Array, Known, computed
 from dietcode.models.importing.refusals import listed, source_in, unknown_range
 from dietcode.workload.text import clip, one_line
@@ -168,6 +175,10 @@ class _Names:
         self.called[label] = self.labels[label] = name
 
 
+class _RefusedGraphError(Exception):
+    """A graph within a node has nodes that are refused."""
+
+
 class _Reader:
     """Reads the nodes of a graph and of graphs within it, and notes what cannot be compiled."""
 
@@ -212,7 +223,7 @@ class _Reader:
         m.source = line or one_line(name)
         place = one_line(f"{name}, {line}" if line else name, 120)
         word = node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
-        if word not in ONNX_RULES and word != "If":
+        if word not in ONNX_RULES and word not in ONNX_FLOW:
             self._note(f"{one_line(word, 60)}: not known", place)
             return
         missing = [one for one in node.input if one and one not in m.values]
@@ -221,7 +232,9 @@ class _Reader:
                 self._note(f"{word}: reads {clip(missing[0])}, which is not there", place)
             return
         try:
-            results = self._chosen(node) if word == "If" else self._translated(node)
+            results = self._controlled(node) if word in ONNX_FLOW else self._translated(node)
+        except _RefusedGraphError:
+            pass  # its problems are listed
         except GraphError as error:
             self._note(f"{word}: {error}", place)
         except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
@@ -244,12 +257,17 @@ class _Reader:
         result: OnnxResult = ONNX_RULES[node.op_type](m, OnnxNode(m, node))
         return [result] if isinstance(result, str | Known) or result is None else result
 
-    def _chosen(self, node: NodeProto) -> Sequence[OnnxValue | None]:
-        """Return the results of the branch of an If that is taken whatever is called."""
-        m = self.importer
-        condition = m.values[node.input[0]]
-        if not isinstance(condition, Known) or not condition.is_constant or condition.array.size != 1:
-            raise GraphError("a condition that depends on values; allowed: one that follows from shapes")
-        branch = attribute_of(node, "then_branch" if condition.array.item() else "else_branch")
-        self.read(branch)
-        return [m.values.get(one.name) for one in branch.output]
+    def _controlled(self, node: NodeProto) -> Sequence[OnnxValue | None]:
+        """Return the results of a branch or a loop."""
+        m, known = self.importer, len(self._problems)
+
+        def read(inner: OnnxImporter, graph: GraphProto) -> None:
+            self.importer = inner
+            try:
+                self.read(graph)
+            finally:
+                self.importer = m
+            if len(self._problems) > known:
+                raise _RefusedGraphError
+
+        return ONNX_FLOW[node.op_type](m, OnnxNode(m, node), read)

@@ -1,0 +1,184 @@
+"""Writes docs/recursion-evidence.md from what was measured.
+
+python -m benchmarks.recursion_page
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.recursion import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+_NAMES = {
+    "tree-fc": "TreeFC",
+    "dag-rnn": "DAG-RNN",
+    "tree-gru": "child-sum TreeGRU",
+    "tree-lstm": "child-sum TreeLSTM",
+    "mv-rnn": "MV-RNN",
+    "lstm": "LSTM",
+}
+# Table 5 of the paper, of its Intel CPU with 8 cores: DyNet's milliseconds and its own, at batch 1 and 10.
+_PAPER = {
+    ("tree-fc", 256): ((0.42, 0.12), (3.41, 0.64)),
+    ("dag-rnn", 256): ((1.12, 0.19), (6.07, 0.89)),
+    ("tree-gru", 256): ((0.98, 0.18), (4.09, 0.89)),
+    ("tree-lstm", 256): ((1.15, 0.23), (5.59, 1.02)),
+    ("mv-rnn", 64): ((0.43, 0.29), (4.68, 1.22)),
+    ("tree-fc", 512): ((0.93, 0.42), (8.03, 2.3)),
+    ("tree-gru", 512): ((2.45, 0.58), (8.63, 2.97)),
+    ("tree-lstm", 512): ((2.95, 0.54), (12.36, 3.02)),
+}
+# Its section 7.5: microseconds of putting structures into order, at batch 1 and 10.
+_PAPER_ORDER = {"sentences": (1.31, 9.64), "grids": (8.2, 95.14), "perfect": (3.04, 30.36)}
+_PEAK = 231.0  # GFLOP/s of fused multiply-adds on both cores of the machine below, measured
+
+Rows = Sequence[dict[str, Any]]
+
+
+def main() -> None:
+    """Write the page."""
+    found = json.loads((RESULTS / "recursion.json").read_text())
+    two = [row for row in found["rows"] if row["threads"] > 1]
+    one = [row for row in found["rows"] if row["threads"] == 1]
+    about = (
+        f"{found['cores']} cores of an {found['device']}, float32, commit {found['commit']}, {found['date']}"
+    )
+    parts = [
+        f"""# Evidence for recursions
+
+Written by `python -m benchmarks.recursion_page`. Ours: {about}; DyNet 2.2 on one thread, which is all that
+it uses; hand-batched PyTorch {found["versions"]["torch"]}, of whose two forms the faster one counts. The
+numbers of the paper, Cortex (MLSys 2021), are of other machines and older programs: they stand beside ours,
+they do not compare with them. Its Figure 6 is over PyTorch without batching, which is not measured here; its
+Figures 8, 9 and 11 and Table 4 are of GPUs.
+""",
+        "## Over DyNet, beside Table 5 of the paper\n",
+        "The paper's: an Intel Cascade Lake, 8 cores. Sentences and perfect trees as it describes them.\n",
+        _table(
+            ["model", "hidden", "batch", "paper: DyNet, Cortex ms", "×", "here: DyNet, ours ms", "×"],
+            _beside_paper(two),
+        ),
+        "## Roofline (the paper's appendix C)\n",
+        f"""FLOPs are those of the products that a model needs. Both cores give {_PEAK:.0f} GFLOP/s of fused
+multiply-adds in registers, by the time that threads had a core; so nothing that computes these products can
+be faster over PyTorch than the last column, whatever it does besides. Where that is below two:
+
+{_below_two(two)}.
+""",
+        _table(
+            [
+                "model",
+                "hidden",
+                "structures",
+                "batch",
+                "MFLOP",
+                "ours GFLOP/s",
+                "PyTorch GFLOP/s",
+                "ours ×",
+                "most ×",
+            ],
+            _roofline(two),
+        ),
+    ]
+    if one:
+        parts += [
+            "## One thread\n",
+            _table(["model", "hidden", "structures", "batch", "PyTorch ×", "DyNet ×"], _ratios(one)),
+        ]
+    parts += [
+        "## Putting structures into order, beside section 7.5\n",
+        _table(["structures", "batch", "nodes", "paper µs", "here µs"], _orders(two)),
+        "The paper's structures come as its own objects; ours as arrays, which are checked, from Python.\n",
+    ]
+    path = RESULTS / "recursion_parts.json"
+    if path.exists():
+        parts += _of_parts(json.loads(path.read_text()))
+    (ROOT / "docs" / "recursion-evidence.md").write_text("\n".join(parts).rstrip() + "\n")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def _best(row: dict[str, Any], word: str) -> float:
+    """Return the seconds of the faster of the peers whose names begin so; infinity where there is none."""
+    return min((secs for name, secs in row["secs"].items() if name.startswith(word)), default=float("inf"))
+
+
+def _beside_paper(rows: Rows) -> Iterable[Sequence[Any]]:
+    for row in rows:
+        paper = _PAPER.get((row["model"], row["hidden"]))
+        if paper is None or row["inputs"] == "syntax" or row["batch"] not in (1, 10):
+            continue
+        theirs, own = paper[row["batch"] == 10]
+        dynet, ours = 1e3 * _best(row, "dynet"), 1e3 * row["secs"]["dietcode"]
+        yield (
+            *(_NAMES[row["model"]], row["hidden"], row["batch"]),
+            *(f"{theirs}, {own}", f"{theirs / own:.1f}", f"{dynet:.2f}, {ours:.2f}", f"{dynet / ours:.1f}"),
+        )
+
+
+def _roofline(rows: Rows) -> Iterable[Sequence[Any]]:
+    for row in rows:
+        torch_secs, ours = _best(row, "by level"), row["secs"]["dietcode"]
+        theirs = row["mflops"] / torch_secs / 1e3
+        yield (
+            *(_NAMES[row["model"]], row["hidden"], row["inputs"], row["batch"], f"{row['mflops']:.0f}"),
+            *(f"{row['mflops'] / ours / 1e3:.0f}", f"{theirs:.0f}"),
+            *(f"{torch_secs / ours:.2f}", f"{_PEAK / theirs:.2f}"),
+        )
+
+
+def _below_two(rows: Rows) -> str:
+    """Return the rows for which two times PyTorch's speed is beyond the cores."""
+    found = [
+        f"{_NAMES[row['model']]} {row['hidden']} of {row['inputs']} at batch {row['batch']}"
+        for row in rows
+        if 2 * row["mflops"] / _best(row, "by level") / 1e3 > _PEAK
+    ]
+    return textwrap.fill(", ".join(found) or "nowhere", 110)
+
+
+def _ratios(rows: Rows) -> Iterable[Sequence[Any]]:
+    for row in rows:
+        ours = row["secs"]["dietcode"]
+        ratios = (f"{_best(row, word) / ours:.2f}" for word in ("by level", "dynet"))
+        yield (_NAMES[row["model"]], row["hidden"], row["inputs"], row["batch"], *ratios)
+
+
+def _orders(rows: Rows) -> Iterable[Sequence[Any]]:
+    seen = set()
+    for row in rows:
+        key = row["inputs"], row["batch"]
+        if key in seen:
+            continue
+        seen.add(key)
+        paper = _PAPER_ORDER.get(row["inputs"]) if row["batch"] in (1, 10) else None
+        own = f"{1e6 * row['structure_secs']:.0f}"
+        yield (*key, row["nodes"], paper[row["batch"] == 10] if paper else "", own)
+
+
+def _of_parts(found: dict[str, Any]) -> list[str]:
+    rows, names = [], list(dict.fromkeys(name for row in found["rows"] for name in row["secs"]))
+    for row in found["rows"]:
+        times = (f"{1e3 * row['secs'][name]:.2f}" if name in row["secs"] else "" for name in names)
+        kib = (f"{row['bytes'][path] / 1024:.0f}" for path in ("dietcode", "by level"))
+        rows.append((_NAMES[row["model"]], row["inputs"], row["batch"], *times, *kib))
+    head = ["model", "structures", "batch", *(f"{name} ms" for name in names), "ours KiB", "PyTorch KiB"]
+    return [
+        "## Parts (Figure 10) and memory (Figure 12)\n",
+        """`tree_lstm_before` computes the gates of x of all nodes at once, leaves among them, and was tuned
+without samples; with Python between levels, `tree_lstm` is called for each level by itself. Memory is how
+far one call raises what is resident, in a process of its own.
+""",
+        _table(head, rows),
+    ]
+
+
+if __name__ == "__main__":
+    main()

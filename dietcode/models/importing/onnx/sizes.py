@@ -1,0 +1,25 @@
+"""Operators of ONNX whose results have a size that depends on values, at most that of an operand."""
+
+from __future__ import annotations
+
+from dietcode.graph.tensor_type import axis_of
+from dietcode.models.importing.onnx.context import OnnxImporter, OnnxNode, OnnxResult, onnx_rule
+from dietcode.models.importing.spelled_out import flattened
+
+
+@onnx_rule("NonZero")
+def _nonzero(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    x = n.tensor(0)
+    x = m.reshape(x, (1,)) if m.rank(x) == 0 else x
+    return m.transpose(m.add("nonzero", x, size=m.new_size(m.type(x).num_elements)), (1, 0))
+
+
+@onnx_rule("Compress")
+def _compress(m: OnnxImporter, n: OnnxNode) -> OnnxResult:
+    """Return the slices along an axis, or the elements, where a condition holds; it may be shorter."""
+    x, mask, axis = n.tensor(0), n.tensor(1), n.attribute("axis")
+    if axis is None:
+        x, axis = flattened(m, x, 0, m.rank(x) - 1), 0
+    size = m.new_size(m.type(mask).num_elements)
+    found = m.add("nonzero", mask, size=size)
+    return m.add("take", x, m.reshape(found, (size,)), axis=axis_of(axis, m.rank(x)))

@@ -1,0 +1,64 @@
+"""Many event streams: one question for all of a job, and no more of one owner than are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from dietcode.protocol import JobEvent, JobState, Progress
+from dietcode_server.api import events
+from dietcode_server.api.callers import Caller
+from dietcode_server.api.followers import POLL_SECS, Followers
+from dietcode_server.api.problems import Refusal
+from dietcode_server.api.quotas import check_streams
+from dietcode_server.store import jobs
+
+
+def test_a_hundred_streams_ask_once(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = service.add_job()
+    service.run_job(job_id)
+    asked, real = [], Followers.news
+    monkeypatch.setattr(Followers, "news", lambda *given: asked.append(given) or real(*given))
+
+    async def follow() -> str:
+        text = b""
+        async for part in events._stream(service.app.state.services, job_id, 0, "alice"):
+            text += part
+        return text.decode()
+
+    async def crowd() -> list[str]:
+        streams = [asyncio.create_task(follow()) for _ in range(100)]
+        await asyncio.sleep(2 * POLL_SECS)
+        before, began = len(asked), time.monotonic()
+        for step in range(4):
+            with service.database.write() as session:
+                jobs.add_progress(session, job_id, Progress(stage="measure", message=f"step {step}"))
+            await asyncio.sleep(POLL_SECS)
+        questions, turns = len(asked) - before, (time.monotonic() - began) / POLL_SECS
+        assert questions <= 10 * turns, "not one for each of a hundred"
+        with service.database.write() as session:
+            jobs.finish(session, job_id, JobState.FAILED, error="over")
+        return await asyncio.gather(*streams)
+
+    texts = asyncio.run(asyncio.wait_for(crowd(), 60))
+    assert len(texts) == 100 and len(set(texts)) == 1
+    data = [line.removeprefix("data: ") for line in texts[0].splitlines() if line.startswith("data: ")]
+    found = [JobEvent.model_validate_json(one) for one in data]
+    assert [event.id for event in found] == list(range(1, len(found) + 1))
+    assert found[-1].state is JobState.FAILED
+    assert service.app.state.services.followers.num_of("alice") == 0
+
+
+def test_streams_of_one_owner_are_bounded(service) -> None:
+    followers, settings = Followers(), service.settings.model_copy(update={"max_streams_per_owner": 2})
+    alice, admin = Caller("alice", frozenset({"read"})), Caller("ops", frozenset({"admin"}))
+    with followers.following("a" * 16, "alice"), followers.following("a" * 16, "alice"):
+        with pytest.raises(Refusal) as refused:
+            check_streams(followers, settings, alice)
+        assert refused.value.status == 429
+        check_streams(followers, settings, admin)
+        check_streams(followers, settings, replace(alice, owner="bob"))
+    check_streams(followers, settings, alice)
