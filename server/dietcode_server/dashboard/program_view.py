@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
 from dietcode.graph.program_model import MAX_SHOWN, Bucket
-from dietcode.programs.block_runs import FIRST, BlockKernel, block_kernels, sources_of
+from dietcode.programs.block_runs import FIRST, RowKernel, block_kernels, sources_of
 from dietcode.runtime.manifest import DISPATCH, PROGRAM, REPORT
 from dietcode_server.dashboard.structures import file_of
 from dietcode_server.store import libraries
@@ -145,16 +145,16 @@ class _Built:
     ----------
     sources : dict of str to str
         Of its blocks, in their order.
-    kernels : list of BlockKernel
+    kernels : list of RowKernel
         Of each block the one with most FLOPs first.
     rows : list of dict
     """
 
     sources: dict[str, str]
-    kernels: list[BlockKernel]
+    kernels: list[RowKernel]
     rows: list[dict[str, Any]]
 
-    def of(self, block: str) -> list[BlockKernel]:
+    def of(self, block: str) -> list[RowKernel]:
         """Return the kernels of a block."""
         return [one for one in self.kernels if one.block == block]
 
@@ -198,20 +198,20 @@ def _view(num_samples: int, max_rows: int, shown: Sequence[Any], built: _Built) 
     if not built.sources:
         cells = dict(sorted(cells.items(), key=lambda item: int(item[0].removeprefix("block"))))
     columns = sorted({column for own in cells.values() for column in own})
-    places = {column: _LEFT + _COLUMN * (at + 0.5) for at, column in enumerate(columns)}
+    xs = {column: _LEFT + _COLUMN * (at + 0.5) for at, column in enumerate(columns)}
     largest = max((rows for own in cells.values() for rows in own.values()), default=1)
     blocks = []
     for at, (name, own) in enumerate(cells.items()):
         y, kernels = _TOP + _ROW * (at + 0.4), built.of(name)
-        drawn = [_bucket(places[column], y, rows, largest, kernels) for column, rows in sorted(own.items())]
+        drawn = [_bucket(xs[column], y, rows, largest, kernels) for column, rows in sorted(own.items())]
         blocks.append(DrawnBlock(name, built.sources.get(name, ""), y, drawn, None))
     depths: dict[int, int] = {}
     numbers = []
     for column in columns:
         depths[column[0]] = depths.get(column[0], 0) + 1
-        numbers.append((places[column], str(depths[column[0]])))
+        numbers.append((xs[column], str(depths[column[0]])))
     begins = [
-        places[after] - _COLUMN / 2 for before, after in itertools.pairwise(columns) if before[0] != after[0]
+        xs[after] - _COLUMN / 2 for before, after in itertools.pairwise(columns) if before[0] != after[0]
     ]
     return ProgramView(
         num_samples,
@@ -226,7 +226,7 @@ def _view(num_samples: int, max_rows: int, shown: Sequence[Any], built: _Built) 
     )
 
 
-def _bucket(x: float, y: float, rows: int, largest: int, kernels: Sequence[BlockKernel]) -> DrawnBucket:
+def _bucket(x: float, y: float, rows: int, largest: int, kernels: Sequence[RowKernel]) -> DrawnBucket:
     radius = max(_SMALLEST, _LARGEST * math.sqrt(rows / largest))
     category = kernels[0].category_of(rows) if kernels else None
     name = "" if category is None else kernels[0].micro_kernels[category]
