@@ -14,9 +14,7 @@ from small_libraries import with_manifest
 from small_models import mlp
 
 from dietcode.errors import TuningError
-from dietcode.graph.graph import Graph
-from dietcode.graph.model_request import ModelRequest, model_from_data
-from dietcode.graph.recursive_model import RecursiveModel
+from dietcode.graph.model_request import Content, ModelRequest, kind_of_content, model_from_data
 from dietcode.measure import opening
 from dietcode.measure.engine_spec import EngineSpec
 from dietcode.tuner import tune
@@ -37,7 +35,7 @@ def plain_library(spec: Spec, code: bytes = b"code") -> dict[str, bytes]:
     """Files of a library of one micro-kernel, which can be published and not run."""
     variables = dict.fromkeys(spec.variables, 1)
     instance = {"shape_vars": variables, "weight": 1.0, "category": 0, "micro_kernel": "4x32"}
-    rates = {"f_local": 1e9, "f_spatial": 1.0, "f_pad": 1.0, "predicted_gflops": 20.0}
+    rates = {"f_local": 1e9, "f_spatial": 1.0, "f_pad": 1.0, "flops": 4e4, "predicted_gflops": 20.0}
     best = {"best_micro_kernel": "4x32", "best_predicted_gflops": 20.0}
     kernel = {"micro_kernel": "4x32", "provenance": "a test", "bytes": 1, "category": 0}
     served = {"instances_preferring": 1, "instances_served": 1, "f_local": {}}
@@ -119,11 +117,11 @@ class FakeTuning:
         )
 
 
-def submit_model(database: Database, content: Graph | RecursiveModel | None = None, **options: Any) -> str:
-    """Queue a job about a model or a recursion; its id."""
-    budget = {"trials": 2, "seconds": 2.0}
-    key = "recursion" if isinstance(content, RecursiveModel) else "graph"
-    model: ModelRequest = model_from_data({key: (content or mlp()).to_json(), "budget": budget})
+def submit_model(database: Database, content: Content | None = None, **options: Any) -> str:
+    """Queue a job about a model, a recursion or a program; its id."""
+    budget, asked = {"trials": 2, "seconds": 2.0}, content or mlp()
+    data = {kind_of_content(asked): asked.to_json(), "budget": budget}
+    model: ModelRequest = model_from_data(data)
     request: dict[str, Any] = {"force": False, "idempotency_key": None} | options
     with database.write() as session:
         row, _ = jobs.submit(session, spec=model, target=DEVICE[2], device=DEVICE, runnable=True, **request)

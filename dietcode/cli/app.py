@@ -182,6 +182,8 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
     manifest, report = described_bundle(folder, kind)
     if kind[1] == RECURSION:
         report["levels"] = _levels(folder, manifest, report)
+    if kind[1] == PROGRAM:
+        report["runs"] = _runs(folder, report)
     if as_json:
         print_json({"manifest": manifest, "report": report})
     elif kind[1] == PROGRAM:
@@ -201,6 +203,23 @@ def _levels(folder: Path, manifest: dict[str, Any], report: dict[str, Any]) -> l
     dispatches = bundle_dispatches(folder, [str(part["digest"]) for part in report["parts"]])
     runs = kernel_runs(read_json(folder / RECURSION), dispatches)
     return [row for one in runs for row in one.to_json(samples)]
+
+
+def _runs(folder: Path, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return which category each kernel of a program sends numbers of rows to."""
+    from dietcode.programs.block_runs import block_kernels
+    from dietcode.runtime.manifest import LIBRARIES, PROGRAM, REPORT, read_json
+    from dietcode.runtime.models.loading import bundle_dispatches
+
+    digests = [str(part["digest"]) for part in report["parts"]]
+    dispatches = bundle_dispatches(folder, digests)
+    reports = {digest: read_json(folder / LIBRARIES / digest / REPORT) for digest in digests}
+    buckets = {
+        one["name"]: {int(rows): int(count) for rows, count in one["buckets"].items()}
+        for one in report["blocks"]
+    }
+    kernels = block_kernels(read_json(folder / PROGRAM), dispatches, reports)
+    return [row for one in kernels for row in one.to_json(buckets[one.block])]
 
 
 def targets(as_json: Json = False) -> None:

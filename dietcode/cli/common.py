@@ -47,9 +47,9 @@ def refuse_bundle(command: str, folder: Path) -> None:
     RequestError
         The folder holds a model.
     """
-    from dietcode.runtime.manifest import is_bundle, is_recursion
+    from dietcode.runtime.manifest import has_parts
 
-    if is_bundle(folder) or is_recursion(folder):
+    if has_parts(folder):
         raise RequestError(
             f"{command}: {folder} is a whole model; give one of its libraries, DIR/libraries/DIGEST, which "
             "`dietcode inspect` lists"

@@ -161,8 +161,8 @@ def _whole_model(model: Path, name: str, ranges: dict[str, tuple[int, int]]) -> 
 def _object(model: Path, name: str, options: StructureOptions) -> Callable[..., CompileResult]:
     """Read a recursion or a program out of a file, which is run, and return what compiles it."""
     need_compiler("models", "reading a recursion or a program")
+    from dietcode.graph.program_model import ProgramModel
     from dietcode.programs.compiling import compile_program
-    from dietcode.programs.model import ProgramModel
     from dietcode.programs.reader import read_object
     from dietcode.recursion.compiling import compile_recursion
 

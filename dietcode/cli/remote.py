@@ -33,7 +33,7 @@ def submit(
         Path,
         typer.Argument(
             metavar="SPEC|MODEL",
-            help="A workload in YAML or JSON, a model.pt2, or FILE.py:NAME, a recursion.",
+            help="A workload in YAML or JSON, a model.pt2, or FILE.py:NAME, a recursion or program.",
         ),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until the job is finished.")] = False,
@@ -63,8 +63,8 @@ def submit(
 ) -> None:
     """Have a server tune a workload, or the parts of a model; the job's id is the last line printed.
 
-    Of a model or recursion the graphs are sent; its weights are written to a file here, for `load` and
-    `pull`. With --wait, exit status 0 says that the job succeeded, 1 that it did not.
+    Of a model, recursion or program the graphs are sent; its weights are written to a file here, for `load`
+    and `pull`. With --wait, exit status 0 says that the job succeeded, 1 that it did not.
     """
     from dietcode.cli.submit_model import is_model, prepare_model
     from dietcode.cli.watch import follow, succeeded
@@ -89,7 +89,7 @@ def submit(
         )
     elif structures != StructureOptions():
         raise RequestError(
-            f"{spec}: --max-nodes, --max-level and --samples are for a recursion, FILE.py:NAME"
+            f"{spec}: --max-nodes, --max-level and --samples are for FILE.py:NAME, a recursion or program"
         )
     asked = model.request if model else with_budget(load_spec(spec), trials, seconds)
     with _client(server) as client:

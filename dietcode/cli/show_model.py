@@ -90,7 +90,13 @@ def _show_levels(rows: Any) -> None:
     ]
     cells = [
         (
-            *(row["phase"], row["part"][:12], _run(*row["rows"]), str(row["category"]), row["micro_kernel"]),
+            *(
+                row["phase"],
+                row["part"][:12],
+                run_text(*row["rows"]),
+                str(row["category"]),
+                row["micro_kernel"],
+            ),
             "-" if row["samples"] is None else str(row["samples"]),
         )
         for row in rows
@@ -99,7 +105,8 @@ def _show_levels(rows: Any) -> None:
     print_table(columns, cells, title="Which sizes go where", caption=caption)
 
 
-def _run(first: int, last: int) -> str:
+def run_text(first: int, last: int) -> str:
+    """Return numbers from one to another as a text."""
     return str(first) if first == last else f"{first}…{last}"
 
 

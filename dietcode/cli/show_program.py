@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dietcode.cli.show_model import show_parts, weights_text
+from dietcode.cli.show_model import run_text, show_parts, weights_text
 from dietcode.cli.tables import TableColumn, print_table, terminal
 
 
@@ -28,6 +28,7 @@ def show_program(
     _show_blocks(report["blocks"])
     if report["parts"]:
         show_parts(report["parts"])
+        _show_runs(report["runs"])
         if report.get("warning"):
             console.print(f"warning     {report['warning']}")
         console.print("a part's own report: dietcode inspect DIR/libraries/PART…")
@@ -48,6 +49,27 @@ def _show_blocks(blocks: Any) -> None:
     ]
     caption = "rows, runs: of the samples together; blocks of one depth are run at once, phase after phase"
     print_table(columns, cells, title="Blocks", caption=caption)
+
+
+def _show_runs(rows: Any) -> None:
+    columns = [
+        *(TableColumn("block"), TableColumn("part", whole=True)),
+        *(TableColumn(name, right=True, whole=True) for name in ("rows", "category")),
+        *(TableColumn("micro-kernel"), TableColumn("runs", right=True, whole=True)),
+        TableColumn("time", right=True, whole=True),
+    ]
+    known = [row["predicted_secs"] for row in rows]
+    total = 0.0 if None in known else sum(known)
+    cells = [
+        (
+            *(row["block"], row["part"][:12], run_text(*row["rows"]), str(row["category"])),
+            *(row["micro_kernel"], str(row["runs"])),
+            f"{row['predicted_secs'] / total:.1%}" if total else "-",
+        )
+        for row in rows
+    ]
+    caption = "runs: of the samples, in calls of 1, 8 and all of them; time: their predicted share"
+    print_table(columns, cells, title="Which numbers of rows go where", caption=caption)
 
 
 def _of_buckets(buckets: Mapping[int, int]) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""``dietcode submit`` of a model or recursion: its graphs travel, its weights stay in a file here."""
+"""``dietcode submit`` of a model, recursion or program: its graphs travel, its weights stay here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from dietcode.cli.compile import (
 from dietcode.errors import DietCodeError, RequestError
 
 if TYPE_CHECKING:
-    from dietcode.graph.graph import Graph
-    from dietcode.graph.model_request import ModelRequest
-    from dietcode.graph.recursive_model import RecursiveModel
+    from dietcode.graph.model_request import Content, ModelRequest
 
 SUFFIX = ".pt2"
 
 
 def is_model(path: Path) -> bool:
-    """Whether what is submitted is a model or a recursion, not a spec."""
+    """Whether what is submitted is a model, a recursion or a program, not a spec."""
     return path.suffix == SUFFIX or is_object_of_file(path)
 
 
@@ -69,7 +67,7 @@ def prepare_model(
     weights: Path | None,
     structures: StructureOptions,
 ) -> PreparedModel:
-    """Read a program of torch.export, or a recursion of a Python file, and write its weights beside it.
+    """Read a program of torch.export, or an object of a Python file, and write its weights beside it.
 
     Parameters
     ----------
@@ -82,7 +80,7 @@ def prepare_model(
     weights : Path or None
         Where the weights go; by default the model's file with the suffix ``.safetensors``.
     structures : StructureOptions
-        Of a recursion.
+        Of a recursion or program.
 
     Raises
     ------
@@ -92,28 +90,27 @@ def prepare_model(
         PyTorch is missing, an option is wrong, or a file with other content is where the weights go.
     """
     from dietcode.extras import MissingExtraError, what_to_install
-    from dietcode.graph.model_request import model_from_data
+    from dietcode.graph.model_request import kind_of_content, model_from_data
     from dietcode.lean import has_torch
 
-    wanted, is_recursion = read_ranges(ranges), is_object_of_file(path)
-    check_options(is_recursion, bool(wanted), structures)
+    wanted, is_object = read_ranges(ranges), is_object_of_file(path)
+    check_options(is_object, bool(wanted), structures)
     if not has_torch():
-        what = "reading a recursion" if is_recursion else "reading a program of torch.export"
+        what = "reading a recursion or a program" if is_object else "reading a program of torch.export"
         raise MissingExtraError(what_to_install(what, "models", ("torch",)))
     stem = stem_of(path)
     label = label_of(name or stem)
-    content: Graph | RecursiveModel
-    if is_recursion:
-        from dietcode.recursion.reader import read_recursion
+    content: Content
+    if is_object:
+        from dietcode.programs.reader import read_object
 
-        content, values = read_recursion(str(path), label, *structures)
+        content, values = read_object(str(path), label, *structures)
     else:
         from dietcode.models.importing.reader import read_model
 
         content, values = read_model(path, label, wanted)
     given = {key: value for key, value in (("trials", trials), ("seconds", seconds)) if value is not None}
-    key = "recursion" if is_recursion else "graph"
-    request = model_from_data({key: content.to_json(), "budget": given})
+    request = model_from_data({kind_of_content(content): content.to_json(), "budget": given})
     staged, kept = _staged(values, weights or path.with_name(f"{stem}.safetensors"))
     return PreparedModel(request, staged, kept)
 

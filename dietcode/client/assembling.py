@@ -22,8 +22,7 @@ from dietcode.runtime.manifest import (
     MANIFEST,
     SIGNATURE,
     blob_name,
-    is_bundle,
-    is_recursion,
+    has_parts,
     kind_of_bundle,
     read_manifest,
     verify_file,
@@ -153,7 +152,7 @@ def _read_whole(folder: Path) -> None:
     LibraryError
         One is missing or altered.
     """
-    if not is_bundle(folder) and not is_recursion(folder):
+    if not has_parts(folder):
         read_manifest(folder)
         return
     from dietcode.runtime.models.loading import read_bundle  # brings what runs libraries

@@ -93,7 +93,9 @@ _CURRENT: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 def bound_waits(client: httpx2.Client | httpx2.AsyncClient) -> None:
     """Have every connection of a client heed the patience with its request; httpx2 has no option for that."""
-    kind: type[_Backend | _AsyncBackend] = _Backend if isinstance(client, httpx2.Client) else _AsyncBackend
+    kind: type[_Backend | _AsyncBackend] = (
+        _AsyncBackend if isinstance(client, httpx2.AsyncClient) else _Backend
+    )
     for transport in (client._transport, *client._mounts.values()):
         pool = getattr(transport, "_pool", None)
         if pool is not None:

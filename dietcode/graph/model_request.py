@@ -1,4 +1,4 @@
-"""What is asked of a service about a model or recursion: graphs, and how parts are tuned. No weights."""
+"""What is asked of a service: a model, a recursion or a program as data, and how parts are tuned."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from dietcode.errors import ModelError
 from dietcode.graph.graph import Graph
+from dietcode.graph.program_model import ProgramModel, read_program_model
 from dietcode.graph.reading import read_graph
 from dietcode.graph.recursive_model import RecursiveModel, read_recursive_model
 from dietcode.workload.spec_fields import Budget, ObjectiveSpec
@@ -22,8 +23,9 @@ from dietcode.workload.text import clip, field_path, one_line
 
 TRIALS, SECONDS = 32, 60.0  # of each part
 OBJECTIVE = {"binary_size": 0.02, "max_loss": 0.1}
-_KINDS = ("graph", "recursion")
-_FIELDS = (*_KINDS, "target", "budget", "objective")
+Content: TypeAlias = Graph | RecursiveModel | ProgramModel
+_KINDS = {Graph: "graph", RecursiveModel: "recursion", ProgramModel: "program"}
+_FIELDS = (*_KINDS.values(), "target", "budget", "objective")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -44,7 +46,7 @@ class ModelOrder:
         Of each part.
     objective : ObjectiveSpec
     sizes : dict or None
-        Of a recursion the largest structures, ``max_nodes`` and ``max_level``.
+        Of a recursion the largest structures, ``max_nodes`` and ``max_level``; of a program ``max_rows``.
     """
 
     name: str
@@ -56,7 +58,8 @@ class ModelOrder:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `order_from_data`."""
-        sizes = {} if self.sizes is None else {"recursion": dict(self.sizes)}
+        key = None if self.sizes is None else "program" if "max_rows" in self.sizes else "recursion"
+        sizes = {} if key is None or self.sizes is None else {key: dict(self.sizes)}
         return {"name": self.name, "workload": self.workload, **sizes, **self.options()}
 
     def options(self) -> dict[str, Any]:
@@ -74,11 +77,11 @@ class ModelOrder:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model or a recursion, and how its parts are tuned.
+    """A model, a recursion or a program, and how its parts are tuned.
 
     Attributes
     ----------
-    content : Graph or RecursiveModel
+    content : Graph, RecursiveModel or ProgramModel
     target : TargetSpec
         A CPU; by default that of the machine that tunes.
     budget : Budget
@@ -86,7 +89,7 @@ class ModelRequest:
     objective : ObjectiveSpec
     """
 
-    content: Graph | RecursiveModel
+    content: Content
     target: TargetSpec
     budget: Budget
     objective: ObjectiveSpec
@@ -95,7 +98,7 @@ class ModelRequest:
     def order(self) -> ModelOrder:
         """The same without its graphs."""
         content = self.content
-        sizes = content.sizes if isinstance(content, RecursiveModel) else None
+        sizes = None if isinstance(content, Graph) else content.sizes
         digest = workload_of_content(content)
         return ModelOrder(content.name, digest, self.target, self.budget, self.objective, sizes)
 
@@ -106,23 +109,29 @@ class ModelRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the inverse of `model_from_data`."""
-        key = _KINDS[isinstance(self.content, RecursiveModel)]
-        return {key: self.content.to_json(), **self.order.options()}
+        return {kind_of_content(self.content): self.content.to_json(), **self.order.options()}
 
 
-def workload_of_content(content: Graph | RecursiveModel) -> str:
+def kind_of_content(content: Content) -> str:
+    """Return the field of a request that has it: graph, recursion or program."""
+    return _KINDS[type(content)]
+
+
+def workload_of_content(content: Content) -> str:
     """Return ``sha256:<hex>`` of what is computed, whatever its name."""
     return _digest({name: value for name, value in content.to_json().items() if name != "name"})
 
 
-def read_content(data: Mapping[str, Any]) -> Graph | RecursiveModel:
-    """Return the graph or the recursion that was kept as plain data.
+def read_content(data: Mapping[str, Any]) -> Content:
+    """Return the graph, the recursion or the program that was kept as plain data.
 
     Raises
     ------
     ModelError
-        It is neither.
+        It is none of them.
     """
+    if "form" in data:
+        return read_program_model(data)
     return read_recursive_model(data) if "cell" in data else read_graph(data)
 
 
@@ -141,11 +150,14 @@ def model_from_data(data: Any) -> ModelRequest:
     for key in data:
         if key not in _FIELDS:
             raise ModelError(f"{clip(key)}: unknown field; allowed: {', '.join(_FIELDS)}")
-    if set(_KINDS) <= set(data):
-        raise ModelError("graph, recursion: both are given; allowed: one of them")
-    content: Graph | RecursiveModel
-    if "recursion" in data:
+    given = [kind for kind in _KINDS.values() if kind in data]
+    if len(given) > 1:
+        raise ModelError(f"{', '.join(given)}: all are given; allowed: one of them")
+    content: Content
+    if given == ["recursion"]:
         content = read_recursive_model(data["recursion"])
+    elif given == ["program"]:
+        content = read_program_model(data["program"])
     else:
         content = read_graph(data.get("graph"))
     if not _NAME.fullmatch(content.name):
@@ -164,7 +176,8 @@ def order_from_data(data: Mapping[str, Any]) -> ModelOrder:
     ModelError, SpecError
         It is none.
     """
-    sizes = None if data.get("recursion") is None else dict(data["recursion"])
+    given = next((data[key] for key in ("recursion", "program") if data.get(key) is not None), None)
+    sizes = None if given is None else dict(given)
     return ModelOrder(str(data.get("name")), str(data.get("workload")), *_options(data), sizes)
 
 

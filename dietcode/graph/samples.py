@@ -75,23 +75,26 @@ def read_samples(data: Any) -> Samples:
     num_calls = data.get("calls")
     if type(num_calls) is not int or not 1 <= num_calls <= _MAX_COUNT:
         raise ModelError(f"samples.calls: given {clip(num_calls)}; allowed: a number of calls")
-    nodes, leaves, levels = (_histogram(data.get(key), key) for key in ("nodes", "leaves", "levels"))
+    nodes, leaves, levels = (
+        read_histogram(data.get(key), f"samples.{key}") for key in ("nodes", "leaves", "levels")
+    )
     if not nodes or not leaves:
         raise ModelError("samples: given no nodes or no leaves; allowed: structures that have some")
     return Samples(num_calls, nodes, leaves, levels, _shown(data.get("shown", [])))
 
 
-def _histogram(given: Any, key: str) -> dict[int, int]:
+def read_histogram(given: Any, field: str) -> dict[int, int]:
+    """Return counts by size, of a field that anybody wrote; raises ModelError for anything else."""
     allowed = f"counts by size, as {{'12': 3}}, at most {_MAX_SIZES} of them"
     if not isinstance(given, Mapping) or len(given) > _MAX_SIZES:
-        raise ModelError(f"samples.{key}: given {clip(given)}; allowed: {allowed}")
+        raise ModelError(f"{field}: given {clip(given)}; allowed: {allowed}")
     found: dict[int, int] = {}
     for size, count in given.items():
         is_number = isinstance(size, str) and size.isascii() and size.isdigit() and len(size) <= 8
         if not is_number or not 1 <= int(size) <= _MAX_SIZE:
-            raise ModelError(f"samples.{key}: given the size {clip(size)}; allowed: 1 to {_MAX_SIZE}")
+            raise ModelError(f"{field}: given the size {clip(size)}; allowed: 1 to {_MAX_SIZE}")
         if type(count) is not int or not 1 <= count <= _MAX_COUNT:
-            raise ModelError(f"samples.{key}.{size}: given {clip(count)}; allowed: 1 to {_MAX_COUNT}")
+            raise ModelError(f"{field}.{size}: given {clip(count)}; allowed: 1 to {_MAX_COUNT}")
         found[int(size)] = count
     return found
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dietcode.graph.program_model import ProgramModel
 from dietcode.measure.engine import Engine
 from dietcode.models.bundling import bundle_manifest, described_files, report_of_model
 from dietcode.models.compiling import CompileResult, Options, tune_parts, write_bundle
-from dietcode.programs.model import ProgramModel
 from dietcode.programs.planning import plan_program
 from dietcode.runtime.manifest import check_writable
 from dietcode.tuner.events import Event, OnEvent, silent

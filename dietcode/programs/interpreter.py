@@ -116,8 +116,8 @@ class FormRun:
     compute : callable
     tensors : sequence of tensor
         Those that the form names.
-    buckets : list of (int, int)
-        Block and rows of each bucket that has run.
+    buckets : list of (int, int, int, int)
+        Of each bucket that has run: how many decisions were before it, key, block, and rows.
     flushes : list of dict
         The nodes of each block between two decisions.
     edges : set of (int, int)
@@ -128,7 +128,7 @@ class FormRun:
     phases: Sequence[int]
     compute: Compute
     tensors: Sequence[Any] = ()
-    buckets: list[tuple[int, int]] = field(default_factory=list)
+    buckets: list[tuple[int, int, int, int]] = field(default_factory=list)
     flushes: list[dict[int, int]] = field(default_factory=list)
     edges: set[tuple[int, int]] = field(default_factory=set)
     _nodes: list[NotedBlock] = field(default_factory=list)
@@ -171,11 +171,11 @@ class FormRun:
             counts[one.block] = counts.get(one.block, 0) + 1
             buckets.setdefault((one.key, one.block), []).append(one)
         self.flushes.append(counts)
-        for (_, block), bucket in sorted(buckets.items(), key=lambda item: item[0]):
+        for (key, block), bucket in sorted(buckets.items(), key=lambda item: item[0]):
             rows = [[_tensor(operand) for operand in one.operands] for one in bucket]
             for one, results in zip(bucket, self.compute(block, rows), strict=True):
                 one.results = results
-            self.buckets.append((block, len(bucket)))
+            self.buckets.append((len(self.flushes) - 1, key, block, len(bucket)))
 
     def _note(self, block: int, operands: list[Any]) -> NotedBlock:
         key = self.phases[block] * PHASE

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.program_model import BlockModel, ProgramModel, rows_of_tables
 from dietcode.programs.forming import form_program
-from dietcode.programs.model import BlockModel, ProgramModel
 from dietcode.programs.module import Program
 from dietcode.programs.profiling import phases_of, profile
 from dietcode.programs.recording import Recording
@@ -46,4 +46,6 @@ def model_of(program: Program, samples: Sequence[Any], name: str) -> tuple[Progr
             formed.blocks, phases, found.buckets, found.together, strict=True
         )
     )
-    return ProgramModel(name, formed.form, blocks, len(samples)), formed.weights.arrays
+    rows = rows_of_tables(blocks)
+    model = ProgramModel(name, formed.form, blocks, len(samples), rows, found.shown)
+    return model, formed.weights.arrays

@@ -12,11 +12,12 @@ from dietcode.errors import ModelError
 from dietcode.graph.attributes import plain
 from dietcode.graph.extent import ONE, Extent
 from dietcode.graph.graph import Graph
+from dietcode.graph.program_model import BlockModel, ProgramModel
 from dietcode.graph.samples import row_weights
 from dietcode.graph.tensor_type import TensorType
 from dietcode.models.kernel_call import KernelCall
 from dietcode.models.planning import ModelPlan, planned_parts
-from dietcode.programs.model import BlockModel, ProgramModel
+from dietcode.programs.block_runs import FIRST
 from dietcode.recursion.batching import ROWS, Batching
 from dietcode.recursion.hoisting import given, hoisted_values, only
 from dietcode.recursion.lowering import LoweredRows, lower_rows
@@ -152,7 +153,7 @@ def _rows_of(
     hoisted: list[Type] = [("float32", shape) for shape in shapes]
     blocks.append(
         BatchedBlock(
-            f"{name}-first", _renumbered(before, first), first_types, hoisted, 0, dict(block.together), batch
+            f"{name}{FIRST}", _renumbered(before, first), first_types, hoisted, 0, dict(block.together), batch
         )
     )
     own_batch = _max_batch(block.buckets)

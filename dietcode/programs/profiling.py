@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.program_model import MAX_SHOWN, Bucket
 from dietcode.programs.exporting import run_group
 from dietcode.programs.forming import Formed
 from dietcode.programs.interpreter import FormRun, InstanceError
@@ -27,11 +28,14 @@ class Profile:
         Of each block, how often so many of its nodes were noted between two decisions.
     edges : tuple of (int, int)
         (reader, read) blocks.
+    shown : tuple of Bucket
+        Those of the largest call of samples that has few enough of them for a picture.
     """
 
     buckets: tuple[dict[int, int], ...]
     together: tuple[dict[int, int], ...]
     edges: tuple[tuple[int, int], ...]
+    shown: tuple[Bucket, ...]
 
 
 def torch_blocks(formed: Formed) -> Any:
@@ -83,14 +87,18 @@ def profile(formed: Formed, samples: Sequence[Sequence[Any]]) -> Profile:
     phases = phases_of(first.edges, many)
     buckets: list[Counter[int]] = [Counter() for _ in range(many)]
     together: list[Counter[int]] = [Counter() for _ in range(many)]
+    shown: list[Bucket] = []
     for size in sorted({len(samples), *(one for one in BATCHES if one < len(samples))}):
         run = _run(FormRun(formed.form, phases, compute, tensors), samples[:size])
-        for block, rows in run.buckets:
+        for _, _, block, rows in run.buckets:
             buckets[block][rows] += 1
+        if not shown or len(run.buckets) <= MAX_SHOWN:
+            shown = run.buckets[:MAX_SHOWN]
         for counts in run.flushes:
             for block, rows in counts.items():
                 together[block][rows] += 1
-    return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), tuple(sorted(first.edges)))
+    edges = tuple(sorted(first.edges))
+    return Profile(tuple(map(dict, buckets)), tuple(map(dict, together)), edges, tuple(shown))
 
 
 def _run(run: FormRun, samples: Sequence[Sequence[Any]]) -> FormRun:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dietcode.errors import ModelError
+from dietcode.graph.program_model import ProgramModel, read_program_model
 from dietcode.graph.recursive_model import RecursiveModel, check_sizes, default_sizes
 from dietcode.models.importing.reader import GRAPH, answer, read_weights, reading
-from dietcode.programs.model import ProgramModel, read_program
 from dietcode.recursion.reader import cells_of, file_and_object, module_of, recursive_model, samples_in
 from dietcode.recursion.sampling import SUFFIX, load_samples
 from dietcode.workload.text import clip
@@ -55,7 +55,7 @@ def read_object(
             raise ModelError(
                 f"{path}: {attribute} is a program; --max-nodes and --max-level are for recursions"
             )
-        return read_program(found), read_weights(place)
+        return read_program_model(found), read_weights(place)
 
 
 def _read(file: str, attribute: str, name: str, samples: str | None) -> tuple[Any, Mapping[str, Any]]:

@@ -71,8 +71,8 @@ class SubmitRequest(BaseModel):
     spec : dict or None
         A workload, as in the spec reference; weights are given inline, never as a file.
     model : dict or None
-        In place of it a whole model, or a recursion: graphs as data, without weights, and target, budget and
-        objective of its parts.
+        In place of it a whole model, a recursion or a program: graphs as data, without weights, and target,
+        budget and objective of its parts.
     force : bool
         Measure again what is already known; makes a new job in any case.
     measure : bool

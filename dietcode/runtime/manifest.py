@@ -303,6 +303,11 @@ def is_program(folder: Path) -> bool:
     return _has_format(folder, "dietcode-program/")
 
 
+def has_parts(folder: Path) -> bool:
+    """Whether a folder says that it holds a model, a recursion or a program, whose libraries are in it."""
+    return is_bundle(folder) or is_recursion(folder) or is_program(folder)
+
+
 def kind_of_bundle(folder: Path) -> tuple[str, str]:
     """Return the format of a bundle, and the file that describes what it holds."""
     if is_program(folder):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from dietcode.errors import ModelError, SpecError
 from dietcode.graph.graph import Graph
 from dietcode.graph.model_request import ModelRequest
+from dietcode.graph.program_model import ProgramModel
 from dietcode.graph.recursive_model import RecursiveModel
 from dietcode.graph.tensor_type import TensorType
 from dietcode.workload.sizes import largest_sizes
@@ -85,6 +86,10 @@ def check_model_limits(model: ModelRequest, limits: Settings | SizeLimits) -> No
     try:
         if isinstance(model.content, RecursiveModel):
             _check_recursion(model.content, limits)
+        elif isinstance(model.content, ProgramModel):
+            for block in model.content.blocks:
+                for name, type_ in block.graph.types.items():
+                    _check_tensor(block.graph, name, type_, limits)
         else:
             for name, type_ in model.content.types.items():
                 _check_tensor(model.content, name, type_, limits)

@@ -77,7 +77,7 @@ def test_what_is_refused(field: str, value: Any, problem: str) -> None:
 
 
 def test_only_one_of_graph_and_recursion() -> None:
-    with pytest.raises(ModelError, match="graph, recursion: both are given"):
+    with pytest.raises(ModelError, match="graph, recursion: all are given"):
         model_from_data(recursion_data(graph={}))
 
 

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Body, Header, Query, Response
 
 from dietcode.errors import RequestError
 from dietcode.graph.model_request import ModelRequest, model_from_data
+from dietcode.graph.program_model import ProgramModel
 from dietcode.protocol import Job, JobPage, JobState, SubmitRequest
+from dietcode.runtime.programs.form import check_form
 from dietcode.workload.parse import spec_from_data
 from dietcode.workload.spec import Spec
 from dietcode_server.api import examples
@@ -137,6 +139,8 @@ def _asked(request: SubmitRequest, services: Services) -> Spec | ModelRequest:
     if request.model is not None:
         model = model_from_data(request.model)
         check_model_limits(model, services.settings)
+        if isinstance(model.content, ProgramModel):
+            check_form(model.content)
         return model
     spec = spec_from_data(request.spec)
     check_limits(spec, services.settings)

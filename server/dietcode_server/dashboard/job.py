@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -21,8 +21,9 @@ from dietcode_server.api.services import ServicesOf
 from dietcode_server.dashboard.actions import actions
 from dietcode_server.dashboard.graphs import GraphView, graph_of
 from dietcode_server.dashboard.jobs import duration_secs
+from dietcode_server.dashboard.program_view import program_of
 from dietcode_server.dashboard.render import page
-from dietcode_server.dashboard.structures import StructureView, structure_of
+from dietcode_server.dashboard.structures import structure_of
 from dietcode_server.store import history, jobs, wire
 from dietcode_server.store.clock import clock
 from dietcode_server.store.history import Point, TimelineEntry, View
@@ -44,6 +45,7 @@ MAX_SEQ = 2**31 - 1
 _HEADINGS = {"decisions": "decisions", "measurements": "measurements", "all": "everything"}
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
+_View = TypeVar("_View")
 Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 
 
@@ -137,7 +139,8 @@ def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
     return {
         "job": job,
         "actions": actions(job, caller),
-        "structure": _structure(session, row),
+        "structure": _shown_of(session, row, "recursion", structure_of),
+        "program": _shown_of(session, row, "program", program_of),
         "graph": _graph(session, row),
         "took": duration_secs(job, now),
         "stages": stages_of(job, found.timeline, end),
@@ -148,12 +151,14 @@ def _live(session: Session, row: JobRow, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _structure(session: Session, row: JobRow) -> StructureView | None:
-    """Return what is shown of a recursion; None of other jobs."""
-    if "recursion" not in row.spec:
+def _shown_of(
+    session: Session, row: JobRow, kind: str, view: Callable[[Session, str, LibraryRow | None], _View]
+) -> _View | None:
+    """Return what is shown of a job about a recursion or a program; None of jobs of another kind."""
+    if kind not in row.spec:
         return None
     library = None if row.library_id is None else session.get(LibraryRow, row.library_id)
-    return structure_of(session, row.workload, library)
+    return view(session, row.workload, library)
 
 
 def _graph(session: Session, row: JobRow) -> GraphView | None:

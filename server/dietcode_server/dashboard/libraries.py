@@ -21,6 +21,7 @@ from dietcode_server.api.callers import Caller, CallerOf
 from dietcode_server.api.names import check_library
 from dietcode_server.api.services import Services, ServicesOf
 from dietcode_server.dashboard.graphs import graph_of
+from dietcode_server.dashboard.program_view import program_of
 from dietcode_server.dashboard.render import is_fragment, page, server_url
 from dietcode_server.dashboard.snippet import snippet, variables_of
 from dietcode_server.dashboard.structures import structure_of
@@ -128,6 +129,7 @@ def show_library(
         is_bundle = row.kind == BUNDLE
         structure = structure_of(session, row.workload, row) if is_bundle else None
         graph = graph_of(session, row) if is_bundle else None
+        program = program_of(session, row.workload, row) if is_bundle else None
     signed = _signed(services, info, manifest)
     facts = json.loads(manifest)
     return page(
@@ -139,6 +141,7 @@ def show_library(
         signed=signed,
         structure=structure,
         graph=graph,
+        program=program,
         server=server_url(request),
         with_token=caller.owner != "local",
         why_not=_why_not(caller, info),

@@ -139,19 +139,20 @@ def example_structure(num_children: int, max_nodes: int) -> Children:
 
 def _runs_of(session: Session, library: LibraryRow) -> list[tuple[KernelRuns, float]]:
     """Return where the kernels of a bundle send sizes of levels, each with the FLOPs of its part."""
-    description, report = (_file(session, library.id, name) for name in (RECURSION, REPORT))
+    description, report = (file_of(session, library.id, name) for name in (RECURSION, REPORT))
     if description is None or report is None:
         return []
     listed = json.loads(libraries.manifest_bytes(session, library))["libraries"]
     dispatches = {}
     for digest, one in listed.items():
         part = libraries.get(session, one["name"], one["version"])
-        dispatches[digest] = _file(session, part.id, DISPATCH) or {}
+        dispatches[digest] = file_of(session, part.id, DISPATCH) or {}
     flops = {part["digest"]: float(part["flops_at_most"]) for part in report["parts"]}
     return [(one, flops[one.digest]) for one in kernel_runs(description, dispatches)]
 
 
-def _file(session: Session, library_id: int, path: str) -> dict[str, Any] | None:
+def file_of(session: Session, library_id: int, path: str) -> dict[str, Any] | None:
+    """Return the content of a library's file, JSON; None where there is no such file."""
     of_path = (LibraryFile.library_id == library_id, LibraryFile.path == path)
     digest = session.scalar(select(LibraryFile.digest).where(*of_path))
     if digest is None:

@@ -29,7 +29,8 @@ def plan_apart(graph: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan
     Parameters
     ----------
     graph : mapping
-        As `dietcode.graph.graph.Graph.to_json` gives it, or `dietcode.graph.recursive_model`.
+        As `dietcode.graph.graph.Graph.to_json` gives it, or `dietcode.graph.recursive_model` or
+        `dietcode.graph.program_model`.
     fields : mapping
         Target, budget and objective of each part, as a spec has them.
 
@@ -63,14 +64,23 @@ def plan_apart(graph: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan
 
 
 def _plan(content: Mapping[str, Any], fields: Mapping[str, Any]) -> ModelPlan:
-    """Take a graph apart, or a recursion, whose steps loading would not refuse."""
+    """Take a graph apart, or a recursion or a program, whose steps loading would not refuse."""
     from dietcode.graph.model_request import read_content
+    from dietcode.graph.program_model import ProgramModel
     from dietcode.graph.recursive_model import RecursiveModel
     from dietcode.models.planning import plan_graph
+    from dietcode.programs.planning import plan_program
     from dietcode.recursion.planning import plan_recursion
+    from dietcode.runtime.programs.form import check_form
+    from dietcode.runtime.programs.plan import read_program
     from dietcode.runtime.recursion.plan import read_recursion
 
     found = read_content(content)
+    if isinstance(found, ProgramModel):
+        check_form(found)
+        plan = plan_program(found, fields)
+        read_program(plan.description)
+        return plan
     if not isinstance(found, RecursiveModel):
         return plan_graph(found, fields)
     plan = plan_recursion(found.cells, found.max_nodes, found.max_level, fields, found.samples)

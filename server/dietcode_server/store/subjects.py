@@ -61,7 +61,7 @@ def order_of(asked: Spec | ModelRequest) -> Spec | ModelOrder:
 
 
 def workload_of(asked: Spec | ModelRequest) -> tuple[str, dict[str, Any]]:
-    """Return the digest of a workload, and what is kept of it: the spec, the graph, or the recursion."""
+    """Return the digest of a workload, and what is kept of it: the spec, or the model as data."""
     if isinstance(asked, Spec):
         return workload_digest(asked), asked.to_json()
     return asked.order.workload, asked.content.to_json()

@@ -48,7 +48,7 @@ class Base(DeclarativeBase):
 
 
 class Workload(Base):
-    """What is measured, by digest; of a model `spec` is its graph, or the recursion."""
+    """What is measured, by digest; of a model `spec` is its graph, recursion or program."""
 
     __tablename__ = "workloads"
 

@@ -1,0 +1,293 @@
+"""A program as data, without PyTorch: control flow, the graphs of its blocks, what samples say of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dietcode.errors import ModelError
+from dietcode.graph.extent import Extent
+from dietcode.graph.graph import Graph
+from dietcode.graph.reading import MAX_EXTENT, MAX_NODES, read_graph
+from dietcode.graph.samples import read_histogram
+from dietcode.graph.tensor_type import FLOATS, TensorType
+from dietcode.workload.text import clip, one_line
+
+Type = tuple[str, tuple[int, ...]]
+Bucket = tuple[int, int, int, int]
+MAX_ROWS = 1 << 20
+MAX_BLOCKS, MAX_OPERANDS, MAX_PHASE = 256, 32, 100
+_TABLE_ELEMENTS = 1 << 28
+MAX_SHOWN = 400  # buckets of the run that is kept
+_MAX_AXES, _MAX_LISTED, _MAX_KEY, _MAX_COUNT, _MAX_TEXT = 6, (1 << 16) - 1, 1 << 40, 1 << 24, 400
+_IDS = ("int32", "int64")
+_FORM = ("types", "records", "names", "constants", "tensors", "functions", "entry")
+_FUNCTION_FIELDS = ("name", "file", "parameters", "registers", "code", "lines")
+_FIELDS = ("name", "form", "blocks", "num_samples", "max_rows", "shown")
+_BLOCK_FIELDS = ("graph", "operands", "results", "is_made", "phase", "buckets", "together")
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    """A block of a program.
+
+    Attributes
+    ----------
+    graph : Graph
+        Of one instance; its inputs are its operands.
+    operands, results : tuple of Type
+        Dtype and shape; int32 of shape () is a whole number, which is given as it is.
+    is_made : tuple of bool
+        Of each operand, whether blocks compute it; others come with the instance.
+    phase : int
+        After those of the blocks that it reads and that do not read it.
+    buckets, together : dict of int to int
+        How often a bucket had so many rows; how often so many were noted between two decisions.
+    """
+
+    graph: Graph
+    operands: tuple[Type, ...]
+    results: tuple[Type, ...]
+    is_made: tuple[bool, ...]
+    phase: int
+    buckets: dict[int, int]
+    together: dict[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `read_block`."""
+        return {
+            "graph": self.graph.to_json(),
+            "operands": [[dtype, list(shape)] for dtype, shape in self.operands],
+            "results": [[dtype, list(shape)] for dtype, shape in self.results],
+            "is_made": list(self.is_made),
+            "phase": self.phase,
+            "buckets": {str(rows): count for rows, count in self.buckets.items()},
+            "together": {str(rows): count for rows, count in self.together.items()},
+        }
+
+
+@dataclass(frozen=True)
+class ProgramModel:
+    """A program, and what samples say of it.
+
+    Attributes
+    ----------
+    name : str
+    form : dict
+        Its control flow; block instructions name `blocks`.
+    blocks : tuple of BlockModel
+    num_samples : int
+    max_rows : int
+        The most rows of one kind of tensors in a call.
+    shown : tuple of Bucket
+        The buckets of one call of samples, for a picture, in the order in which they ran: between which
+        decisions (0, 1, …), key (depth, behind the phase), block, and rows.
+    """
+
+    name: str
+    form: dict[str, Any]
+    blocks: tuple[BlockModel, ...]
+    num_samples: int
+    max_rows: int = MAX_ROWS
+    shown: tuple[Bucket, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The largest tables."""
+        return {"max_rows": self.max_rows}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the inverse of `read_program_model`."""
+        return {
+            "name": self.name,
+            "form": self.form,
+            "blocks": [one.to_json() for one in self.blocks],
+            "num_samples": self.num_samples,
+            "max_rows": self.max_rows,
+            "shown": [list(one) for one in self.shown],
+        }
+
+
+def rows_of_tables(blocks: Sequence[BlockModel]) -> int:
+    """Return how many rows a table may have: the tables that a block reads are of 1 GiB together."""
+    sizes = (sum(math.prod(shape) for _, shape in one.operands) for one in blocks)
+    most = _TABLE_ELEMENTS // max(sizes, default=1)
+    return max(2, min(MAX_ROWS, 1 << (max(1, most).bit_length() - 1)))
+
+
+def read_program_model(data: Any) -> ProgramModel:
+    """Return what `ProgramModel.to_json` wrote, or what anybody else did.
+
+    The instructions are read by `dietcode.runtime.programs.form.check_form`.
+
+    Raises
+    ------
+    ModelError
+        It is none; names the field, what was given and what is allowed.
+    """
+    fields = _mapping(data, "program", _FIELDS)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"name: given {clip(name)}; allowed: a name")
+    form = _form(fields.get("form"))
+    blocks = tuple(
+        _block(one, f"blocks.{at}")
+        for at, one in enumerate(_list(fields.get("blocks"), "blocks", MAX_BLOCKS))
+    )
+    if not blocks:
+        raise ModelError("blocks: there is none; allowed: a program that computes tensors of an instance")
+    if sum(one.graph.num_nodes for one in blocks) > MAX_NODES:
+        raise ModelError(f"blocks: have more than {MAX_NODES} operators together, which are allowed")
+    found = ProgramModel(
+        name,
+        form,
+        blocks,
+        _whole(fields.get("num_samples"), "num_samples", 1, _MAX_COUNT),
+        _whole(fields.get("max_rows"), "max_rows", 2, MAX_ROWS),
+        _shown(fields.get("shown", []), len(blocks)),
+    )
+    _check_weights(found)
+    return found
+
+
+def _form(data: Any) -> dict[str, Any]:
+    """Return a form; all but its functions is checked."""
+    form = dict(_mapping(data, "form", _FORM))
+    lists = {key: _list(form.get(key), f"form.{key}", _MAX_LISTED) for key in _FORM if key != "entry"}
+    for at, one in enumerate(lists["types"]):
+        own = _mapping(one, f"form.types.{at}", ("dtype", "shape"))
+        _type([own.get("dtype"), own.get("shape")], f"form.types.{at}", ("float32", "int32"))
+    for at, one in enumerate(lists["tensors"]):
+        field = f"form.tensors.{at}"
+        own = _mapping(one, field, ("value", "type"))
+        _text(own.get("value"), f"{field}.value")
+        number = _whole(own.get("type"), f"{field}.type", 0, len(lists["types"]) - 1)
+        if lists["types"][number]["dtype"] != FLOATS[0]:
+            raise ModelError(f"{field}.type: given int32; allowed: {FLOATS[0]}")
+    for at, one in enumerate(lists["records"]):
+        field = f"form.records.{at}"
+        own = _mapping(one, field, ("name", "fields"))
+        _text(own.get("name"), f"{field}.name")
+        for name in _list(own.get("fields"), f"{field}.fields", _MAX_LISTED):
+            _text(name, f"{field}.fields")
+    for at, one in enumerate(lists["names"]):
+        _text(one, f"form.names.{at}")
+    for at, one in enumerate(lists["constants"]):
+        is_number = type(one) is int and -(2**63) <= one < 2**63
+        if not is_number and one is not None and type(one) not in (bool, float, str):
+            allowed = "null, true, false, a number of 64 bits, or a text"
+            raise ModelError(f"form.constants.{at}: given {clip(one)}; allowed: {allowed}")
+    for at, one in enumerate(lists["functions"]):
+        _mapping(one, f"form.functions.{at}", _FUNCTION_FIELDS)
+    _whole(form.get("entry"), "form.entry", 0, len(lists["functions"]) - 1)
+    return form
+
+
+def _block(data: Any, field: str) -> BlockModel:
+    own = _mapping(data, field, _BLOCK_FIELDS)
+    try:
+        graph = read_graph(own.get("graph"))
+    except ModelError as error:
+        raise ModelError(one_line(f"{field}.graph.{error}")) from None
+    if graph.ranges:
+        raise ModelError(f"{field}.graph: has dimensions; allowed: none, a block is of one instance")
+    operands, results = (
+        tuple(
+            _type(one, f"{field}.{key}.{at}", dtypes)
+            for at, one in enumerate(_list(own.get(key), f"{field}.{key}", MAX_OPERANDS))
+        )
+        for key, dtypes in (("operands", ("float32", "int32")), ("results", ("float32",)))
+    )
+    if any(dtype == "int32" and shape for dtype, shape in operands):
+        raise ModelError(f"{field}.operands: given int32 with extents; allowed: int32 without, a number")
+    _check_types(f"{field}.graph.inputs", list(graph.inputs.values()), operands)
+    _check_types(f"{field}.graph.outputs", [graph.types[one] for one in graph.outputs], results)
+    if not operands or not results:
+        raise ModelError(f"{field}: has no operands or no results; allowed: 1 to {MAX_OPERANDS} of each")
+    made = _list(own.get("is_made"), f"{field}.is_made", MAX_OPERANDS)
+    if len(made) != len(operands) or any(type(one) is not bool for one in made):
+        raise ModelError(f"{field}.is_made: given {clip(made)}; allowed: true or false for each operand")
+    phase = _whole(own.get("phase"), f"{field}.phase", 0, MAX_PHASE)
+    counts = (read_histogram(own.get(key), f"{field}.{key}") for key in ("buckets", "together"))
+    return BlockModel(graph, operands, results, tuple(made), phase, *counts)
+
+
+def _check_types(field: str, types: Sequence[TensorType], wanted: Sequence[Type]) -> None:
+    """Refuse a graph that takes or gives something else than what is declared."""
+    fits = len(types) == len(wanted) and all(
+        one.shape == tuple(map(Extent.of, shape)) and one.dtype in (_IDS if dtype == "int32" else FLOATS[:1])
+        for one, (dtype, shape) in zip(types, wanted, strict=True)
+    )
+    if not fits:
+        declared = clip([f"{dtype}{list(shape)}" for dtype, shape in wanted], 200)
+        raise ModelError(
+            f"{field}: given {clip(list(map(str, types)), 200)}; allowed: what is declared, {declared}"
+        )
+
+
+def _type(data: Any, field: str, dtypes: Sequence[str]) -> Type:
+    """Return a type of tensors."""
+    dtype, shape = data if isinstance(data, list) and len(data) == 2 else ("", None)
+    is_dtype = isinstance(dtype, str) and dtype in dtypes
+    extents = shape if isinstance(shape, list) and len(shape) <= _MAX_AXES else [0]
+    if not is_dtype or any(type(one) is not int or not 1 <= one <= MAX_EXTENT for one in extents):
+        allowed = f"{' or '.join(dtypes)}, and up to {_MAX_AXES} extents"
+        raise ModelError(f"{field}: given {clip(data)}; allowed: {allowed}")
+    if math.prod(extents) > MAX_EXTENT:
+        raise ModelError(f"{field}: given {clip(data)}; allowed: up to {MAX_EXTENT} elements")
+    return str(dtype), tuple(extents)
+
+
+def _check_weights(model: ProgramModel) -> None:
+    """Refuse a weight that is of two types."""
+    known: dict[str, TensorType] = {}
+    pairs = [pair for block in model.blocks for pair in block.graph.weights.items()]
+    for one in model.form["tensors"]:
+        own = model.form["types"][one["type"]]
+        pairs.append((one["value"], TensorType(own["dtype"], tuple(map(Extent.of, own["shape"])))))
+    for name, type_ in pairs:
+        if known.setdefault(name, type_) != type_:
+            raise ModelError(f"weight {clip(name)}: is {type_}, and {known[name]} elsewhere; make them one")
+
+
+def _shown(data: Any, num_blocks: int) -> tuple[Bucket, ...]:
+    rows = _list(data, "shown", MAX_SHOWN)
+    limits = (_MAX_COUNT, _MAX_KEY, num_blocks - 1, _MAX_COUNT)
+    found = []
+    for at, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(limits):
+            raise ModelError(f"shown.{at}: given {clip(row)}; allowed: [decisions before, key, block, rows]")
+        flush, key, block, count = (
+            _whole(one, f"shown.{at}", 0, most) for one, most in zip(row, limits, strict=True)
+        )
+        found.append((flush, key, block, count))
+    return tuple(found)
+
+
+def _mapping(data: Any, field: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ModelError(f"{field}: given {clip(data)}; allowed: a mapping of {', '.join(allowed)}")
+    for key in data:
+        if key not in allowed:
+            raise ModelError(f"{field}.{clip(key)}: unknown field; allowed: {', '.join(allowed)}")
+    return data
+
+
+def _list(data: Any, field: str, most: int) -> list[Any]:
+    if not isinstance(data, list) or len(data) > most:
+        raise ModelError(f"{field}: given {clip(data)}; allowed: a list of at most {most}")
+    return data
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ModelError(f"{field}: given {clip(value)}; allowed: a text of up to {_MAX_TEXT} characters")
+    return value
+
+
+def _whole(value: Any, field: str, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ModelError(f"{field}: given {clip(value)}; allowed: {low} to {high}")
+    return value
