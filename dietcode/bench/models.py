@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from dietcode.runtime.models.model import Model
 
 _WARM_CALLS = 3
 _LEAST_SECS = 0.05  # of the calls of one round
+T = TypeVar("T")
 
 
 @dataclass
-class _Part:
+class PartCalls:
     """What one library does in a call.
 
     Attributes
@@ -84,17 +86,18 @@ def bench_model(
     benches: dict[str, Bench] = {}
     for size in _sizes(model.executable, sizes):
         inputs = [_drawn(type_, size) for type_ in model.executable.inputs.values()]
-        secs, steps = _timed_call(model, inputs, rounds)
+        calls = partial(model.flat_call, inputs), partial(model.flat_step_secs, inputs)
+        secs, steps = timed_call(*calls, rounds)
         found, host = _by_part(model, size, steps)
         rows = []
         for digest, part in found.items():
             if digest not in benches:
                 library = load(library_folder(folder, digest), num_threads=num_threads)
-                benches[digest] = _bench_of(library, vendors, num_threads)
+                benches[digest] = bench_of(library, vendors, num_threads)
             own = sum(steps[number][1] for number in part.numbers)
             row = {name: parts[digest][name] for name in ("digest", "kind", "operator")}
             facts = {"calls": sum(part.calls.values()), "secs": own, "share": own / secs}
-            rows.append(row | facts | _beside(benches[digest], part, rounds))
+            rows.append(row | facts | beside(benches[digest], part, rounds))
         rows.sort(key=lambda row: -float(row["secs"]))
         yield {"dimensions": dict(size), "secs": secs, "parts": rows, "host": host}
 
@@ -131,27 +134,29 @@ def _drawn(type_: TensorType, size: Mapping[str, int]) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(type_.dtype)
 
 
-def _timed_call(model: Model, inputs: Sequence[Any], rounds: int) -> tuple[float, list[tuple[Step, float]]]:
-    """Return the median seconds of a call, and of each of its steps."""
+def timed_call(
+    call: Callable[[], Any], profile: Callable[[], Sequence[tuple[T, float]]], rounds: int
+) -> tuple[float, list[tuple[T, float]]]:
+    """Return the median seconds of a call, and of each of its steps, which `profile` gives of one call."""
     for _ in range(_WARM_CALLS):
-        model.flat_call(inputs)
+        call()
     readings, steps = [], []
     for _ in range(rounds):
         number, started = 0, time.perf_counter()
         while number == 0 or time.perf_counter() - started < _LEAST_SECS:
-            model.flat_call(inputs)
+            call()
             number += 1
         readings.append((time.perf_counter() - started) / number)
-        steps += [model.flat_step_secs(inputs) for _ in range(_WARM_CALLS)]
+        steps += [profile() for _ in range(_WARM_CALLS)]
     medians = [statistics.median(one) for one in zip(*([s for _, s in run] for run in steps), strict=True)]
     return statistics.median(readings), [(s, m) for (s, _), m in zip(steps[0], medians, strict=True)]
 
 
 def _by_part(
     model: Model, size: Mapping[str, int], steps: Sequence[tuple[Step, float]]
-) -> tuple[dict[str, _Part], list[dict[str, Any]]]:
+) -> tuple[dict[str, PartCalls], list[dict[str, Any]]]:
     """Return the libraries that are called, and what else takes time."""
-    parts: dict[str, _Part] = defaultdict(_Part)
+    parts: dict[str, PartCalls] = defaultdict(PartCalls)
     host: dict[str, list[float]] = defaultdict(list)
     known = set(size)
     for number, (step, secs) in enumerate(steps):
@@ -169,7 +174,7 @@ def _by_part(
     return dict(parts), sorted(rows, key=lambda row: -float(str(row["secs"])))
 
 
-def _bench_of(library: Library, vendors: Sequence[str], num_threads: int | None) -> Bench:
+def bench_of(library: Library, vendors: Sequence[str], num_threads: int | None) -> Bench:
     """Return a library with those vendors that have a kernel for it."""
     usable = []
     for vendor in vendors:
@@ -181,7 +186,7 @@ def _bench_of(library: Library, vendors: Sequence[str], num_threads: int | None)
     return Bench(library, usable, num_threads)
 
 
-def _beside(bench: Bench, part: _Part, rounds: int) -> dict[str, Any]:
+def beside(bench: Bench, part: PartCalls, rounds: int) -> dict[str, Any]:
     """Return what the calls of a part take in turns with the fastest vendor, and the categories."""
     names = bench.library.argument_names[1]
     categories = set()

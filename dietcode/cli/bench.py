@@ -1,4 +1,4 @@
-"""``dietcode bench``: a library, or each part of a whole model, beside the vendors' kernels."""
+"""``dietcode bench``: a library, or each part of a whole model or recursion, beside the vendors' kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def bench(
     vs: Annotated[
         list[str] | None, typer.Option("--vs", help="numpy or torch; may be given twice. [default: numpy]")
     ] = None,
-    instances: Annotated[int, typer.Option(min=0, help="How many, evenly spread; 0 for all.")] = 16,
+    instances: Annotated[
+        int, typer.Option(min=0, help="How many, evenly spread; 0 for all; of a recursion, structures.")
+    ] = 16,
     at: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,21 +29,38 @@ def bench(
             "[default: the smallest sizes, the middle and the largest]",
         ),
     ] = None,
+    structures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a recursion: *.npz with arrays of children, each what one call is given. "
+            "[default: the sample that the bundle keeps]",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on both sides.")] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of a whole model whose weights are kept apart: *.safetensors."),
+        typer.Option(
+            metavar="FILE", help="Of a model or a recursion whose weights are kept apart: *.safetensors."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a library beside the vendor's kernels, in one run; of a whole model each part of a call."""
-    from dietcode.runtime.manifest import is_bundle
+    """Measure a library beside the vendor's kernels, in one run; of a model or recursion each part."""
+    from dietcode.runtime.manifest import is_bundle, is_recursion
 
     vendors = vs or ["numpy"]
+    if structures and not is_recursion(folder):
+        raise RequestError(f"bench: --structures is of recursions, and {folder} is none; leave it out")
     if is_bundle(folder):
         rows = _bench_model(folder, vendors, at or [], rounds, threads, weights, as_json)
+    elif is_recursion(folder):
+        if at:
+            raise RequestError(f"bench: --at is of whole models; {folder} is a recursion: give --structures")
+        options = structures, instances or None, rounds, threads, weights
+        rows = _bench_recursion(folder, vendors, options, as_json)
     elif at or weights:
         raise RequestError(
             f"bench: --at and --weights are of whole models, and {folder} is a library; leave them out"
@@ -90,6 +109,23 @@ def _bench_model(
     rows = []
     sizes = [_size(text) for text in at]
     for record in bench_model(folder, vendors, sizes, rounds, threads, weights):
+        rows.append(record)
+        if not as_json:
+            show_model_times(record)
+    return rows
+
+
+def _bench_recursion(
+    folder: Path,
+    vendors: list[str],
+    options: tuple[Path | None, int | None, int, int | None, Path | None],
+    as_json: bool,
+) -> list[dict[str, Any]]:
+    from dietcode.bench.recursions import bench_recursion
+    from dietcode.cli.show_model import show_model_times
+
+    rows = []
+    for record in bench_recursion(folder, vendors, *options):
         rows.append(record)
         if not as_json:
             show_model_times(record)

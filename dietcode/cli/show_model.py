@@ -111,8 +111,10 @@ def run_text(first: int, last: int) -> str:
 
 
 def show_model_times(record: Mapping[str, Any]) -> None:
-    """One size of a model: the time of a call, of each of its parts, and the vendor's for these."""
+    """One size of a model, or one structure: the time of a call, of its parts, and the vendor's for these."""
     size = ", ".join(f"{name}={value}" for name, value in record["dimensions"].items())
+    if "structure" in record:
+        size = f"{record['structure']}: {size}"
     columns = [
         *(TableColumn("part", whole=True), TableColumn("operator", rank=2)),
         *(TableColumn(name, right=True, whole=True) for name in ("calls", "share", "ms", "vendor", "ratio")),

@@ -29,16 +29,43 @@ def load_samples(path: Path) -> Samples:
     ModelError
         There is no such file, or an array of it is no structure.
     """
+    return _counted(_arrays(path, "--samples").items(), str(path))
+
+
+def load_structures(path: Path) -> list[tuple[str, Structure]]:
+    """Return the structures of a file that `numpy.savez` wrote, with their names, the smallest first.
+
+    Raises
+    ------
+    ModelError
+        As for `load_samples`.
+    """
+    label = f"--structures: {path}"
+    arrays = _arrays(path, "--structures")
+    found = [(name, _structure(given, f"{label}: {clip(name)}")) for name, given in arrays.items()]
+    found = [(name, one) for name, one in found if one.num_nodes]
+    if not found:
+        raise ModelError(f"{label} has no structure with a node; allowed: {_ALLOWED}")
+    return sorted(found, key=lambda one: one[1].num_nodes)
+
+
+def _arrays(path: Path, option: str) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if not hasattr(file, "files"):
                 raise ValueError("one array")
-            arrays = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         reason = getattr(error, "strerror", None) or "not a file of numpy.savez"
-        raise ModelError(f"--samples: {path}: {reason}; allowed: {_ALLOWED}") from error
-    return _counted(arrays.items(), str(path))
+        raise ModelError(f"{option}: {path}: {reason}; allowed: {_ALLOWED}") from error
+
+
+def _structure(given: Any, label: str) -> Structure:
+    try:
+        return given if isinstance(given, Structure) else Structure(given)
+    except DietCodeError as error:
+        raise ModelError(f"{label}: {error}") from None
 
 
 def samples_of(structures: Any, label: str) -> Samples:
@@ -66,10 +93,7 @@ def _counted(structures: Iterable[tuple[str, Any]], label: str) -> Samples:
     nodes, leaves, levels = Counter[int](), Counter[int](), Counter[int]()
     known: list[Structure] = []
     for name, given in structures:
-        try:
-            one = given if isinstance(given, Structure) else Structure(given)
-        except DietCodeError as error:
-            raise ModelError(f"--samples: {label}: {clip(name)}: {error}") from None
+        one = _structure(given, f"--samples: {label}: {clip(name)}")
         if not one.num_nodes:
             continue
         sizes = np.diff(one.level_begins).tolist()

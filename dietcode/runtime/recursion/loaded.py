@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dietcode.errors import ShapeError, TensorError
 from dietcode.graph.extent import Extent
 from dietcode.graph.tensor_type import TensorType
 from dietcode.runtime.manifest import REPORT, read_json
+from dietcode.runtime.models.executable import KernelStep
 from dietcode.runtime.models.kernels import Kernels
 from dietcode.runtime.models.model import input_array
 from dietcode.runtime.native_loops import address_of
+from dietcode.runtime.recursion.moves import MoveStep
 from dietcode.runtime.recursion.plan import PHASES, RecursionDescription
 from dietcode.runtime.recursion.program import RecursionProgram, RecursionWorkplace
 from dietcode.runtime.recursion.structure import Structure
 from dietcode.runtime.reopened import Reopened
 from dietcode.runtime.tensors import aligned_empty
+
+T = TypeVar("T")
 
 
 class LoadedRecursion(Reopened):
@@ -110,7 +116,13 @@ class LoadedRecursion(Reopened):
         outputs = [aligned_empty((len(wanted), *shape)) for shape in self._shapes]
         if structure.num_nodes:
             given = {f"out{number}": address_of(one) for number, one in enumerate(outputs)}
-            self._run(structure, x, some_torch, {**given, "wanted": address_of(wanted)}, len(wanted))
+            self._run(
+                structure,
+                x,
+                some_torch,
+                {**given, "wanted": address_of(wanted)},
+                lambda program, memory, ranges: program.run(memory, ranges, structure.num_nodes, len(wanted)),
+            )
         if some_torch:
             from_numpy = sys.modules["torch"].from_numpy
             outputs = [from_numpy(one) for one in outputs]
@@ -118,8 +130,38 @@ class LoadedRecursion(Reopened):
 
     def range_secs(self, structure: Structure, x: Any = None) -> list[tuple[str, int, float]]:
         """Return the phase, the rows and the seconds of each range of a call, for a profile."""
+        return [(phase, rows, secs) for (phase, _, rows), secs in self._timed(structure, x, by_step=False)]
+
+    def step_secs(
+        self, structure: Structure, x: Any = None
+    ) -> list[tuple[tuple[str, KernelStep | MoveStep, int], float]]:
+        """Return the phase, the step, the rows and the seconds of each step of each range of a call.
+
+        Each is run from Python by itself, which adds some microseconds.
+        """
+        timed = self._timed(structure, x, by_step=True)
+        return [((phase, step, rows), secs) for (phase, step, rows), secs in timed if step is not None]
+
+    def _timed(
+        self, structure: Structure, x: Any, by_step: bool
+    ) -> list[tuple[tuple[str, KernelStep | MoveStep | None, int], float]]:
+        """Return what takes time in a call, and its seconds; without steps, of whole ranges."""
         x, some_torch = self._checked(structure, x)
-        return self._run(structure, x, some_torch, {}, 0, is_timed=True) if structure.num_nodes else []
+        if not structure.num_nodes:
+            return []
+
+        def run(program: RecursionProgram, memory: array[int], ranges: NDArray[np.int64]) -> Any:
+            found = []
+            for phase, first, rows in ranges.tolist():
+                steps = program.step_numbers[phase] if by_step else {phase: None}
+                for number, step in steps.items():
+                    one = np.array([[number, first, rows]], np.int64)
+                    begin = time.perf_counter()
+                    (program.stepwise if by_step else program.run)(memory, one, structure.num_nodes)
+                    found.append(((PHASES[phase], step, rows), time.perf_counter() - begin))
+            return found
+
+        return list(self._run(structure, x, some_torch, {}, run))
 
     def _checked(self, structure: Structure, x: Any) -> tuple[Any, bool]:
         """Return the inputs as a contiguous array, and whether they are a tensor of PyTorch's."""
@@ -167,9 +209,9 @@ class LoadedRecursion(Reopened):
         x: Any,
         some_torch: bool,
         given: Mapping[str, int],
-        num_copied: int,
-        is_timed: bool = False,
-    ) -> list[tuple[str, int, float]]:
+        act: Callable[[RecursionProgram, array[int], NDArray[np.int64]], T],
+    ) -> T:
+        """Return what is done with the program, the addresses of its buffers, and its ranges."""
         own = self.description
         program = self._programs[some_torch]
         prepared = structure.prepared(own.max_children, self._phases)
@@ -182,14 +224,6 @@ class LoadedRecursion(Reopened):
             workplace = RecursionWorkplace()
         try:
             memory = workplace.addresses(program, prepared.sizes, some_torch, addresses)
-            if not is_timed:
-                program.run(memory, prepared.ranges, structure.num_nodes, num_copied)
-                return []
-            found = []
-            for one in prepared.ranges:
-                begin = time.perf_counter()
-                program.run(memory, one.reshape(1, 3), structure.num_nodes)
-                found.append((PHASES[one[0]], int(one[2]), time.perf_counter() - begin))
-            return found
+            return act(program, memory, prepared.ranges)
         finally:
             self._free.append(workplace)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,9 @@ class RecursionProgram:
         The buffers that a call gives: inputs of the description, ``out0`` and so on for the states that it
         asks for, and ``wanted`` for their positions.
 
+    step_numbers : list of dict of int to step
+        Of each phase its steps, by their numbers as phases of `stepwise`.
+
     Raises
     ------
     LibraryError
@@ -75,6 +80,14 @@ class RecursionProgram:
         except ValueError as error:
             raise LibraryError(f"recursion.json: {error}") from error
         self._constants = kernels  # which hold them
+        self._calls, self._fills = [call for phase in phases for call in phase], fills
+        numbered = enumerate(step for steps in description.phases for step in steps)
+        self.step_numbers = [dict(islice(numbered, len(steps))) for steps in description.phases]
+
+    @cached_property
+    def stepwise(self) -> NativeProgram:
+        """The same with a phase for each step, for a profile."""
+        return NativeProgram(self._num_buffers, [[call] for call in self._calls], self._fills)
 
     def addresses(self) -> array[int]:
         """Return the addresses of all buffers, of which only those of constants are there yet."""
