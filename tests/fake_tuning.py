@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from small_libraries import with_manifest
+from small_libraries import files_of, with_manifest
 from small_models import mlp
 
 from dietcode.errors import TuningError
@@ -58,11 +58,7 @@ def plain_library(spec: Spec, code: bytes = b"code") -> dict[str, bytes]:
 
 def untuned_library(spec: Spec) -> dict[str, bytes]:
     """Files of a library that runs."""
-    from small_libraries import make_parts
-
-    from dietcode.library.build import library_files
-
-    return dict(library_files(make_parts(spec.to_json())))
+    return files_of(spec.to_json())
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Small libraries that tests load, compiled once a process from hand-chosen micro-kernels."""
+"""Small libraries that tests load, from hand-chosen micro-kernels; `compile_cache` keeps what is compiled."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import compile_cache
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,12 +98,18 @@ SPECS: dict[str, dict[str, Any]] = {
 _folder = functools.cache(lambda: Path(tempfile.mkdtemp(prefix="dietcode-tests-")))
 
 
+def files_of(data: Mapping[str, Any]) -> dict[str, bytes]:
+    """All files of a library of `make_parts`, by relative path."""
+    from dietcode.library.build import library_files
+
+    made_of = (json.dumps(data), Path(__file__).read_text(encoding="utf-8"))
+    return compile_cache.library_files(made_of, lambda: library_files(make_parts(data)))
+
+
 @functools.cache
 def library_bytes(name: str) -> Mapping[str, bytes]:
     """All files of one library, by relative path."""
-    from dietcode.library.build import library_files
-
-    return library_files(make_parts(SPECS[name]))
+    return files_of(SPECS[name])
 
 
 @functools.cache
@@ -129,12 +136,11 @@ def built(name: str) -> Path:
 @functools.cache
 def built_of(text: str) -> Path:
     """The folder of a library for a spec that is not in `SPECS`, as JSON; do not change what is in it."""
-    from dietcode.library.build import library_files
     from dietcode.runtime.manifest import write_folder
 
     folder = Path(tempfile.mkdtemp(prefix="dietcode-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write_folder(folder / "library", library_files(make_parts(json.loads(text))))
+    write_folder(folder / "library", files_of(json.loads(text)))
     return folder / "library"
 
 

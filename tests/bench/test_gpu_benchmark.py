@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import yaml
 from needs import needs_nvrtc, of_extra
 
 from benchmarks.gpu.pack import write_pack
+from dietcode.lean import without_torch
 from dietcode.measure.records import Measurement, read_records, write_records
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.target.cubin import KernelFacts
@@ -38,8 +40,15 @@ target: {kind: llvm}
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Modules choose and pack, without PyTorch, which TVM would import; scripts are for a GPU's machine."""
+    environment = without_torch(os.environ) if arguments[0] == "-m" else None
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=environment,
     )
 
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from partial_environments import declared_extras, run, without
-from small_libraries import built, make_parts, spec_data
+from small_libraries import built, files_of, spec_data
 
 from dietcode import extras
-from dietcode.library.build import library_files
 from dietcode.runtime.manifest import write_folder
 
 CPU = """\
@@ -95,7 +94,7 @@ def gelu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library whose NumPy path needs SciPy."""
     folder = tmp_path_factory.mktemp("gelu") / "library"
     op = {"einsum": "mk,nk->mn", "epilogue": [{"gelu": "erf"}]}
-    write_folder(folder, library_files(make_parts(spec_data("gelu", op=op))))
+    write_folder(folder, files_of(spec_data("gelu", op=op)))
     return folder
 
 

@@ -15,10 +15,9 @@ import httpx2
 import pytest
 from made_app import HOSTILE, MadeApp, code_of, opened, text_of
 from plain_server import plain_files
-from small_libraries import ROOT, library_bytes, make_parts, older_library_bytes, spec_data
+from small_libraries import ROOT, files_of, library_bytes, older_library_bytes, spec_data
 from sqlalchemy import update
 
-from dietcode.library.build import library_files
 from dietcode_server.dashboard.snippet import snippet, variables_of
 from dietcode_server.store import libraries
 from dietcode_server.store.database import Database
@@ -273,7 +272,7 @@ SHAPES = {
 def test_snippets_run_as_pasted(tmp_path):
     """In a fresh process each, against a server that they name themselves."""
     made = {name: library_bytes(name) for name in ("epilogue", "bmm", "keyword")}
-    made |= {data["name"]: library_files(make_parts(data)) for data in (CONV, CLASHING)}
+    made |= {data["name"]: files_of(data) for data in (CONV, CLASHING)}
     folder = tmp_path / "data"
     folder.mkdir()
     server = RealServer(folder, made)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from needs import of_extra
 from recursion_runs import module_of, random_structure
-from small_libraries import ROOT, make_parts
+from small_libraries import ROOT, files_of, make_parts
 
 from dietcode.lean import with_torch, without_torch
 
@@ -87,14 +87,13 @@ def compiled(request: pytest.FixtureRequest, inside: Any, monkeypatch: pytest.Mo
     """
     if request.param == "tuned":
         return lambda *options: _run("-m", "dietcode", "compile", *options)
-    from dietcode.library.build import library_files
     from dietcode.models import compiling
     from dietcode.tuner.result import TuneResult
 
     def make_library(spec: Any, **_: Any) -> TuneResult:
         parts = make_parts(spec.to_json())
         report = parts.report | {"rounds": [], "space": {"measured": 2, "failed": [], "pruned": []}}
-        return TuneResult(library_files(parts), report, {}, 0.0, 2)
+        return TuneResult(files_of(spec.to_json()), report, {}, 0.0, 2)
 
     monkeypatch.setattr(compiling, "make_library", make_library)
     return lambda *options: inside("compile", *options)
