@@ -56,7 +56,16 @@ class Evaluation:
         return tuple(self._value(one) for one in node.elts)
 
     def _list(self, node: ast.List) -> Any:
-        return [self._value(one) for one in node.elts]
+        found: list[Any] = []
+        for one in node.elts:
+            if not isinstance(one, ast.Starred):
+                found.append(self._value(one))
+                continue
+            items = self._value(one.value)
+            if not isinstance(items, list):
+                raise self._refuse(one, f"* of {words(kind_of(items))}; allowed: of lists")
+            found += items
+        return found
 
     def _conditional(self, node: ast.IfExp) -> Any:
         return self._value(node.body if self._truth(node.test) else node.orelse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import math
 import operator
 from abc import ABC, abstractmethod
@@ -98,8 +99,17 @@ class ExpressionLowering(ABC):
         return Several(tuple(self.value(one) for one in node.elts))
 
     def _list(self, node: ast.List) -> Value:
-        items = tuple(self.value(one) for one in node.elts)
-        return self.code.emit("list", items)
+        found: Value | None = None
+        for is_list, several in itertools.groupby(node.elts, lambda one: isinstance(one, ast.Starred)):
+            nodes = list(several)
+            parts = [self.value(one.value) for one in nodes if isinstance(one, ast.Starred)]
+            if not is_list:
+                parts = [self.code.emit("list", tuple(map(self.value, nodes)))]
+            elif found is None:
+                parts.insert(0, self.code.emit("list", ()))  # `[*a]` is another list than a
+            for one in parts:
+                found = one if found is None else self.code.emit("binary", (found, one), "+")
+        return self.code.emit("list", ()) if found is None else found
 
     def condition(self, node: ast.expr, then: Callable[[Value], None]) -> None:
         """Write a condition, and what is to be done with it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dietcode.programs import module as marks
 from dietcode.programs.code import argument_of
 from dietcode.programs.kinds import NUMBERS, is_tensor_kind, is_tuple_kind, words
+from dietcode.programs.roles import BINARY, COMPARE
 from dietcode.programs.sources import is_tensor
 from dietcode.programs.values import (
     Indices,
@@ -37,6 +38,8 @@ _RANDOM = (
     "dropout",
     "rand_like",
 )
+
+_ARITHMETIC = frozenset(function for _, function in (*BINARY.values(), *COMPARE.values()))
 
 
 def tensor_operation(
@@ -77,8 +80,10 @@ def tensor_operation(
     leaves = [leaf for one in [*given, *named.values()] for leaf in leaves_of(one)]
     if all(isinstance(leaf, KnownValue) for leaf in leaves):
         return _constant(lowering, node, function, given, named)
+    if function in _ARITHMETIC:
+        given = [_as_float(lowering, one) for one in given]
     if function is operator.getitem and isinstance(given[1], Register) and given[1].kind in NUMBERS:
-        function = _row_at
+        function = _row_at if isinstance(given[0], KnownValue) else _item_at
     name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     operation = Operation(function, given, named, lowering.source.where(node), name)
     return lowering.code.operate(operation, _kind(lowering, node))
@@ -90,6 +95,13 @@ def _makers() -> tuple[Any, ...]:
     return (torch.tensor, torch.as_tensor)
 
 
+def _as_float(lowering: FunctionWriter, value: Any) -> Any:
+    """Return a number beside tensors as they have it: whole numbers of blocks are positions alone."""
+    if isinstance(value, Register) and value.kind in NUMBERS - {"float"}:
+        return Register(lowering.code.emit("unary", (value,), "float").number, "float", value.is_made)
+    return value
+
+
 def _row_at(tensor: Any, index: Any) -> Any:
     """Return a row at a position that is a number of the instance."""
     import torch
@@ -97,6 +109,19 @@ def _row_at(tensor: Any, index: Any) -> Any:
     if tensor.dim() == 2:
         return torch.nn.functional.embedding(index, tensor)
     return tensor.index_select(0, index.reshape(1)).squeeze(0)
+
+
+def _item_at(tensor: Any, index: Any) -> Any:
+    """Return an item of a computed tensor at a position that is a number of the instance.
+
+    The position is read from a table of all positions, so that the machine checks its range as that of any row.
+    """
+    import torch
+
+    positions = torch.arange(len(tensor), dtype=torch.float32)
+    chosen = torch.nn.functional.embedding(index, positions.unsqueeze(1))
+    is_it = (positions == chosen).reshape(-1, *[1] * (tensor.dim() - 1))
+    return torch.where(is_it, tensor, torch.zeros_like(tensor)).sum(0)
 
 
 def _kind(lowering: FunctionWriter, node: ast.AST) -> Any:
@@ -120,14 +145,11 @@ def _constant(
     """Compute at once what depends on no instance."""
     import torch
 
-    def find(leaf: KnownValue) -> Any:
-        return leaf.value
-
     try:
         with torch.no_grad():
             found = function(
-                *(resolved(one, find) for one in args),
-                **{k: resolved(one, find) for k, one in kwargs.items()},
+                *(resolved(one, KnownValue.for_torch) for one in args),
+                **{k: resolved(one, KnownValue.for_torch) for k, one in kwargs.items()},
             )
     except Exception as error:
         what = one_line(f"{type(error).__name__}: {error}", 200)
@@ -139,7 +161,7 @@ def _known(found: Any, name: str) -> Value:
     if isinstance(found, tuple | list):
         return Several(tuple(_known(one, name) for one in found))
     if is_tensor(found) and not found.dim() and not found.is_floating_point():
-        return KnownValue(found.item())
+        return KnownValue(found.item(), is_tensor=True)
     return KnownValue(found, name)
 
 

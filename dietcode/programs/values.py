@@ -11,10 +11,25 @@ from dietcode.programs.kinds import Kind
 
 @dataclass(frozen=True)
 class KnownValue:
-    """A number, text or None that stands in the text; or a module, function or weight."""
+    """A number, text or None that stands in the text; or a module, function or weight.
+
+    Attributes
+    ----------
+    value : object
+    name : str
+    is_tensor : bool
+        Whether tensor code has the number as a tensor.
+    """
 
     value: Any
     name: str = ""
+    is_tensor: bool = field(default=False, compare=False)
+
+    def for_torch(self) -> Any:
+        """Return the value as tensor code takes it."""
+        import torch
+
+        return torch.tensor(self.value) if self.is_tensor else self.value
 
 
 @dataclass(frozen=True)

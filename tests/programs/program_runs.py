@@ -147,13 +147,13 @@ def _evaluated(value: Any, binding: Mapping[str, int] | None = None) -> Any:
     return parse_extent(value).evaluate(binding or {}) if isinstance(value, str) else value
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    """Compare results: tensors closely, all else exactly."""
+def assert_same(found: Any, wanted: Any, of_tensors: bool = False) -> None:
+    """Compare results: tensors closely, all else exactly; `of_tensors`: floats closely, which tensors were."""
     if isinstance(wanted, list | tuple):
         assert type(found) is type(wanted)
         assert len(found) == len(wanted)
         for own, right in zip(found, wanted, strict=True):
-            assert_same(own, right)
+            assert_same(own, right, of_tensors)
     elif hasattr(wanted, "dtype"):
         if wanted.ndim == 0 and not wanted.is_floating_point():
             assert int(found) == int(wanted)
@@ -163,7 +163,11 @@ def assert_same(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(np.asarray(found), right, rtol=0, atol=atol)
     elif hasattr(wanted, "__dict__"):
         for name, right in vars(wanted).items():
-            assert_same(found.fields[name] if hasattr(found, "fields") else getattr(found, name), right)
+            own = found.fields[name] if hasattr(found, "fields") else getattr(found, name)
+            assert_same(own, right, of_tensors)
     else:
-        assert found == wanted
+        if of_tensors and isinstance(wanted, float):
+            assert abs(found - wanted) <= 2e-5 * max(1.0, abs(wanted))
+        else:
+            assert found == wanted
         assert type(found) is type(wanted)

@@ -74,6 +74,12 @@ def loops(items: list[int]) -> list[Any]:
     return found
 
 
+def joined(items: list[int]) -> Any:
+    same, both = [*items], [0, *items, 1, 2, *items, *items]
+    same.append(9)
+    return same, both, items, [*items, 5]
+
+
 def lists(items: list[int]) -> Any:
     own = items[1:]
     same = own
@@ -143,6 +149,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "numbers": (numbers, [2.5, -0.25]),
     "assigned together": (swapped, [0, 1, 10]),
     "loops": (loops, [[1, -2, 3, 95, 4], [5], []]),
+    "lists joined": (joined, [[1, 2, 3], []]),
     "lists": (lists, [[1, 2, 3], [4, 5]]),
     "and, or": (short_circuits, [0, 3, 9]),
     "recursion": (ackermann, [(2, 2), (1, 0), (0, 3)]),
@@ -245,6 +252,11 @@ def with_starred(items: list[int]) -> Any:
     return first, others
 
 
+def with_starred_tuple(n: int) -> Any:
+    pair = (n, 2)
+    return [*pair, 3]
+
+
 def with_random(n: int) -> Any:
     return torch.rand(3) * n
 
@@ -277,6 +289,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "print": (with_print, [1], "calls 'print'; allowed"),
     "a set": (with_set, [1], "set"),
     "a starred target": (with_starred, [[1, 2, 3]], "2 names for 3 values"),
+    "a starred tuple": (with_starred_tuple, [1], "* of a tuple of 2; allowed: of lists"),
     "random numbers": (with_random, [1.0], "rand gives random numbers; give them with the instance"),
     "a change in place": (with_in_place, [torch.ones(2)], "add_ changes a tensor in place; allowed: add"),
     "a list in tensor code": (with_list_of_any_length, [[torch.ones(2)]], "go over a list by a loop"),

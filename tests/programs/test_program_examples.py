@@ -13,7 +13,12 @@ from dietcode.programs.planning import plan_program
 
 torch: Any = pytest.importorskip("torch", reason=of_extra("bench"))
 # Arguments of each example's `build`, those of its `samples`, and how many kernels each block is.
-EXAMPLES: dict[str, tuple[dict[str, int], dict[str, int], dict[str, int]]] = {
+EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int]]] = {
+    "beam_search": (
+        {"hidden": 12, "words": 9, "longest": 4},
+        {"hidden": 12},
+        {"block0-first": 1, "block0": 2},
+    ),
     "birnn": (
         {"hidden": 12, "words": 9, "tags": 5},
         {"words": 9},
@@ -21,6 +26,11 @@ EXAMPLES: dict[str, tuple[dict[str, int], dict[str, int], dict[str, int]]] = {
     ),
     "drnn": ({"hidden": 12}, {"hidden": 12}, {"block0": 1, "block1": 2, "block2": 1, "block3": 1}),
     "early_exit": ({"width": 16, "heads": 2, "layers": 3}, {"width": 16, "length": 6}, {"block0": 8}),
+    "rnn_transducer": (
+        {"hidden": 12, "frame": 7, "labels": 6, "blank": 1.0},
+        {"frame": 7, "longest": 8},
+        {"block0": 2, "block1-first": 1, "block1": 1, "block2-first": 1, "block2": 1},
+    ),
     "stack_rnn": (
         {"hidden": 12, "words": 9},
         {"words": 9},
@@ -43,5 +53,5 @@ def test_the_form_computes_what_the_text_says(name: str) -> None:
     plan = plan_program(model, {})
     found = PlanRun(plan, weights).run(samples)
     for own, one in zip(found, samples, strict=True):
-        assert_same(own, program.eager(one))
+        assert_same(own, program.eager(one), of_tensors=True)
     assert {one["name"]: one["kernels"] for one in plan.facts["blocks"]} == kernels
