@@ -17,7 +17,7 @@ FIRST = "-first"  # ends the name of a block of what depends on the instance alo
 
 
 @dataclass(frozen=True)
-class BucketKernel:
+class BlockKernelRuns:
     """A kernel of a block.
 
     Attributes
@@ -82,7 +82,7 @@ def block_kernels(
     description: Mapping[str, Any],
     dispatches: Mapping[str, Mapping[str, Any]],
     reports: Mapping[str, Mapping[str, Any]],
-) -> list[BucketKernel]:
+) -> list[BlockKernelRuns]:
     """Return the kernels of all blocks, in the order of their steps; each once for a block.
 
     Parameters
@@ -92,7 +92,7 @@ def block_kernels(
     dispatches, reports : mapping of str to mapping
         ``dispatch.json`` and ``report.json`` of each library, by the digest of its part.
     """
-    found: dict[tuple[str, str], BucketKernel] = {}
+    found: dict[tuple[str, str], BlockKernelRuns] = {}
     for block in description["blocks"]:
         for step in block["steps"]:
             if "kernel" not in step:  # a move of elements
@@ -103,7 +103,7 @@ def block_kernels(
             names = tuple(str(one["micro_kernel"]) for one in dispatch["categories"])
             runs = level_runs(Rule.from_json(dispatch["rule"]), variables, int(block["max_batch"]))
             points = _points(variables, reports.get(digest, {}).get("instances", ()))
-            kernel = BucketKernel(str(block["name"]), digest, names, runs, points)
+            kernel = BlockKernelRuns(str(block["name"]), digest, names, runs, points)
             found.setdefault((kernel.block, digest), kernel)
     return list(found.values())
 

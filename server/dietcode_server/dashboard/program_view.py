@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from dietcode.errors import DietCodeError
 from dietcode.graph.program_model import MAX_SHOWN, Bucket
-from dietcode.programs.block_runs import FIRST, BucketKernel, block_kernels, sources_of
+from dietcode.programs.block_runs import FIRST, BlockKernelRuns, block_kernels, sources_of
 from dietcode.runtime.manifest import DISPATCH, PROGRAM, REPORT
 from dietcode_server.dashboard.structures import file_of
 from dietcode_server.store import libraries
@@ -145,16 +145,16 @@ class _Built:
     ----------
     sources : dict of str to str
         Of its blocks, in their order.
-    kernels : list of BucketKernel
+    kernels : list of BlockKernelRuns
         Of each block the one with most FLOPs first.
     rows : list of dict
     """
 
     sources: dict[str, str]
-    kernels: list[BucketKernel]
+    kernels: list[BlockKernelRuns]
     rows: list[dict[str, Any]]
 
-    def of(self, block: str) -> list[BucketKernel]:
+    def of(self, block: str) -> list[BlockKernelRuns]:
         """Return the kernels of a block."""
         return [one for one in self.kernels if one.block == block]
 
@@ -226,7 +226,7 @@ def _view(num_samples: int, max_rows: int, shown: Sequence[Any], built: _Built) 
     )
 
 
-def _bucket(x: float, y: float, rows: int, largest: int, kernels: Sequence[BucketKernel]) -> DrawnBucket:
+def _bucket(x: float, y: float, rows: int, largest: int, kernels: Sequence[BlockKernelRuns]) -> DrawnBucket:
     radius = max(_SMALLEST, _LARGEST * math.sqrt(rows / largest))
     category = kernels[0].category_of(rows) if kernels else None
     name = "" if category is None else kernels[0].micro_kernels[category]
