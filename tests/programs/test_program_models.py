@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dietcode.programs.model import read_program
+from dietcode.graph.program_model import read_program_model
 from needs import of_extra
 
 from dietcode.errors import ModelError
@@ -45,7 +45,7 @@ def file(tmp_path: Path) -> str:
 
 def test_a_program_is_plain_data(file: str) -> None:
     data, weights = _read(file, "encode", "words", "samples")
-    model = read_program(json.loads(json.dumps(data)))
+    model = read_program_model(json.loads(json.dumps(data)))
     assert model.to_json() == data
     assert model.num_samples == 3
     (block,) = model.blocks
