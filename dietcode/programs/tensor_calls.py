@@ -114,7 +114,7 @@ def _row_at(tensor: Any, index: Any) -> Any:
 def _item_at(tensor: Any, index: Any) -> Any:
     """Return an item of a computed tensor at a position that is a number of the instance.
 
-    The position is read from a table of all positions, so that the machine checks its range as that of any row.
+    The position is read from a table of all positions, so the machine checks its range as that of any row.
     """
     import torch
 

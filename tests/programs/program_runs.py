@@ -148,7 +148,7 @@ def _evaluated(value: Any, binding: Mapping[str, int] | None = None) -> Any:
 
 
 def assert_same(found: Any, wanted: Any, of_tensors: bool = False) -> None:
-    """Compare results: tensors closely, all else exactly; `of_tensors`: floats closely, which tensors were."""
+    """Compare results: tensors closely, all else exactly; floats closely where they come of tensors."""
     if isinstance(wanted, list | tuple):
         assert type(found) is type(wanted)
         assert len(found) == len(wanted)

@@ -1,0 +1,128 @@
+"""Programs beside eager PyTorch, instance by instance, and beside DyNet with automatic batching.
+
+    dietcode compile examples/programs/tree_lstm.py:encode --samples samples -o build/benchmarks/tree_lstm
+    python -m benchmarks.programs build/benchmarks tree_lstm birnn … [--batches 8,64] [--threads 2]
+
+A bundle lies in a folder of its example's name. Results are compared with eager ones first;
+calls of all sides take turns, and the medians of the rounds count. DyNet computes on one thread;
+`pip install DyNet38==2.2`, and without it it is left out. Writes ``benchmarks/results/programs.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.facts import facts, write
+from benchmarks.programs_dynet import PROGRAMS
+from dietcode.bench.compare import interleave
+from dietcode.runtime.cpu import available_cores
+from dietcode.runtime.opening import load
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTRIES = {
+    "tree_lstm": "encode",
+    "birnn": "tag",
+    "drnn": "generate",
+    "stack_rnn": "parse",
+    "early_exit": "classify",
+}
+_MAX_ERROR = 2e-4  # of what three programs compute in float32, relative to the largest
+
+
+def main() -> None:
+    """Measure the bundles of examples."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="+", choices=ENTRIES)
+    parser.add_argument("--batches", default="8,64")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=available_cores())
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "programs.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if importlib.util.find_spec("dynet_config") is not None:
+        import dynet_config
+
+        dynet_config.set(mem=2048, autobatch=1)
+    sys.path.insert(0, str(ROOT / "examples" / "programs"))
+    rows = []
+    for name in arguments.names:
+        for batch in map(int, arguments.batches.split(",")):
+            row = measured(name, arguments.folder / name, batch, arguments.rounds, arguments.threads)
+            rows.append(row)
+            print(row, flush=True)
+            write(arguments.output, {**facts(), "threads": arguments.threads, "rows": rows})
+
+
+def measured(name: str, bundle: Path, batch: int, rounds: int, threads: int) -> dict[str, Any]:
+    """Return the times of one program and batch.
+
+    Parameters
+    ----------
+    name : str
+        Of the example.
+    bundle : Path
+    batch : int
+        How many instances a call has.
+    rounds, threads : int
+    """
+    module = importlib.import_module(name)
+    program, instances = getattr(module, ENTRIES[name]), module.samples(batch)
+    ours = load(bundle, num_threads=threads)
+    calls: dict[str, Callable[[], Any]] = {
+        "dietcode": lambda: ours(instances),
+        "eager": lambda: [program.eager(one) for one in instances],
+    }
+    if importlib.util.find_spec("dynet_config") is not None and name in PROGRAMS:
+        calls["dynet"] = PROGRAMS[name](program, instances)
+    wanted = arrays_of(calls["eager"]())
+    errors = {side: _error(arrays_of(call()), wanted) for side, call in calls.items()}
+    worst = max(errors.values())
+    if worst > _MAX_ERROR:
+        raise SystemExit(f"{name}, batch {batch}: the sides differ: {errors}")
+    times = interleave(calls, rounds)
+    runs = ours.block_runs(instances)
+    return {
+        "program": name,
+        "batch": batch,
+        **{f"{side}_ms": 1e3 * secs for side, secs in times.items()},
+        "block_runs": len(runs),
+        "rows": sum(one.rows for one in runs),
+        "kernel_ms": 1e3 * sum(one.secs for one in runs),
+        "runs_of_blocks": dict(Counter(one.block for one in runs)),
+        "max_error": worst,
+    }
+
+
+def arrays_of(value: Any) -> list[Any]:
+    """Return all tensors in a result, in order, as arrays."""
+    if isinstance(value, list | tuple):
+        return [array for one in value for array in arrays_of(one)]
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return [np.asarray(value)]
+    fields = getattr(value, "fields", None) or getattr(value, "__dict__", {})
+    return [array for name in sorted(fields) for array in arrays_of(fields[name])]
+
+
+def _error(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    if len(found) != len(wanted):
+        raise SystemExit(f"{len(found)} tensors, and {len(wanted)} of eager PyTorch")
+    worst = 0.0
+    for own, right in zip(found, wanted, strict=True):
+        scale = max(1.0, float(np.abs(right).max(initial=0)))
+        worst = max(worst, float(np.abs(own - right).max(initial=0)) / scale)
+    return worst
+
+
+if __name__ == "__main__":
+    main()
