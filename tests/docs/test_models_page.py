@@ -58,11 +58,12 @@ def test_every_operator_of_a_graph_and_no_other() -> None:
 def test_every_operator_of_onnx_that_is_read_and_no_other() -> None:
     import dietcode.models.importing.onnx.model  # noqa: F401 - the rules
     from dietcode.models.importing.onnx.context import ONNX_RULES
+    from dietcode.models.importing.onnx.flow import ONNX_FLOW
 
     section = PAGE.read_text(encoding="utf-8").partition("## From ONNX")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section, re.MULTILINE)
     named = [operator for row in rows for operator in re.findall(r"`(\w+)`", row)]
-    assert sorted(named) == sorted([*ONNX_RULES, "If"])
+    assert sorted(named) == sorted([*ONNX_RULES, *ONNX_FLOW])
 
 
 @pytest.mark.sampled(keep=1)

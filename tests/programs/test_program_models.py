@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dietcode.graph.program_model import read_program_model
 from needs import of_extra
 
 from dietcode.errors import ModelError
+from dietcode.graph.program_model import read_program_model
 from dietcode.programs.planning import plan_program
 from dietcode.programs.profiling import phases_of
 from dietcode.programs.reader import _read
