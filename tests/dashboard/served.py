@@ -69,7 +69,7 @@ class Served:
                 ],
                 stderr=log,
                 cwd=ROOT,
-                env=os.environ | {"DIETCODE_CACHE": str(folder / "cache"), "DIETCODE_SERVE_COMPARE": "numpy"},
+                env=os.environ | {"DIETCODE_CACHE": str(folder / "cache")},
             )
         deadline = time.monotonic() + 60
         while "serving http" not in self.said():
