@@ -69,7 +69,7 @@ def run_sanitized(folder: Path, sanitizer: str, sources: Path, main: str, option
     flags = ["-Wall", "-Wextra", "-Werror", *(f"-I{path}" for path in tvm_ffi.libinfo.include_paths())]
     flags += [f"-I{sources}", f"-Wl,-rpath,{library.parent}"]
     code = [HERE / main, *sorted(sources.glob("*.c"))]
-    subprocess.run([*compiler, *flags, *code, library, "-o", program, "-ldl"], check=True)
+    subprocess.run([*compiler, *flags, *code, library, "-o", program, "-ldl", "-lm"], check=True)
     command = [program, *options]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120, preexec_fn=tame)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr[-3000:]

@@ -214,7 +214,7 @@ def test_an_instance_fails_alone_with_its_line() -> None:
     ]
     lines = [str(one).partition(": ")[0] for one in found if isinstance(one, InstanceError)]
     first = failing.__code__.co_firstlineno
-    assert lines == [f"test_control_flow.py:{first + at}" for at in (7, 3, 4, 6)]
+    assert lines == [f"test_program_flow.py:{first + at}" for at in (7, 3, 4, 6)]
 
 
 # ---- What is refused ----
@@ -309,7 +309,7 @@ def test_what_cannot_be_compiled_is_refused_with_its_line(name: str) -> None:
     with pytest.raises(ModelError) as caught:
         form_of(function, samples)
     message = str(caught.value)
-    assert message.startswith("test_control_flow.py:")
+    assert message.startswith("test_program_flow.py:")
     line = int(message.split(":")[1])
     assert 0 < line - function.__code__.co_firstlineno < 5
     assert words in message
