@@ -36,8 +36,9 @@ def test_a_team_that_loses_more_than_it_gains_is_left_alone(tmp_path: Path) -> N
       assert(!is_resting(&team, now + 1));
       note_loss(&team, now, 5 * msec);
       assert(is_resting(&team, now + 19 * msec) && !is_resting(&team, now + 21 * msec));
+      /* A second at most. */
       for (int i = 0; i < 20; i++) note_loss(&team, now += 1001 * msec, 5 * msec);
-      assert(is_resting(&team, now + 999 * msec) && !is_resting(&team, now + 1001 * msec)); /* a second at most */
+      assert(is_resting(&team, now + 999 * msec) && !is_resting(&team, now + 1001 * msec));
       return 0;
     }
     """
