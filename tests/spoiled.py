@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tvm_ffi.libinfo
 
-# The right one travels inside: a confined child sees the one file that it is given. What the loader writes into
-# pointers of the library that it knows is handed on.
+# The right one travels inside: a confined child sees the one file that it is given. What the loader writes
+# into pointers of the library that it knows is handed on.
 _AROUND = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

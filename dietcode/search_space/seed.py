@@ -47,6 +47,16 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def end_workers_alone() -> None:
+    """Keep TVM from looking for what its workers have started: a confined process sees no others.
+
+    That is ended with the group of the process that runs MetaSchedule.
+    """
+    from tvm.support import popen_pool
+
+    popen_pool.kill_child_processes = lambda pid: None
+
+
 def skip_foreign_intrinsics(own: str | None = _HOST) -> None:
     """Keep TVM from parsing the tensor intrinsics of GPUs and other processors, which it does for any task.
 

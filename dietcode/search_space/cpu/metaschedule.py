@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from dietcode.lifeline import die_with_parent
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import skip_foreign_intrinsics
+from dietcode.search_space.seed import end_workers_alone, skip_foreign_intrinsics
 from dietcode.target.cpu import CpuTarget
 
 _TRIALS_PER_ROUND = 16
@@ -134,4 +134,5 @@ if __name__ == "__main__":
     given = json.load(sys.stdin)
     die_with_parent(given["parent_pid"])
     skip_foreign_intrinsics()
+    end_workers_alone()
     tune(given)

@@ -31,7 +31,7 @@ from dietcode.lifeline import die_with_parent
 from dietcode.search_space.cuda.limits import CudaLimits
 from dietcode.search_space.cuda.micro_kernel import CudaMicroKernel
 from dietcode.search_space.problem import Problem
-from dietcode.search_space.seed import skip_foreign_intrinsics
+from dietcode.search_space.seed import end_workers_alone, skip_foreign_intrinsics
 from dietcode.target.cuda import CudaTarget
 
 PER_ROUND = 16
@@ -338,6 +338,7 @@ if __name__ == "__main__":
     given = json.loads(sys.stdin.readline())
     die_with_parent(given["parent_pid"])
     skip_foreign_intrinsics(own=None)
+    end_workers_alone()
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what TVM prints must not get between the lines
     serve(given, sys.stdin, lines)

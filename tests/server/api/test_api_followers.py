@@ -23,15 +23,19 @@ def test_a_hundred_streams_ask_once(service, monkeypatch: pytest.MonkeyPatch) ->
     asked, real = [], Followers.news
     monkeypatch.setattr(Followers, "news", lambda *given: asked.append(given) or real(*given))
 
-    async def follow() -> str:
+    heard: set[int] = set()  # streams that have what there was when they began
+
+    async def follow(number: int) -> str:
         text = b""
         async for part in events._stream(service.app.state.services, job_id, 0, "alice"):
             text += part
+            heard.add(number)
         return text.decode()
 
     async def crowd() -> list[str]:
-        streams = [asyncio.create_task(follow()) for _ in range(100)]
-        await asyncio.sleep(2 * POLL_SECS)
+        streams = [asyncio.create_task(follow(number)) for number in range(100)]
+        while len(heard) < len(streams):
+            await asyncio.sleep(POLL_SECS)
         before, began = len(asked), time.monotonic()
         for step in range(4):
             with service.database.write() as session:
